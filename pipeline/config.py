@@ -1,0 +1,16 @@
+"""The base of every stage's configuration."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Config(BaseModel):
+    """Frozen, complete and strict.
+
+    No field of a recipe has a default here: the base recipe (flows/recipes/base.yaml) gives every one, so that a
+    configuration given in part is refused instead of silently becoming another experiment. The docstring under a
+    field gives its unit and its source.
+
+    A field of type `Path` never enters an artifact's key; the content of the file or folder that it names does.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)

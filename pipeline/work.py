@@ -1,0 +1,54 @@
+"""What a stage is given beside its configuration and its inputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from pipeline.config import Config
+
+Metrics = dict[str, float | int | str | None]
+
+
+class Machine(Config):
+    """How to run, never what to compute: nothing here enters an artifact's key."""
+
+    device: Literal["auto", "cpu", "cuda"]
+    """`auto` takes CUDA where there is a device."""
+    ranks: int = Field(ge=0)
+    """Processes of a training. 0: one for each GPU; on CPU one single-threaded process for each core, at most 2."""
+    threads: int = Field(ge=0)
+    """Threads of each training process. 0: 1 on CPU (two OpenMP threads collapse on a shared core)."""
+    workers: int = Field(ge=0)
+    """Processes that encode, threads of Lucene. 0: one for each core (at most 8)."""
+    token_budget: int = Field(ge=1)
+    """Tokens in one forward call where no gradient is kept."""
+    chunk_spans: int = Field(ge=0)
+    """Spans or passages in one chunk of the gradient cache. 0: no cache."""
+    checkpoint_minutes: float = Field(ge=0)
+    """Minutes between two training checkpoints; the last two are kept."""
+
+
+class Progress(Protocol):
+    """Called as work goes on. Cheap to call often: the receiver limits its own rate."""
+
+    def __call__(self, done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+        """`done` of `total` `unit`s (None: unknown) are finished; `numbers` are live figures such as the loss."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where a stage works and how."""
+
+    out: Path
+    """An empty folder. What it holds when the stage returns is the artifact."""
+    checkpoints: Path
+    """A folder that survives a kill, for resuming; emptied once the artifact is built."""
+    machine: Machine
+    progress: Progress
+
+
+def silent(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+    """A `Progress` that says nothing."""
