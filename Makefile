@@ -1,0 +1,60 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+# The FAISS build: cpu or gpu. They install the same module, so one at a time.
+FAISS ?= cpu
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+TORCH := $(shell grep '^torch==' constraints.txt)
+
+.PHONY: demo up test test-slow check format bench clean help
+
+help:
+	@echo "make demo       install, then run the whole pipeline on the Python documentation of this environment"
+	@echo "make up         Prefect server, worker and deployments; Ctrl-C ends all"
+	@echo "make test       the tests (make test-slow: kills, browser, real server)"
+	@echo "make check      format, lint, types, import directions, docker files"
+	@echo "make clean      remove $(VENV) (the store stays)"
+
+demo: $(VENV)/.installed
+	@$(BIN)/cocondenser run pydocs-small
+
+up: $(VENV)/.installed
+	@$(BIN)/cocondenser up
+
+test: $(VENV)/.installed-dev
+	$(BIN)/pytest -m "not slow and not gpu"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/pytest -m "slow and not gpu"
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone: where a CPU build is at hand, pip then keeps it instead of fetching CUDA's libraries.
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing into $(VENV) (some minutes, once) ..."
+	$(INSTALL) $(TORCH)
+	$(INSTALL) --editable '.[$(FAISS)]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) --editable '.[$(FAISS),dev]'
+	@touch $@
