@@ -11,7 +11,7 @@ from pipeline.work import Metrics, Work
 
 class EvaluateConfig(Config):
     relevance: int = Field(ge=1)
-    """Least judgement that counts as relevant in binary measures: 1, and 2 for TREC Deep Learning passages. nDCG takes the grades."""
+    """Least judgement that is relevant in binary measures (1; TREC Deep Learning: 2). nDCG takes the grades."""
     fusion_methods: list[Literal["reciprocal_rank", "weighted_sum"]] = Field(min_length=1)
     """How BM25 and dense lists may be joined; the best by MRR@10 on dev is taken."""
     fusion_weights: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1)
