@@ -1,0 +1,81 @@
+"""The other end of `pipeline.launch`: a process that runs one function and reports in JSON lines.
+
+With several ranks this process turns into torchrun, which starts this module again for each rank.
+What anything prints goes to stderr; stdout carries the JSON lines alone.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.errors import InputError
+
+PR_SET_PDEATHSIG = 1
+SECONDS = 0.3
+"""Shortest time between two progress lines."""
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process with its parent, whose id PIPELINE_PARENT holds."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # it died before the kernel was asked
+        os._exit(1)
+
+
+def become_torchrun(job: str, ranks: int) -> None:
+    os.environ["PIPELINE_PARENT"] = str(os.getpid())
+    # fmt: off
+    os.execv(sys.executable, [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
+        f"--nproc-per-node={ranks}", "-m", "pipeline.child", job,
+    ])
+    # fmt: on
+
+
+def main() -> None:
+    die_with_parent()
+    job = json.loads(sys.argv[1])
+    if job["ranks"] > 1 and "RANK" not in os.environ:
+        become_torchrun(sys.argv[1], job["ranks"])
+    channel = os.dup(1)
+    os.dup2(2, 1)
+
+    def say(message: Mapping[str, Any]) -> None:
+        # One write a line: lines of two ranks that fail together do not mix.
+        os.write(channel, (json.dumps(message) + "\n").encode())
+
+    first = os.environ.get("RANK", "0") == "0"
+    said = 0.0
+
+    def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+        nonlocal said
+        if first and (done == total or time.monotonic() - said >= SECONDS):
+            said = time.monotonic()
+            say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
+
+    try:
+        from pipeline import distributed
+
+        module, name = job["function"].split(":")
+        function = getattr(importlib.import_module(module), name)
+        with distributed.joined(job["device"]):
+            result = function(progress=progress, device=job["device"], **job["arguments"])
+        if first:
+            say({"result": result})
+    except InputError as error:
+        say({"input_error": str(error)})
+        sys.exit(2)
+    except Exception:
+        say({"error": traceback.format_exc()[-3000:]})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What the ranks of one training say to each other. With a single process every function is a plain identity."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@contextmanager
+def joined(device: str) -> Iterator[None]:
+    """Joins the ranks that torchrun announced in the environment (gloo on CPU, NCCL on CUDA), leaves them at the end."""
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world() -> int:
+    """Number of processes."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def add(x: Tensor) -> Tensor:
+    """Sums `x` over the ranks, in place. Every rank ends with the same bytes."""
+    if world() > 1:
+        dist.all_reduce(x)
+    return x
+
+
+def gather(x: Tensor) -> list[Tensor]:
+    """The tensors of all ranks, in rank order; all must have the shape and type of `x`.
+
+    No gradient flows through them: put the local tensor in the place of `gather(x)[rank()]` where one is wanted.
+    """
+    x = x.detach().contiguous()
+    if world() == 1:
+        return [x]
+    parts = [torch.empty_like(x) for _ in range(world())]
+    dist.all_gather(parts, x)
+    return parts
+
+
+def all_reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Sums the gradients over the ranks by one flat all-reduce. A missing gradient counts as zero.
+
+    `pipeline.training.train` does this itself, on the flat buffer that all gradients lie in.
+    """
+    parameters = list(parameters)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    flat = add(torch.cat([g.flatten() for g in gradients]))
+    for parameter, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
+        parameter.grad = part.view_as(parameter)
