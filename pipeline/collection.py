@@ -1,0 +1,142 @@
+"""The collection: the rows that readers yield, its tables in Parquet, and how the later stages read them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SPLITS = ("train", "dev", "test")
+ROWS = 8192  # rows of a row group: all that a writer holds at a time
+
+
+class Passage(NamedTuple):
+    """`doc_id` empty: the passage is a document of its own."""
+
+    passage_id: str
+    doc_id: str
+    title: str
+    text: str
+
+
+class Query(NamedTuple):
+    """`answers` are strings that a right passage holds; empty where the source has none."""
+
+    query_id: str
+    split: str
+    text: str
+    answers: list[str]
+
+
+class Judgement(NamedTuple):
+    """One line of the qrels. A passage is a positive of its query if `relevance` > 0."""
+
+    split: str
+    query_id: str
+    passage_id: str
+    relevance: int
+
+
+class Negative(NamedTuple):
+    """A negative passage that came with the collection."""
+
+    query_id: str
+    passage_id: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a reader offers: each field starts a fresh stream of (place, row), the place naming file and line."""
+
+    passages: Callable[[], Iterator[tuple[str, Passage]]]
+    queries: Callable[[], Iterator[tuple[str, Query]]] = lambda: iter(())
+    qrels: Callable[[], Iterator[tuple[str, Judgement]]] = lambda: iter(())
+    negatives: Callable[[], Iterator[tuple[str, Negative]]] | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    """Figures for ingest.json that only the reader knows; complete once the streams have been read."""
+
+
+def schemas() -> dict[str, "pyarrow.Schema"]:
+    """Columns of each table of a collection."""
+    import pyarrow as pa
+
+    text = pa.string()
+    return {
+        "passages": pa.schema([("passage_id", text), ("doc_id", text), ("title", text), ("text", text)]),
+        "queries": pa.schema([("query_id", text), ("split", text), ("text", text), ("answers", pa.list_(text))]),
+        "qrels": pa.schema([("split", text), ("query_id", text), ("passage_id", text), ("relevance", pa.int32())]),
+        "negatives": pa.schema([("query_id", text), ("passage_id", text)]),
+    }
+
+
+def write_table(path: Path, schema: "pyarrow.Schema", rows: Iterable[Sequence]) -> int:
+    """Writes `rows` (tuples in the schema's order) as they come, a row group at a time. Returns their number."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream, written = iter(rows), 0
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["split", "doc_id", "query_id"]) as writer:
+        while group := list(islice(stream, ROWS)):
+            columns = [
+                pa.array(values, kind) for values, kind in zip(zip(*group, strict=True), schema.types, strict=True)
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=ROWS)
+            written += len(group)
+    return written
+
+
+def passage_batches(collection: Path, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, list[str]]]:
+    """The passages in order, at most `rows` at a time: {column: values}. Memory: one batch."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(collection / "passages.parquet") as file:
+        for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+            yield {name: batch.column(name).to_pylist() for name in columns}
+
+
+def passage_ids(collection: Path) -> list[str]:
+    """Passage ids in passage order: index = row number."""
+    return [i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"]]
+
+
+def passage_count(collection: Path) -> int:
+    """Number of passages, from the file's footer."""
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(collection / "passages.parquet").num_rows
+
+
+def read_queries(collection: Path, splits: Sequence[str] = SPLITS) -> list[Query]:
+    """The queries of `splits`, in the table's order."""
+    import pyarrow.parquet as pq
+
+    columns = pq.read_table(collection / "queries.parquet").to_pydict()
+    return [q for q in map(Query._make, zip(*columns.values(), strict=True)) if q.split in splits]
+
+
+def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, dict[str, int]]:
+    """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first)."""
+    import pyarrow.parquet as pq
+
+    qrels: dict[str, dict[str, int]] = {}
+    columns = pq.read_table(collection / "qrels.parquet").to_pydict()
+    for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):
+        if split in splits:
+            qrels.setdefault(query_id, {})[passage_id] = relevance
+    return qrels
+
+
+def read_negatives(collection: Path) -> dict[str, list[str]]:
+    """{query_id: passage ids} that came with the collection; empty where it brought none."""
+    import pyarrow.parquet as pq
+
+    negatives: dict[str, list[str]] = {}
+    if (collection / "negatives.parquet").exists():
+        columns = pq.read_table(collection / "negatives.parquet").to_pydict()
+        for query_id, passage_id in zip(*columns.values(), strict=True):
+            negatives.setdefault(query_id, []).append(passage_id)
+    return negatives
