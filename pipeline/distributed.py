@@ -11,7 +11,7 @@ from torch import Tensor
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Joins the ranks that torchrun announced in the environment (gloo on CPU, NCCL on CUDA), leaves them at the end."""
+    """Joins the ranks that torchrun announced (gloo on CPU, NCCL on CUDA) and leaves them at the end."""
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:

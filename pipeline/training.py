@@ -49,9 +49,15 @@ class Optimiser(Config):
 
     @model_validator(mode="after")
     def one_warmup(self) -> "Optimiser":
-        if (self.warmup_ratio is None) == (self.warmup_steps is None):
-            raise ValueError("give one of warmup_ratio and warmup_steps, and null for the other")
+        exactly_one(self, "warmup_ratio", "warmup_steps")
         return self
+
+
+def exactly_one(config: Config, *names: str) -> None:
+    """ValueError unless one of the fields `names` is set and the others are null."""
+    given = [name for name in names if getattr(config, name) is not None]
+    if len(given) != 1:
+        raise ValueError(f"set one of {', '.join(names)} and null for the others; set: {', '.join(given) or 'none'}")
 
 
 def train(
