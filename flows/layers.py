@@ -1,0 +1,152 @@
+"""Recipe files as plain data: YAML with line numbers, `extends:`, merging, and `--set`.
+
+Nothing here knows the configuration classes. The path of every value leads to where it was written (`FILE:LINE` or
+`--set ...`), so that an error found later can name that place.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.errors import InputError
+
+RECIPES = Path(__file__).parent / "recipes"
+
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    data: dict[str, Any]
+    origins: dict[Keys, str] = field(default_factory=dict)
+
+    def origin(self, keys: Keys) -> str | None:
+        """Where the value at `keys` was written, or else the nearest section around it."""
+        return next((self.origins[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.origins), None)
+
+
+class Loader(yaml.SafeLoader):
+    """YAML 1.2's numbers (PyYAML reads `1e-4` as text); dates stay text."""
+
+
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def named() -> list[str]:
+    """The recipes that come with the project, the base aside."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml") if path.stem != "base")
+
+
+def read(name: str) -> Layer:
+    """The recipe `name` (one of the project's, or the path of a YAML file) over all that it extends."""
+    return _read(_find(name, Path()), seen=())
+
+
+def _find(name: str, folder: Path) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{path}: no such recipe file")
+        return path
+    path = RECIPES / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError(f"no recipe {name!r}{hint(name, named())}; `cocondenser recipes` lists them")
+    return path
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> Layer:
+    if path.resolve() in seen:
+        raise InputError(f"{path}: extends itself")
+    layer = parse(path)
+    layer.data.setdefault("name", path.stem)
+    parent = layer.data.pop("extends", None)
+    if parent is None:
+        return layer
+    if not isinstance(parent, str):
+        raise InputError(f"{layer.origin(('extends',))}: extends: takes one recipe's name or path")
+    return merge(_read(_find(parent, path.parent), (*seen, path.resolve())), layer)
+
+
+def parse(path: Path) -> Layer:
+    """One file, without what it extends."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader)
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: not a YAML text: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}:1: a recipe is a mapping of sections")
+    return Layer(data, {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)})
+
+
+def _lines(node: yaml.Node, keys: Keys, path: Path) -> Iterator[tuple[Keys, int]]:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise InputError(f"{path}:{line}: {key.value} stands twice in this section")
+        seen.add(key.value)
+        yield (*keys, key.value), line
+        yield from _lines(value, (*keys, key.value), path)
+
+
+def merge(below: Layer, above: Layer) -> Layer:
+    """`above` over `below`, section by section; a section that changes its `reader` replaces the section."""
+    replaced: list[Keys] = []
+    data = _merge(below.data, above.data, (), replaced)
+    kept = {k: v for k, v in below.origins.items() if not any(k[: len(gone)] == gone for gone in replaced)}
+    return Layer(data, kept | above.origins)
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: list[Keys]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        here = (*keys, key)
+        if not isinstance(value, dict) or not isinstance(old, dict):
+            merged[key] = value
+        elif "reader" in value and value["reader"] != old.get("reader"):
+            replaced.append(here)
+            merged[key] = value
+        else:
+            merged[key] = _merge(old, value, here, replaced)
+    return merged
+
+
+def override(layer: Layer, settings: Iterable[str]) -> Layer:
+    """Applies `stage.field=value` settings, in order. The value is YAML: `1e-4`, `[dev, test]`, `null`, `text`."""
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        keys = tuple(name.strip().split("."))
+        if not equals or not all(keys):
+            raise InputError(f"--set {setting}: write stage.field=value")
+        try:
+            value = yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)
+        except yaml.YAMLError:
+            value = text
+        nested: Any = value
+        for key in reversed(keys):
+            nested = {key: nested}
+        layer = merge(layer, Layer(nested, {keys: f"--set {setting}"}))
+    return layer
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=3, cutoff=0.5)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -1,0 +1,139 @@
+"""A recipe: everything that a run computes and how, one section a stage."""
+
+from collections.abc import Iterable, Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from flows import layers
+from pipeline.bm25 import BM25Config
+from pipeline.cocondenser import CocondenserConfig
+from pipeline.condenser import CondenserConfig
+from pipeline.config import Config
+from pipeline.encode import EncodeConfig
+from pipeline.errors import InputError
+from pipeline.evaluate import EvaluateConfig
+from pipeline.finetune import FinetuneConfig
+from pipeline.index import IndexConfig
+from pipeline.ingest import IngestConfig
+from pipeline.initial import InitialConfig
+from pipeline.mine import MineConfig
+from pipeline.report.build import ReportConfig
+from pipeline.search import SearchConfig
+from pipeline.tokenizer import TokenizerConfig
+from pipeline.tokens import TokensConfig
+from pipeline.work import Machine
+
+
+class Recipe(Config):
+    """Complete: no field has a default. `resolve` makes one from a recipe's file and `--set` settings."""
+
+    name: str
+    """The recipe's file without `.yaml`."""
+    title: str
+    """One line for the listing and the report."""
+    description: str
+    """What it needs, what it takes and what it gives, in a few lines."""
+    example_question: str | None
+    """A question that this collection answers, shown at the end of a run."""
+    hidden: bool
+    """Left out of the listing: a recipe for tests."""
+
+    ingest: IngestConfig
+    """The collection that is searched, and its questions."""
+    pretraining: IngestConfig | None
+    """General text for Condenser; null: Condenser too takes the collection."""
+    tokenizer: TokenizerConfig
+    tokens: TokensConfig
+    initial: InitialConfig
+    """The model before any pre-training."""
+    condenser: CondenserConfig
+    cocondenser: CocondenserConfig
+    bm25: BM25Config
+    stage1: FinetuneConfig
+    """Fine-tuning on BM25 negatives."""
+    stage2: FinetuneConfig
+    """Fine-tuning, again from the pre-trained model, on BM25 and mined negatives."""
+    encode: EncodeConfig
+    index: IndexConfig
+    search: SearchConfig
+    mine: MineConfig
+    """Negatives from what stage 1 finds for the training questions."""
+    evaluate: EvaluateConfig
+    report: ReportConfig
+    machine: Machine
+    """How to run; changes no result and enters no key."""
+
+
+def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:
+    """The complete recipe `name` (the project's, or a YAML file's path) with `stage.field=value` settings applied.
+
+    An unknown field or a value of the wrong type is an InputError that names the file and line, or the setting.
+    """
+    return validate(layers.override(layers.read(name), settings))
+
+
+def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """A complete recipe with `stage.field=value` settings applied."""
+    settings = list(settings)
+    if not settings:
+        return recipe
+    return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings))
+
+
+def validate(layer: layers.Layer) -> Recipe:
+    try:
+        return Recipe.model_validate(layer.data)
+    except ValidationError as error:
+        raise InputError(_one_line(error, layer)) from None
+
+
+def _one_line(error: ValidationError, layer: layers.Layer) -> str:
+    problems = error.errors(include_url=False)
+    # A field spelt wrongly is unknown and missing at once; the first says more.
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    keys = tuple(_keys(problem["loc"], layer.data))
+    where = layer.origin(keys)
+    text = {"extra_forbidden": "unknown field", "missing": "missing"}.get(problem["type"])
+    if problem["type"] == "extra_forbidden":
+        text = f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
+    elif text is None:
+        text = problem["msg"].removeprefix("Value error, ")
+        if not isinstance(problem["input"], dict):
+            text += f" (got {problem['input']!r})"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 and problem["type"] != "extra_forbidden" else ""
+    return f"{where + ': ' if where else ''}{'.'.join(keys)}: {text}{more}"
+
+
+def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:
+    """A pydantic location without the union tags that pydantic puts between the fields."""
+    for depth, part in enumerate(loc):
+        last = depth == len(loc) - 1
+        if isinstance(data, dict) and part in data:
+            yield str(part)
+            data = data[part]
+        elif isinstance(data, dict) and last:
+            yield str(part)
+
+
+def fields(keys: tuple[str, ...], data: dict[str, Any]) -> list[str]:
+    """The names of the fields of the section at `keys`; `data` tells which reader a section has."""
+    classes: list[type[BaseModel]] = [Recipe]
+    for key in keys:
+        data = data.get(key) or {}
+        types = [model.model_fields[key].annotation for model in classes if key in model.model_fields]
+        classes = [model for annotation in types for model in _models(annotation)]
+        if len(classes) > 1 and "reader" in data:
+            classes = [c for c in classes if data["reader"] in get_args(c.model_fields["reader"].annotation)]
+    return list(dict.fromkeys(name for model in classes for name in model.model_fields))
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if get_origin(annotation) is Annotated:
+        yield from _models(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _models(member)
+    elif isinstance(annotation, type) and annotation is not NoneType and issubclass(annotation, BaseModel):
+        yield annotation

@@ -1,0 +1,66 @@
+"""The key of a stage's artifact: what it is made from, without paths, machines or times."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from artifacts import versions
+from artifacts.fingerprint import code_version
+from artifacts.keys import Key, make_key
+from artifacts.records import Ref
+from artifacts.store import Store
+from pipeline.config import Config
+from tasks.stages import STAGES
+
+
+def key_of(store: Store, stage: str, config: Config, inputs: Mapping[str, Ref | None]) -> Key:
+    """The key of what `stage` makes of `config` and `inputs`. Reads the source files where they are new or changed."""
+    entry = STAGES[stage]
+    return make_key(
+        stage=stage,
+        code=code_version(entry.function),
+        config=without_paths(config),
+        sources=store.source_digests(sources_of(stage, config)),
+        inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
+        libraries=versions.of(entry.libraries),
+    )
+
+
+def without_paths(config: Config) -> dict[str, Any]:
+    """The configuration as JSON values, without the fields that hold a path."""
+    return {name: _plain(value) for name, value in _fields(config) if not isinstance(value, Path)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return without_paths(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items() if not isinstance(item, Path)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value if not isinstance(item, Path)]
+    return value
+
+
+def sources_of(stage: str, config: Config) -> dict[str, Path]:
+    """Everything outside the store that the stage reads: its Path fields by name, and what it adds to them."""
+    more = STAGES[stage].sources
+    return dict(paths(config)) | (more(config) if more else {})
+
+
+def paths(value: Any, name: str = "") -> list[tuple[str, Path]]:
+    """The paths in a configuration, each with its dotted name."""
+    if isinstance(value, Path):
+        return [(name, value)]
+    if isinstance(value, Config):
+        members: Any = _fields(value)
+    elif isinstance(value, Mapping):
+        members = value.items()
+    elif isinstance(value, list | tuple):
+        members = enumerate(value)
+    else:
+        return []
+    return [found for key, member in members for found in paths(member, f"{name}.{key}" if name else str(key))]
+
+
+def _fields(config: Config) -> list[tuple[str, Any]]:
+    return [(name, getattr(config, name)) for name in type(config).model_fields]

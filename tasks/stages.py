@@ -1,0 +1,59 @@
+"""Every stage of the flow: its function, and what its key needs to know beside its configuration."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pipeline.ingest
+import pipeline.initial
+import pipeline.tokenizer
+from pipeline.bm25 import bm25
+from pipeline.cocondenser import cocondenser
+from pipeline.condenser import condenser
+from pipeline.encode import encode
+from pipeline.evaluate import evaluate
+from pipeline.finetune import finetune
+from pipeline.index import index
+from pipeline.ingest import ingest
+from pipeline.initial import initial
+from pipeline.mine import mine
+from pipeline.report.build import report
+from pipeline.search import search
+from pipeline.tokenizer import tokenizer
+from pipeline.tokens import tokens
+from pipeline.work import Metrics
+
+
+@dataclass(frozen=True)
+class Stage:
+    function: Callable[..., Metrics]
+    """`function(config, **inputs, work)`, the inputs by parameter name."""
+    identity: Literal["content", "key"] = "content"
+    """What stands for the artifact in the keys of what is built from it: `key` where equal inputs give other bytes."""
+    libraries: tuple[str, ...] = ()
+    """Distributions whose version changes the bytes."""
+    sources: Callable[[Any], dict[str, Path]] | None = None
+    """Files and folders that the stage reads beside those in the configuration's Path fields."""
+    missing: Callable[[Any], list[str]] | None = None
+    """Lines that say how to bring what the stage would download and cannot."""
+    gpu: bool = False
+    """Computes on the GPU where there is one, and so waits for its turn there."""
+
+
+STAGES: dict[str, Stage] = {
+    "ingest": Stage(ingest, sources=pipeline.ingest.sources, missing=getattr(pipeline.ingest, "missing", None)),
+    "tokenizer": Stage(tokenizer, libraries=("tokenizers",), missing=pipeline.tokenizer.missing),
+    "tokens": Stage(tokens, libraries=("tokenizers",)),
+    "bm25": Stage(bm25, identity="key", libraries=("pyserini",)),
+    "initial": Stage(initial, missing=pipeline.initial.missing),
+    "condenser": Stage(condenser, gpu=True),
+    "cocondenser": Stage(cocondenser, gpu=True),
+    "finetune": Stage(finetune, gpu=True),
+    "encode": Stage(encode, gpu=True),
+    "index": Stage(index),
+    "search": Stage(search, gpu=True),
+    "mine": Stage(mine),
+    "evaluate": Stage(evaluate),
+    "report": Stage(report),
+}
