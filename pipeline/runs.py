@@ -1,12 +1,71 @@
-"""Runs: ranked lists of passages. Order is score descending, then passage order; ranks count from 1 without gaps."""
+"""Runs: ranked lists of passages. Order is score descending, then passage order; ranks count from 1 without gaps.
 
+Legend of suffixes: R rows of a run (question by question, best first).
+"""
+
+import gzip
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.errors import InputError
+
+SCHEMA = pa.schema(
+    [
+        ("split", pa.string()),
+        ("query_id", pa.string()),
+        ("passage_id", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float32()),
+    ]
+)
+TREC_SPLITS = ("dev", "test")
+TAG = "cocondenser"
 
 Write = Callable[[str, Sequence[str], Sequence[str], np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of one split, as numbers: all rows of a question together, best first."""
+
+    question_R: np.ndarray
+    """Place of the row's question in the list of questions that the run was read with. int64."""
+    passage_R: np.ndarray
+    """Row number of the passage in the collection. int64."""
+    score_R: np.ndarray
+    """float64."""
+
+    @property
+    def rank_R(self) -> np.ndarray:
+        return ranks(self.question_R)
+
+
+def order(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
+    """The permutation that sorts rows by question, then score descending, then passage order."""
+    return np.lexsort((passage_R, -score_R, question_R))
+
+
+def ranks(question_R: np.ndarray) -> np.ndarray:
+    """1, 2, ... within each stretch of equal values. int32."""
+    if len(question_R) == 0:
+        return np.zeros(0, np.int32)
+    start_Q = np.flatnonzero(np.r_[True, question_R[1:] != question_R[:-1]])
+    length_Q = np.diff(np.r_[start_Q, len(question_R)])
+    return (np.arange(len(question_R)) - np.repeat(start_Q, length_Q) + 1).astype(np.int32)
+
+
+def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray) -> Run:
+    """A run from rows in any order."""
+    by = order(question_R, passage_R, score_R)
+    return Run(question_R[by].astype(np.int64), passage_R[by].astype(np.int64), score_R[by].astype(np.float64))
 
 
 @contextmanager
@@ -16,5 +75,105 @@ def writer(folder: Path) -> Iterator[Write]:
     `with writer(out) as write: write(split, query_ids_R, passage_ids_R, scores_R)`, rows of a question together and
     best first (see `order`), every question in one call.
     """
-    raise NotImplementedError
-    yield
+    with (
+        pq.ParquetWriter(folder / "run.parquet", SCHEMA, compression="zstd") as table,
+        (folder / "run.trec").open("w", encoding="utf-8", newline="\n") as trec,
+    ):
+
+        def write(split: str, query_ids_R: Sequence[str], passage_ids_R: Sequence[str], scores_R: np.ndarray) -> None:
+            query_R = pa.array(query_ids_R, pa.string())
+            score_R = np.asarray(scores_R, np.float32)
+            rank_R = ranks(query_R.dictionary_encode().indices.to_numpy())
+            follows_R = rank_R[1:] > 1
+            if np.isnan(score_R).any() or (score_R[1:] > score_R[:-1])[follows_R].any():
+                raise ValueError("a run's scores must be numbers and descend within a question")
+            columns = [pa.repeat(split, len(query_R)), query_R, pa.array(passage_ids_R, pa.string()), rank_R, score_R]
+            rows = pa.table(columns, schema=SCHEMA)
+            if len(rows):
+                table.write_table(rows)
+            if split in TREC_SPLITS:
+                trec.writelines(trec_lines(query_R.to_pylist(), rows["passage_id"].to_pylist(), rank_R, score_R))
+
+        yield write
+
+
+def trec_lines(
+    query_ids_R: Sequence[str], passage_ids_R: Sequence[str], rank_R: np.ndarray, score_R: np.ndarray
+) -> Iterator[str]:
+    """Lines of a TREC run.
+
+    trec_eval reads scores only, as 32-bit floats, and breaks ties by the passage's id. So equal scores are told apart
+    in their last bits, in the order of the ranks. White space in ids is percent-encoded.
+    """
+    down = np.float32(-np.inf)
+    before = np.float32(0)
+    for query_id, passage_id, rank, score in zip(query_ids_R, passage_ids_R, rank_R, score_R, strict=True):
+        before = score if rank == 1 or score < before else np.nextafter(before, down)
+        yield f"{trec_id(query_id)} Q0 {trec_id(passage_id)} {rank} {before!s} {TAG}\n"
+
+
+def trec_id(name: str) -> str:
+    """`name` as one field of a TREC file."""
+    return name if len(name.split()) == 1 and not name[0].isspace() and not name[-1].isspace() else escaped(name)
+
+
+def escaped(name: str) -> str:
+    return "".join(quote(c) if c.isspace() else c for c in name)
+
+
+def read_trec(path: Path) -> dict[str, dict[str, float]]:
+    """{query_id: {passage_id: score}} of a TREC run, plain or gzipped, in the file's order.
+
+    Raises `InputError` naming file and line: wrong column count, a score that is no number, a passage twice.
+    """
+    run: dict[str, dict[str, float]] = {}
+    with (gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")) as lines:
+        for number, line in enumerate(lines, start=1):
+            fields = line.split()
+            if not fields:
+                continue
+            if len(fields) != 6:
+                raise InputError(f"{path}:{number}: {len(fields)} columns instead of 6 (query Q0 passage rank score tag)")
+            query_id, _, passage_id, _, text, _ = fields
+            passages = run.setdefault(query_id, {})
+            if passage_id in passages:
+                raise InputError(f"{path}:{number}: passage {passage_id!r} stands twice under query {query_id!r}")
+            try:
+                passages[passage_id] = float(text)
+            except ValueError:
+                raise InputError(f"{path}:{number}: score {text!r} is not a number") from None
+            if passages[passage_id] != passages[passage_id]:
+                raise InputError(f"{path}:{number}: score is NaN")
+    return run
+
+
+def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:
+    """The run of `split` in `folder`, of those questions that stand in `query_ids`. None where it has no row of it.
+
+    `passage_ids` are the collection's, in passage order. Sorted by this module's rule whatever the file's order is.
+    Raises `InputError` on NaN scores, unknown passages, and a passage that a question lists twice.
+    """
+    path = folder / "run.parquet"
+    rows = pq.read_table(path, columns=["query_id", "passage_id", "score"], filters=[("split", "=", split)])
+    if len(rows) == 0:
+        return None
+    rows = rows.append_column("question", pc.index_in(rows["query_id"], value_set=query_ids))
+    rows = rows.filter(pc.is_valid(rows["question"]))
+    score_R = rows["score"].to_numpy().astype(np.float64)
+    if np.isnan(score_R).any():
+        query_id = rows["query_id"][int(np.flatnonzero(np.isnan(score_R))[0])]
+        raise InputError(f"{path}: split {split}, query {query_id}: score is NaN")
+    found_R = pc.index_in(rows["passage_id"], value_set=passage_ids)
+    if found_R.null_count:
+        raise InputError(f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection")
+    run = ranked(rows["question"].to_numpy(), found_R.to_numpy(), score_R)
+    check_unique(run, path, query_ids)
+    return run
+
+
+def check_unique(run: Run, path: Path, query_ids: pa.Array) -> None:
+    pair_R = np.sort(run.question_R * (run.passage_R.max(initial=0) + 1) + run.passage_R)
+    twice = np.flatnonzero(pair_R[1:] == pair_R[:-1])
+    if len(twice):
+        question = int(pair_R[twice[0]] // (run.passage_R.max(initial=0) + 1))
+        raise InputError(f"{path}: query {query_ids[question]} lists a passage twice")
