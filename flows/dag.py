@@ -30,9 +30,10 @@ def nodes(recipe: Recipe) -> list[Node]:
     tokens = Node("tokens", "tokens", r.tokens, {"collection": ingest, "tokenizer": tokenizer})
     bm25 = Node("bm25", "bm25", r.bm25, {"collection": ingest})
 
-    # Condenser reads general text where the recipe names some; coCondenser always reads the collection.
+    # Condenser reads general text where the recipe names some (and it is not finished already); coCondenser always
+    # reads the collection.
     general, second = tokens, []
-    if r.pretraining is not None:
+    if r.pretraining is not None and r.condenser.checkpoint is None:
         other = Node("ingest-pretraining", "ingest", r.pretraining)
         general = Node("tokens-pretraining", "tokens", r.tokens, {"collection": other, "tokenizer": tokenizer})
         second = [other, general]

@@ -26,8 +26,12 @@ class Layer:
     origins: dict[Keys, str] = field(default_factory=dict)
 
     def origin(self, keys: Keys) -> str | None:
-        """Where the value at `keys` was written, or else the nearest section around it."""
-        return next((self.origins[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.origins), None)
+        """Where the value at `keys` was written, or else the nearest section around it, or else part of that section."""
+        for n in range(len(keys), 0, -1):
+            within = [place for written, place in self.origins.items() if written[:n] == keys[:n]]
+            if within:
+                return self.origins.get(keys[:n], within[-1])
+        return None
 
 
 class Loader(yaml.SafeLoader):
@@ -148,5 +152,5 @@ def override(layer: Layer, settings: Iterable[str]) -> Layer:
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=3, cutoff=0.5)
+    close = get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f" (did you mean {' or '.join(close)}?)" if close else ""
