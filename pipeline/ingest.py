@@ -1,12 +1,35 @@
 """Ingest: any format in, a collection out."""
 
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
+import numpy as np
 from pydantic import Field
 
+from pipeline.collection import (
+    ROWS,
+    SPLITS,
+    Judgement,
+    Negative,
+    Passage,
+    Query,
+    Source,
+    schemas,
+    write_table,
+)
+from pipeline.errors import InputError
+from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.readers import beir, dpr, huggingface, irdatasets, msmarco, pydocs, text
-from pipeline.work import Metrics, Work
+from pipeline.work import Metrics, Progress, Work
+
+Pair = TypeVar("Pair", Judgement, Negative)
+
+UNKNOWN_SHARE = 0.01  # of the judgements may be about unknown ids; more means that files do not belong together
 
 READERS = {
     "pydocs": pydocs,
@@ -41,5 +64,133 @@ def sources(config: IngestConfig) -> dict[str, Path]:
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:
-    """Write passages, queries, qrels and, where the source brings them, negatives as Parquet, and ingest.json."""
-    raise NotImplementedError
+    """Write passages, queries, qrels and, where the source brings them, negatives as Parquet, and ingest.json.
+
+    Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks.
+    Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
+    unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
+    """
+    source = READERS[config.reader].read(config, work.progress)
+    counts: Counter[str] = Counter()
+    tables = schemas()
+
+    def write(name: str, rows: Iterable[Passage | Query | Judgement | Negative]) -> None:
+        counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
+
+    passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
+    write("passages", _passages(source, passages, documents, empty, counts, work.progress))
+    if not counts["passages"]:
+        raise InputError(f"ingest: the {config.reader} source holds no passage with text")
+    known_passages = sort(passages)
+    forbid_repeats("passage id", known_passages, ((place, row.passage_id) for place, row in source.passages()))
+    forbid_repeats(
+        "document (its passages must be neighbours)",
+        sort(documents),
+        run_starts((place, row.doc_id) for place, row in source.passages()),
+    )
+
+    write("queries", _queries(source, queries, empty, counts))
+    known_queries = sort(queries)
+    forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
+
+    known = (known_queries, known_passages, sort(empty))
+    write("qrels", _distinct(_known("qrels", source.qrels(), *known, counts), counts))
+    if source.negatives:
+        write("negatives", _known("negatives", source.negatives(), *known, counts))
+
+    counts.update(source.counts)
+    (work.out / "ingest.json").write_text(json.dumps(counts, indent=1, sort_keys=True) + "\n")
+    return dict(counts)
+
+
+def _passages(
+    source: Source, ids: array, documents: array, empty: array, counts: Counter[str], progress: Progress
+) -> Iterator[Passage]:
+    """The passages that hold text, with `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
+    counts.update(documents=0, words=0, empty_passages=0)
+    document = None
+    for done, (place, row) in enumerate(source.passages(), 1):
+        if done % 1000 == 0:
+            progress(done, None, "passages")
+        _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
+        if not row.text.strip() and not row.title.strip():
+            counts["empty_passages"] += 1
+            empty.append(hash_id(row.passage_id))
+            continue
+        ids.append(hash_id(row.passage_id))
+        if not row.doc_id or row.doc_id != document:
+            counts["documents"] += 1
+            if row.doc_id:
+                documents.append(hash_id(row.doc_id))
+        document = row.doc_id
+        counts["words"] += len(row.text.split())
+        yield row._replace(doc_id=row.doc_id or row.passage_id)
+
+
+def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> Iterator[Query]:
+    """The queries that hold text; `ids` and `empty` take the hashes."""
+    counts.update({"empty_queries": 0, **{f"queries_{split}": 0 for split in SPLITS}})
+    for place, row in source.queries():
+        _check(place, "query", row.query_id, row.text, *row.answers)
+        if not row.text.strip():
+            counts["empty_queries"] += 1
+            empty.append(hash_id(row.query_id))
+            continue
+        ids.append(hash_id(row.query_id))
+        counts[f"queries_{row.split}"] += 1
+        yield row
+
+
+def _known(
+    name: str,
+    rows: Iterator[tuple[str, Pair]],
+    queries: np.ndarray,
+    passages: np.ndarray,
+    empty: np.ndarray,
+    counts: Counter[str],
+) -> Iterator[Pair]:
+    """The rows whose query and passage are known. Raises InputError at the end if too many are not."""
+    counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
+    total, first = 0, ""
+    while group := list(islice(rows, ROWS)):
+        total += len(group)
+        query_ids = [row.query_id for _, row in group]
+        passage_ids = [row.passage_id for _, row in group]
+        query_known, passage_known = contains(queries, query_ids), contains(passages, passage_ids)
+        known = query_known & passage_known
+        to_empty = ~known & (contains(empty, query_ids) | contains(empty, passage_ids))
+        unknown = ~known & ~to_empty
+        counts[f"{name}_to_empty"] += int(to_empty.sum())
+        counts[f"unknown_{name}"] += int(unknown.sum())
+        if not first and unknown.any():
+            place, row = group[int(unknown.argmax())]
+            kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
+            first = f"{place}: unknown {kind} id '{text}'"
+        yield from (row for (_, row), good in zip(group, known, strict=True) if good)
+    unknown_rows = counts[f"unknown_{name}"]
+    if unknown_rows > UNKNOWN_SHARE * total:
+        raise InputError(f"{first} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
+
+
+def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judgement]:
+    """The first judgement of each query and passage. Memory grows with the judgements, not with the passages."""
+    counts.update({"duplicate_qrels": 0, **{f"qrels_{split}": 0 for split in SPLITS}})
+    seen: set[int] = set()
+    for row in rows:
+        pair = hash_id(f"{row.query_id} {row.passage_id}")
+        if pair in seen:
+            counts["duplicate_qrels"] += 1
+            continue
+        seen.add(pair)
+        counts[f"qrels_{row.split}"] += 1
+        yield row
+
+
+def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
+    """Raises InputError for an id that a line of a run cannot hold, and for text that no UTF-8 can."""
+    if row_id.split() != [row_id]:
+        raise InputError(f"{place}: {kind} id '{row_id}' is empty or holds white space")
+    try:
+        "".join((row_id, *texts)).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{place}: {kind} '{row_id!a}' holds half of a surrogate pair") from None

@@ -1,10 +1,14 @@
 """BEIR folders: corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv, each plain or compressed."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pipeline.collection import Source
+from pipeline import files
+from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
+from pipeline.errors import InputError
 from pipeline.work import Progress
 
 
@@ -21,9 +25,63 @@ class BeirConfig(Config):
 
 def missing(config: BeirConfig) -> list[str]:
     """Absent paths, each with the commands that would bring them."""
-    raise NotImplementedError
+    folder = config.folder
+    if not folder.is_dir():
+        archive = f"https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/{folder.name}.zip"
+        return [f"{folder} is no folder: wget {archive} && unzip {folder.name}.zip -d {folder.parent}"]
+    needed = [folder / "corpus.jsonl"]
+    if (folder / "qrels").is_dir():
+        needed.append(folder / "queries.jsonl")
+    return [f"{path} does not exist, plain or compressed" for path in needed if not files.find(folder, path.name)]
 
 
 def read(config: BeirConfig, progress: Progress) -> Source:
-    """The folder's rows. A query that no qrels file judges has no split: it is left out and counted."""
-    raise NotImplementedError
+    """The folder's rows. A query that no qrels file judges has no split: it is left out and counted.
+
+    A folder without qrels/ is a collection for pre-training.
+    """
+    folder = config.folder
+    corpus = files.find(folder, "corpus.jsonl") or folder / "corpus.jsonl"
+    questions = files.find(folder, "queries.jsonl") or folder / "queries.jsonl"
+    qrels = {split: path for split in SPLITS if (path := files.find(folder / "qrels", f"{split}.tsv"))}
+    counts: Counter[str] = Counter()
+    return Source(
+        passages=lambda: _passages(corpus, config.document_key),
+        queries=lambda: _queries(questions, qrels, counts) if qrels else iter(()),
+        qrels=lambda: _qrels(qrels),
+        counts=counts,
+    )
+
+
+def _passages(path: Path, document_key: str) -> Iterator[tuple[str, Passage]]:
+    for place, row in files.json_lines(path):
+        document = files.text_of(place, row, document_key) if document_key else ""
+        title = files.text_of(place, row, "title", required=False)
+        yield place, Passage(files.text_of(place, row, "_id"), document, title, files.text_of(place, row, "text"))
+
+
+def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterator[tuple[str, Query]]:
+    """The queries with the split of the qrels file that judges them. Memory grows with the judged queries."""
+    splits: dict[str, str] = {}
+    for place, judgement in _qrels(qrels):
+        if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:
+            raise InputError(
+                f"{place}: query '{judgement.query_id}' is already judged in {splits[judgement.query_id]}.tsv"
+            )
+    counts["unjudged_queries"] = 0
+    for place, row in files.json_lines(path):
+        query_id = files.text_of(place, row, "_id")
+        if query_id not in splits:
+            counts["unjudged_queries"] += 1
+            continue
+        answers = row.get("answers") or []
+        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+            raise InputError(f"{place}: field 'answers' is no list of strings")
+        yield place, Query(query_id, splits[query_id], files.text_of(place, row, "text"), answers)
+
+
+def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
+    for split, path in paths.items():
+        for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
+            if i or score != "score":
+                yield place, Judgement(split, query_id, passage_id, files.integer(place, score))

@@ -1,13 +1,46 @@
 """MS MARCO's official TSV files."""
 
+from array import array
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from pipeline.collection import Source
+from pipeline import files
+from pipeline.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.ids import hash_id
 from pipeline.work import Progress
+
+OFFICIAL = "https://msmarco.z22.web.core.windows.net/msmarcoranking"
+TREC = "https://trec.nist.gov/data/deep"
+COMMANDS = {
+    "collection.tsv": [f"wget {OFFICIAL}/collection.tar.gz", "tar xzf collection.tar.gz"],
+    "msmarco-docs.tsv": [f"wget {OFFICIAL}/msmarco-docs.tsv.gz"],
+    "queries.train.tsv": [f"wget {OFFICIAL}/queries.tar.gz", "tar xzf queries.tar.gz"],
+    "queries.dev.tsv": [f"wget {OFFICIAL}/queries.tar.gz", "tar xzf queries.tar.gz"],
+    "queries.dev.small.tsv": [f"wget {OFFICIAL}/collectionandqueries.tar.gz", "tar xzf collectionandqueries.tar.gz"],
+    "qrels.train.tsv": [f"wget {OFFICIAL}/qrels.train.tsv"],
+    "qrels.dev.tsv": [f"wget {OFFICIAL}/qrels.dev.tsv"],
+    "qrels.dev.small.tsv": [f"wget {OFFICIAL}/collectionandqueries.tar.gz", "tar xzf collectionandqueries.tar.gz"],
+    "qidpidtriples.train.full.2.tsv": [f"wget {OFFICIAL}/qidpidtriples.train.full.2.tsv.gz"],
+    "msmarco-test2019-queries.tsv": [f"wget {OFFICIAL}/msmarco-test2019-queries.tsv.gz"],
+    "msmarco-test2020-queries.tsv": [f"wget {OFFICIAL}/msmarco-test2020-queries.tsv.gz"],
+    "2019qrels-pass.txt": [f"wget {TREC}/2019qrels-pass.txt"],
+    "2020qrels-pass.txt": [f"wget {TREC}/2020qrels-pass.txt"],
+    "2019qrels-docs.txt": [f"wget {TREC}/2019qrels-docs.txt"],
+    "msmarco-doctrain-queries.tsv": [f"wget {OFFICIAL}/msmarco-doctrain-queries.tsv.gz"],
+    "msmarco-doctrain-qrels.tsv": [f"wget {OFFICIAL}/msmarco-doctrain-qrels.tsv.gz"],
+    "msmarco-docdev-queries.tsv": [f"wget {OFFICIAL}/msmarco-docdev-queries.tsv.gz"],
+    "msmarco-docdev-qrels.tsv": [f"wget {OFFICIAL}/msmarco-docdev-qrels.tsv.gz"],
+    "para.title.txt": [
+        "wget https://rocketqa.bj.bcebos.com/corpus/marco.tar.gz",
+        "tar xzf marco.tar.gz --wildcards --strip-components=1 '*/para.title.txt'",
+    ],
+}
 
 
 class MarcoConfig(Config):
@@ -41,9 +74,79 @@ class MarcoConfig(Config):
 
 def missing(config: MarcoConfig) -> list[str]:
     """Absent paths, each with the commands that would bring them."""
-    raise NotImplementedError
+    paths = [value for _, value in config if isinstance(value, Path)]
+    return files.missing(paths, COMMANDS)
 
 
 def read(config: MarcoConfig, progress: Progress) -> Source:
     """The files' rows. A query that its qrels file does not judge is left out and counted."""
-    raise NotImplementedError
+    pairs = {
+        "train": (config.train_queries, config.train_qrels),
+        "dev": (config.dev_queries, config.dev_qrels),
+        "test": (config.test_queries, config.test_qrels),
+    }
+    for split, (queries, qrels) in pairs.items():
+        if (queries is None) != (qrels is None):
+            raise InputError(f"ingest.{split}_queries and ingest.{split}_qrels: set both or neither")
+    given = {split: (queries, qrels) for split, (queries, qrels) in pairs.items() if queries and qrels}
+    counts: Counter[str] = Counter()
+    negatives = config.negatives
+    return Source(
+        passages=lambda: _passages(config),
+        queries=lambda: _queries(given, counts),
+        qrels=lambda: (row for split, (_, path) in given.items() for row in _qrels(split, path)),
+        negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
+        counts=counts,
+    )
+
+
+def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
+    if config.layout == "documents":
+        for place, (document_id, _, title, body) in files.columns(config.collection, 4):
+            yield place, Passage(document_id, "", title, body)
+        return
+    titles = files.columns(config.titles, 2) if config.titles else iter(())
+    title_place, (title_id, title) = next(titles, ("", ["", ""]))
+    for place, (passage_id, text) in files.columns(config.collection, 2):
+        if title_place and title_id == passage_id:
+            yield place, Passage(passage_id, "", title.strip(), text)
+            title_place, (title_id, title) = next(titles, ("", ["", ""]))
+        else:
+            yield place, Passage(passage_id, "", "", text)
+    if title_place:
+        raise InputError(f"{title_place}: passage '{title_id}' is unknown, or out of the collection's order")
+
+
+def _queries(given: dict[str, tuple[Path, Path]], counts: Counter[str]) -> Iterator[tuple[str, Query]]:
+    """Memory grows with the judged queries."""
+    counts["unjudged_queries"] = 0
+    for split, (queries, qrels) in given.items():
+        judged = {row.query_id for _, row in _qrels(split, qrels)}
+        for place, (query_id, text) in files.columns(queries, 2):
+            if query_id in judged:
+                yield place, Query(query_id, split, text.strip(), [])
+            else:
+                counts["unjudged_queries"] += 1
+
+
+def _qrels(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
+    for place, (query_id, _, passage_id, relevance) in files.columns(path, 4, separator=None):
+        yield place, Judgement(split, query_id, passage_id, files.integer(place, relevance))
+
+
+def _negatives(path: Path, most: int) -> Iterator[tuple[str, Negative]]:
+    triples = ((place, query_id, negative) for place, (query_id, _, negative) in files.columns(path, 3))
+    return distinct_negatives(triples, most)
+
+
+def distinct_negatives(triples: Iterator[tuple[str, str, str]], most: int) -> Iterator[tuple[str, Negative]]:
+    """The first `most` distinct negatives of each query, from (place, query id, negative's id).
+
+    Memory: 8 bytes for each of them.
+    """
+    taken: dict[str, array] = {}
+    for place, query_id, negative in triples:
+        of_query = taken.setdefault(query_id, array("Q"))
+        if len(of_query) < most and (key := hash_id(negative)) not in of_query:
+            of_query.append(key)
+            yield place, Negative(query_id, negative)

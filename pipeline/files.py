@@ -1,0 +1,203 @@
+"""Text files, plain or compressed, read line by line; what is wrong with them is said by file and line."""
+
+import codecs
+import csv
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from pipeline.errors import InputError
+
+ENDINGS = (".gz", ".xz", ".zst")
+CHUNK = 1 << 20  # bytes read at a time
+FIELD_LIMIT = 1 << 27  # characters of one CSV field; the csv module's own limit is 128 KiB
+
+
+def missing(paths: Iterable[Path | None], commands: dict[str, list[str]]) -> list[str]:
+    """A line for each absent path (None: not asked for), with the `commands` for a file of its name, if known."""
+    lines = []
+    for path in paths:
+        if path is not None and not path.exists():
+            known = commands.get(plain_name(path), [])
+            lines.append(f"{path} does not exist" + (": " + " && ".join(known) if known else ""))
+    return lines
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without the ending of its compression."""
+    return path.stem if path.suffix in ENDINGS else path.name
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """The file `name` of `folder`, plain or compressed."""
+    return next((p for ending in ("", *ENDINGS) if (p := folder / (name + ending)).is_file()), None)
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[BinaryIO]:
+    """The decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
+    stream: Any
+    try:
+        if path.suffix == ".gz":
+            stream = gzip.open(path)  # noqa: SIM115 (closed below)
+        elif path.suffix == ".xz":
+            stream = lzma.open(path)  # noqa: SIM115
+        elif path.suffix == ".zst":
+            import pyarrow as pa
+
+            stream = BufferedReader(cast(Any, pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")))
+        else:
+            stream = open(path, "rb")  # noqa: SIM115
+        with stream:
+            yield stream
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: unreadable archive: {error}") from error
+    except OSError as error:
+        kind = "unreadable archive" if path.suffix in ENDINGS and error.errno is None else "cannot be read"
+        raise InputError(f"{path}: {kind}: {error.strerror or error}") from error
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line without its end). Blank lines are passed over.
+
+    Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_binary` finds.
+    """
+    number = 0
+    with open_binary(path) as stream:
+        for number, raw in enumerate(stream, 1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}:{number}: invalid UTF-8 at byte {error.start + 1} of the line") from None
+            if line.strip():
+                yield number, line
+    if number == 0:
+        raise InputError(f"{path}: empty file")
+
+
+def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tuple[str, list[str]]]:
+    """(place, the `count` columns) of each line. `separator` None: any white space.
+
+    Raises InputError for another number of columns.
+    """
+    for number, line in lines(path):
+        fields = line.split(separator)
+        if len(fields) != count:
+            raise InputError(f"{path}:{number}: {count} columns expected, {len(fields)} found")
+        yield f"{path}:{number}", fields
+
+
+def quoted_columns(path: Path, count: int) -> Iterator[tuple[str, list[str]]]:
+    """As `columns`, tab-separated, where fields may stand in double quotes (the csv module's rules)."""
+    csv.field_size_limit(FIELD_LIMIT)
+    reached = [0]
+
+    def texts() -> Iterator[str]:
+        for number, line in lines(path):
+            reached[0] = number
+            yield line + "\n"
+
+    try:
+        for fields in csv.reader(texts(), delimiter="\t", strict=True):
+            if len(fields) != count:
+                raise InputError(f"{path}:{reached[0]}: {count} columns expected, {len(fields)} found")
+            yield f"{path}:{reached[0]}", fields
+    except csv.Error as error:
+        raise InputError(f"{path}:{reached[0]}: {error}") from None
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) of each line. Raises InputError for invalid JSON and for what is no object."""
+    for number, line in lines(path):
+        try:
+            value = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InputError(f"{path}:{number}: invalid JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise InputError(f"{path}:{number}: a JSON object expected, {type(value).__name__} found")
+        yield f"{path}:{number}", value
+
+
+def json_list(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) of each element of a file that is one JSON list of objects. Memory: the largest element.
+
+    Raises InputError as `json_lines` does.
+    """
+    decoder = json.JSONDecoder()
+    buffer, line, expected = "", 1, "["
+    for chunk in chain(_decoded(path), [""]):
+        buffer += chunk
+        while True:
+            body = buffer.lstrip()
+            line += buffer.count("\n", 0, len(buffer) - len(body))
+            buffer = body
+            if not buffer:
+                break
+            if buffer[0] in expected:
+                expected = {"[": "{]", ",": "{", "]": ""}.get(buffer[0], expected)
+            else:
+                raise InputError(f"{path}:{line}: invalid JSON: {' or '.join(expected) or 'the end'} expected")
+            if buffer[0] != "{":
+                buffer = buffer[1:]
+                continue
+            try:
+                value, end = decoder.raw_decode(buffer)
+            except json.JSONDecodeError as error:
+                cut_off = error.pos > len(buffer) - 16 or error.msg.startswith("Unterminated string")
+                if chunk and cut_off:
+                    break
+                raise InputError(f"{path}:{line + error.lineno - 1}: invalid JSON: {error.msg}") from None
+            yield f"{path}:{line}", value
+            line += buffer.count("\n", 0, end)
+            buffer, expected = buffer[end:], ",]"
+    if expected:
+        raise InputError(f"{path}:{line}: invalid JSON: the file ends where {' or '.join(expected)} is expected")
+
+
+def _decoded(path: Path) -> Iterator[str]:
+    """The file's text in pieces. Raises InputError for an empty file and for invalid UTF-8, with its line."""
+    decode, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
+    with open_binary(path) as stream:
+        chunk = stream.read(CHUNK)
+        if not chunk:
+            raise InputError(f"{path}: empty file")
+        while True:
+            try:
+                text = decode.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                line += error.object.count(b"\n", 0, error.start)
+                raise InputError(f"{path}:{line}: invalid UTF-8") from None
+            if not chunk:
+                return
+            yield text
+            line += text.count("\n")
+            chunk = stream.read(CHUNK)
+
+
+def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) -> str:
+    """The string at `key`; a number is written out; absent and not `required`: empty. Raises InputError."""
+    value = row.get(key)
+    if value is None and not required:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise InputError(f"{place}: no text in field '{key}'" if value is None else f"{place}: field '{key}' is no text")
+
+
+def integer(place: str, value: str) -> int:
+    """`value` as an integer. Raises InputError."""
+    try:
+        return int(value)
+    except ValueError:
+        raise InputError(f"{place}: relevance '{value}' is not an integer") from None
