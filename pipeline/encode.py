@@ -1,22 +1,186 @@
 """Passage vectors of a collection, in shards that are finished one by one."""
 
+import json
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from pipeline.config import Config
-from pipeline.work import Metrics, Work
+from pipeline.errors import InputError
+from pipeline.work import Machine, Metrics, Progress, Work
+
+if TYPE_CHECKING:
+    from pipeline.biencoder import Encoder
+    from pipeline.ragged import Tokens
 
 
 class EncodeConfig(Config):
     title_tokens: int = Field(ge=0)
     """Tokens of the title that are kept. 0: passages without titles."""
     passage_tokens: int = Field(ge=8, le=512)
-    """Tokens of a passage's input, title and special tokens included. 128 (MARCO) or 256 (NQ) in coCondenser, section 4."""
+    """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ): coCondenser, section 4."""
     shard_passages: int = Field(ge=1)
     """Passages in a shard, the unit that a kill can lose."""
 
 
 def encode(config: EncodeConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:
-    """Write `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order."""
-    raise NotImplementedError
+    """Write `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order.
+
+    Shards grow in `work.checkpoints`, so that a killed run keeps those it finished.
+    """
+    from pipeline.launch import gpus, launch
+
+    shards = work.checkpoints / "shards"
+    shards.mkdir(parents=True, exist_ok=True)
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "tokens": str(tokens),
+        "checkpoint": str(checkpoint),
+        "shards": str(shards),
+        "workers": worker_count(work.machine),
+        "token_budget": work.machine.token_budget,
+    }
+    on_gpu = work.machine.device == "cuda" or (work.machine.device == "auto" and gpus() > 0)
+    # On the CPU one child loads the model and forks; on GPUs there is a rank for each.
+    machine = work.machine.model_copy(update={"ranks": 0 if on_gpu else 1, "threads": 1})
+    result = launch("pipeline.encode:run", arguments, machine, work.progress, work.checkpoints)
+    for number in range(len(result["rows"])):
+        (shards / shard_name(number)).rename(work.out / shard_name(number))
+    (work.out / "embeddings.json").write_text(json.dumps(result) + "\n")
+    return {"passages": sum(result["rows"]), "dimension": result["dim"], "shards": len(result["rows"])}
+
+
+def worker_count(machine: Machine) -> int:
+    """Processes that encode on the CPU."""
+    return machine.workers or min(8, len(os.sched_getaffinity(0)))
+
+
+def shard_name(number: int) -> str:
+    """File name of a shard."""
+    return f"shard-{number:05d}.npy"
+
+
+def run(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict,
+    tokens: str,
+    checkpoint: str,
+    shards: str,
+    workers: int,
+    token_budget: int,
+) -> dict:
+    """Encode what `shards` still lacks. On CPU `workers` single-threaded forks share the model; on GPUs a rank each.
+
+    Returns the content of embeddings.json.
+    """
+    import torch
+
+    from pipeline.biencoder import load_encoders
+    from pipeline.distributed import rank, world
+    from pipeline.ragged import Tokens
+
+    settings = EncodeConfig(**config)
+    artifact = Tokens.open(Path(tokens))
+    passages = len(artifact.passages)
+    bounds = [
+        (start, min(start + settings.shard_passages, passages)) for start in range(0, passages, settings.shard_passages)
+    ]
+    encoder = load_encoders(Path(checkpoint))[1]
+    check_vocabulary(encoder, artifact, Path(checkpoint))
+    todo = [i for i, (start, stop) in enumerate(bounds) if not _finished(Path(shards, shard_name(i)), stop - start)]
+    done = passages - sum(bounds[i][1] - bounds[i][0] for i in todo)
+
+    def work(numbers: list[int], tick) -> None:
+        for number in numbers:
+            vectors = _encode_shard(encoder, artifact, range(*bounds[number]), settings, token_budget, tick)
+            _save(vectors, Path(shards, shard_name(number)))
+
+    if device == "cpu":
+        torch.set_num_threads(1)  # before the first parallel region: OpenMP's threads do not survive a fork
+        _fork(work, [todo[i::workers] for i in range(min(workers, len(todo)))], done, passages, progress)
+    else:
+        encoder.to(device)
+        finished = done
+
+        def tick(count: int) -> None:
+            nonlocal finished
+            finished += count * world()
+            progress(min(finished, passages), passages, "passages")
+
+        work(todo[rank() :: world()], tick)
+    return {"dim": encoder.dimension, "rows": [b - a for a, b in bounds], "pooling": encoder.pooling}
+
+
+def check_vocabulary(encoder: "Encoder", tokens: "Tokens", checkpoint: Path) -> None:
+    """Raise InputError where the tokens cannot be the model's."""
+    known = encoder.model.config.vocab_size
+    if tokens.specials.vocab_size > known:
+        raise InputError(
+            f"{checkpoint}: {known} token embeddings, but the tokens artifact has {tokens.specials.vocab_size} ids"
+        )
+
+
+def _encode_shard(encoder, tokens, indices, settings, token_budget, tick):
+    import numpy as np
+
+    from pipeline.biencoder import encode_rows, passage_rows
+
+    rows = passage_rows(tokens, indices, settings.title_tokens, settings.passage_tokens)
+    vectors = encode_rows(encoder, rows, token_budget, tick).astype(np.float16)
+    if not np.isfinite(vectors).all():
+        raise InputError("vectors beyond float16: the encoder diverged in training (try a lower learning_rate)")
+    return vectors
+
+
+def _finished(path: Path, rows: int) -> bool:
+    import numpy as np
+
+    return path.is_file() and len(np.load(path, mmap_mode="r")) == rows
+
+
+def _save(vectors, path: Path) -> None:
+    import numpy as np
+
+    unfinished = path.with_suffix(".part")
+    with open(unfinished, "wb") as file:
+        np.save(file, vectors)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+
+
+def _fork(work, shares: list[list[int]], done: int, total: int, progress: Progress) -> None:
+    """Run `work(share, tick)` for each share in a fork of its own and report their progress; all end with this one."""
+    import multiprocessing
+
+    from pipeline.child import die_with_parent
+
+    context, parent = multiprocessing.get_context("fork"), os.getpid()
+    counts = context.Array("q", max(1, len(shares)), lock=False)
+
+    def body(place: int) -> None:
+        os.environ["PIPELINE_PARENT"] = str(parent)
+        die_with_parent()
+
+        def tick(count: int) -> None:
+            counts[place] += count
+
+        work(shares[place], tick)
+
+    forks = [context.Process(target=body, args=(place,)) for place in range(len(shares))]
+    for fork in forks:
+        fork.start()
+    try:
+        while any(fork.is_alive() for fork in forks):
+            next(fork for fork in forks if fork.is_alive()).join(0.5)
+            progress(done + sum(counts), total, "passages")
+            if any(fork.exitcode for fork in forks):
+                raise RuntimeError(f"a process that encodes ended with code {[fork.exitcode for fork in forks]}")
+    finally:
+        for fork in forks:
+            fork.terminate()
+            fork.join()
