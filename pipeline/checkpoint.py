@@ -1,13 +1,29 @@
 """Checkpoint folders: what transformers and sentence-transformers load, with the Condenser head beside it."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import PreTrainedModel
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    BertForMaskedLM,
+    BertModel,
+    PreTrainedModel,
+    RobertaForMaskedLM,
+    RobertaModel,
+)
+from transformers.utils import logging
 
 from pipeline.errors import InputError
+
+MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
+ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
+# What a ready model brings along and nothing here uses: pooler, next sentence prediction, position ids of old files.
+SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
+MLM_HEADS = ("cls.predictions.", "lm_head.")
 
 
 def save_checkpoint(
@@ -16,38 +32,149 @@ def save_checkpoint(
     tokenizer_folder: Path,
     head_state: Mapping[str, torch.Tensor] | None = None,
     history: list[dict[str, Any]] | None = None,
-    pooling: str = "cls",
+    pooling: Literal["cls", "mean"] = "cls",
 ) -> None:
-    """Write a checkpoint folder (format: docs/architecture.md).
+    """Write a checkpoint folder (format: docs/architecture.md). `folder` is made where it does not exist.
 
     `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: any folder with the
-    tokenizer's files, so a checkpoint too. `history`: one row an update, `step` and one number a figure.
-    `pooling`: `cls` or `mean`, for sentence-transformers.
+    tokenizer's files, so a checkpoint too. `head_state`: the Condenser head. `history`: one row an update, `step` and
+    one number a figure, the same keys in each; none is written where it is None or empty. `pooling`: what
+    sentence-transformers makes a text's vector of.
     """
-    raise NotImplementedError
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
+    model.config._name_or_path = ""  # a path would make equal models unequal in bytes
+    model.save_pretrained(folder, max_shard_size="1TB")
+    if head_state is not None:
+        save_file({name: x.detach().cpu().contiguous() for name, x in head_state.items()}, folder / "head.safetensors")
+    if history:
+        _write_history(folder / "history.parquet", history)
+    _write_tokenizer(folder, tokenizer_folder, longest_input(model))
+    _write_sentence_transformers(folder, model.config.hidden_size, pooling)
+    # safetensors writes mode 0600; modules.json was written by us, so its mode is the umask's.
+    mode = (folder / "modules.json").stat().st_mode & 0o777
+    for path in folder.glob("*.safetensors"):
+        path.chmod(mode)
 
 
 def load_backbone_for_mlm(folder: Path) -> PreTrainedModel:
-    """`BertForMaskedLM` or `RobertaForMaskedLM` in float32, on the CPU, in training mode off.
+    """`BertForMaskedLM` or `RobertaForMaskedLM` in float32, on the CPU, in evaluation mode.
 
     Raises InputError where the folder holds another architecture or lacks a weight, the MLM head's included.
     """
-    raise NotImplementedError
+    return _load(folder, MASKED_LM[_architecture(folder)], SPARE)
 
 
 def load_encoder(folder: Path) -> PreTrainedModel:
-    """`BertModel` or `RobertaModel` without pooler, float32, on the CPU, in evaluation mode; else InputError."""
-    raise NotImplementedError
+    """`BertModel` or `RobertaModel` without pooler, in float32, on the CPU, in evaluation mode; drops an MLM head.
+
+    Raises InputError where the folder holds another architecture or lacks a weight.
+    """
+    return _load(folder, ENCODERS[_architecture(folder)], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
 
 
 def load_head(folder: Path) -> dict[str, torch.Tensor]:
     """The Condenser head's weights. A missing `head.safetensors` is an InputError that names it.
 
-    Going on with a fresh head corrupts the backbone, so there is no other way on (Condenser, section 4).
+    Going on with a fresh head corrupts the backbone, so that there is no other way on.
     """
     path = folder / "head.safetensors"
     if not path.is_file():
-        raise InputError(f"{path}: missing; the Condenser head's weights are part of the checkpoint")
-    from safetensors.torch import load_file
+        raise InputError(f"{path}: missing; a Condenser head is part of the checkpoint, a fresh one would spoil it")
+    try:
+        return load_file(path)
+    except Exception as error:  # safetensors raises its own and the system's
+        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
-    return load_file(path)
+
+def longest_input(model: PreTrainedModel) -> int:
+    """Tokens that the position table has room for, special tokens included.
+
+    RoBERTa counts positions from its padding id + 1 on.
+    """
+    config = model.config
+    spent = config.pad_token_id + 1 if config.model_type == "roberta" else 0
+    return config.max_position_embeddings - spent
+
+
+def _architecture(folder: Path) -> str:
+    path = folder / "config.json"
+    try:
+        model_type = json.loads(path.read_text("utf-8"))["model_type"]
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: missing; a checkpoint is a Hugging Face model folder") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
+    if model_type not in MASKED_LM:
+        raise InputError(f"{path}: model_type {model_type!r} is neither bert nor roberta")
+    return model_type
+
+
+def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:
+    """Strict: every weight of the model must be in the folder with its shape, every weight there used or `ignored`."""
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # its warnings tell of what is checked below
+    try:
+        model, info = model_class.from_pretrained(
+            folder,
+            config=AutoConfig.from_pretrained(folder, local_files_only=True),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as error:  # transformers raises OSError, safetensors its own
+        raise InputError(f"{folder}: no model could be loaded: {str(error).strip().splitlines()[0]}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    missing = sorted(info["missing_keys"])
+    unequal = sorted(str(mismatch[0]) for mismatch in info["mismatched_keys"])
+    unknown = sorted(key for key in info["unexpected_keys"] if not any(part in key for part in ignored))
+    for fault, names in (("lacks", missing), ("has the wrong shape of", unequal), ("has an unknown", unknown)):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise InputError(f"{folder}: the model {fault} weight {names[0]}{more}")
+    return model.eval()
+
+
+def _write_history(path: Path, history: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    types = {name: pa.int64() if name == "step" else pa.float64() for name in history[0]}
+    parquet.write_table(pa.Table.from_pylist(history, pa.schema(list(types.items()))), path)
+
+
+def _write_tokenizer(folder: Path, source: Path, longest: int) -> None:
+    (folder / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+    description = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
+    _write_json(folder / "tokenizer_config.json", {**description, "model_max_length": longest})
+
+
+def _write_sentence_transformers(folder: Path, hidden_size: int, pooling: str) -> None:
+    """Without these files sentence-transformers takes the mean of the tokens, and compares by cosine."""
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    _write_json(
+        folder / "modules.json",
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for i, (path, name) in enumerate(modules)
+        ],
+    )
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    _write_json(
+        folder / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": hidden_size,
+            "pooling_mode_cls_token": pooling == "cls",
+            "pooling_mode_mean_tokens": pooling == "mean",
+        },
+    )
+    _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot"})
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")

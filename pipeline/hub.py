@@ -2,7 +2,9 @@
 
 import os
 import socket
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,13 +30,21 @@ def reachable(seconds: float) -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    address = urlsplit(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or constants.ENDPOINT)
+    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy")
+    address = urlsplit(proxy or constants.ENDPOINT)
     port = address.port or (80 if address.scheme == "http" else 443)
-    try:
-        socket.create_connection((address.hostname or "", port), timeout=seconds).close()
-    except OSError:
-        return False
-    return True
+    answered = threading.Event()
+
+    def knock() -> None:
+        with suppress(OSError):
+            socket.create_connection((address.hostname or "", port), seconds).close()
+            answered.set()
+
+    # In a thread, because the timeout of a connection does not hold for the name's look-up before it.
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answered.is_set()
 
 
 def missing(name: str | None, revision: str, needed: Sequence[str], field: str) -> list[str]:
@@ -48,11 +58,14 @@ def missing(name: str | None, revision: str, needed: Sequence[str], field: str) 
     return [f"model {name} is not on this machine: `hf download {name}{revised}`, or set {field} to a local folder"]
 
 
-def fetch(name: str, revision: str, patterns: Sequence[str]) -> Path:
-    """The folder with those files of model `name` that match `patterns`, downloaded where they are not cached.
+def fetch(name: str, revision: str, patterns: Sequence[str], needed: Sequence[str]) -> Path:
+    """The folder of model `name`: cached with a file of `needed`, else the files of `patterns` downloaded.
 
     Raises InputError where they cannot be had.
     """
+    folder = cached(name, revision, needed)
+    if folder is not None:
+        return folder
     from huggingface_hub import snapshot_download
 
     try:

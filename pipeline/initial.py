@@ -1,15 +1,25 @@
 """The model before any pre-training: a ready one, or one made from scratch."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline import hub
 from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.ragged import Specials, Tokens
+from pipeline.tokenizer import FILES as TOKENIZER_FILES
+from pipeline.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
+from pipeline.tokenizer import read_tokenizer
 from pipeline.work import Metrics, Work
 
-FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from transformers import PreTrainedModel
+
+FILES = ("model.safetensors", "model.safetensors.index.json")
+HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", *TOKENIZER_HUB_FILES)
 
 
 class InitialConfig(Config):
@@ -61,5 +71,104 @@ def missing(config: InitialConfig) -> list[str]:
 
 
 def initial(config: InitialConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
-    """Write the checkpoint that pre-training starts from."""
-    raise NotImplementedError
+    """Write the checkpoint that pre-training starts from: a model for masked LM, without pooler.
+
+    A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
+    type, lacks a weight, or has another vocabulary than `tokenizer`.
+    """
+    from pipeline.checkpoint import load_backbone_for_mlm, load_head, save_checkpoint
+
+    head = None
+    if config.pretrained is not None or config.checkpoint is not None:
+        if config.pretrained is not None:
+            place = f"initial.pretrained {config.pretrained}"
+            folder = hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES)
+        else:
+            assert config.checkpoint is not None
+            place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
+        model = load_backbone_for_mlm(folder)
+        _check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
+        head = load_head(folder) if (folder / "head.safetensors").is_file() else None
+    else:
+        model = _from_scratch(config, Tokens.open(tokens), work)
+    save_checkpoint(work.out, model, tokenizer, head)
+    return {
+        "parameters": model.num_parameters(),
+        "architecture": model.config.model_type,
+        "layers": model.config.num_hidden_layers,
+        "hidden_size": model.config.hidden_size,
+        "head": "kept" if head else "none",
+    }
+
+
+def _from_scratch(config: InitialConfig, tokens: Tokens, work: Work) -> "PreTrainedModel":
+    """Random weights, a function of the seed alone; token embeddings from the tokens where the recipe says so."""
+    import torch
+
+    model: Any = _random_model(config, tokens.specials)
+    if config.embeddings == "ppmi_svd":
+        embeddings_VD = torch.from_numpy(_ppmi_embeddings(config, tokens, model.config.initializer_range, work))
+        known_V = embeddings_VD.any(dim=1)
+        with torch.no_grad():
+            model.get_input_embeddings().weight[known_V] = embeddings_VD[known_V].float()
+    return model
+
+
+def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel":
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+
+    shape: dict[str, Any] = {
+        "vocab_size": specials.vocab_size,
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.dropout,
+        "pad_token_id": specials.pad,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        if config.architecture == "bert":
+            return BertForMaskedLM(BertConfig(**shape, max_position_embeddings=config.max_position))
+        # RoBERTa's positions start behind its padding id, and it has one type of token (Liu et al. 2019).
+        shape["max_position_embeddings"] = config.max_position + specials.pad + 1
+        shape |= {"bos_token_id": specials.cls, "eos_token_id": specials.sep}
+        return RobertaForMaskedLM(RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5))
+
+
+def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, deviation: float, work: Work) -> "ndarray":
+    """[V, D]; zero for an entry that has no neighbour in any passage, special tokens among them: it stays random.
+
+    Every row gets the length that random rows of standard deviation `deviation` have (deviation * sqrt(D), nearly the
+    same for all). So only directions come from the collection: position and type embeddings, added before the first
+    layer norm, keep their usual weight beside each token, and frequent tokens, whose PPMI rows are short, start with no
+    smaller logits in the tied output projection than rare ones.
+    """
+    from pipeline import ppmi
+
+    passages = tokens.passages
+    total = len(passages.tokens)
+
+    def progress(done: int) -> None:
+        work.progress(done, total, "tokens")
+
+    size, window = tokens.specials.vocab_size, config.ppmi_window
+    counts = ppmi.cooccurrences(passages.tokens, passages.offsets, size, window, progress)
+    embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
+    return ppmi.rescale(embeddings_VD, deviation * config.hidden_size**0.5)
+
+
+def _check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
+    """Raises InputError unless the model in `folder` was made for the vocabulary of `tokenizer`."""
+    wanted = read_tokenizer(tokenizer).get_vocab()
+    if vocab_size != len(wanted):
+        raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(wanted)}")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return
+    found = read_tokenizer(folder).get_vocab()
+    differing = sorted((i, token) for token, i in wanted.items() if found.get(token) != i)
+    if differing:
+        i, token = differing[0]
+        raise InputError(f"{place}: its vocabulary is not the tokenizer's: entry {i}, {token!r}, is not the same")

@@ -1,15 +1,28 @@
 """The tokenizer: a ready one, or WordPiece trained on the collection."""
 
+import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from tokenizers import Tokenizer
 
-from pipeline import hub
+from pipeline import hub, wordpiece
+from pipeline.collection import passage_batches, passage_count
 from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.ragged import Specials
 from pipeline.work import Metrics, Work
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+HUB_FILES = (*FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "config.json")
+BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+BATCH_ROWS = 512
+SAMPLE_ROWS = 100
+MOST_UNKNOWN = 0.5
 
 
 class TokenizerConfig(Config):
@@ -21,7 +34,7 @@ class TokenizerConfig(Config):
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     path: Path | None
     """A local folder that holds a tokenizer (WordPiece or byte-level BPE), or a WordPiece `vocab.txt`."""
-    vocab_size: int = Field(ge=100)
+    vocab_size: int = Field(ge=256)
     """Entries of a trained vocabulary, special tokens included. A small collection may give fewer."""
     lowercase: bool
     """Lower case, accents stripped (as BERT's uncased models). For a trained vocabulary and a `vocab.txt`."""
@@ -43,5 +56,139 @@ def missing(config: TokenizerConfig) -> list[str]:
 
 
 def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
-    """Write `tokenizer.json` and `tokenizer_config.json`."""
-    raise NotImplementedError
+    """Write `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` loads.
+
+    Raises InputError where there is no tokenizer, where it is neither WordPiece nor byte-level BPE with BERT's or
+    RoBERTa's special tokens, and where it knows next to nothing of the collection's text.
+    """
+    if config.pretrained is not None:
+        source = config.pretrained
+        made = read_tokenizer(hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES))
+    elif config.path is not None:
+        source = str(config.path)
+        made = _from_vocab_file(config.path, config) if config.path.is_file() else read_tokenizer(config.path)
+    else:
+        source = "trained"
+        made = _trained(config, collection, work)
+    unknown = _unknown_share(made, collection)
+    if unknown > MOST_UNKNOWN:
+        raise InputError(f"tokenizer {source}: {unknown:.0%} of the collection's first tokens are unknown to it")
+    specials, names = special_tokens(made)
+    (work.out / "tokenizer_config.json").write_text(json.dumps(_description(names), indent=2) + "\n", "utf-8")
+    # Not save(): that one follows no umask on every platform, and ends without a newline.
+    (work.out / "tokenizer.json").write_text(made.to_str(pretty=True) + "\n", "utf-8")
+    return {"vocab_size": specials.vocab_size, "unknown_share": unknown, "model": kind(made)}
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder, without truncation, padding, or belief in special tokens that stand in a text.
+
+    Takes tokenizer.json as it is: transformers 5 rebuilds it where the class is named BertTokenizer, and loses its
+    normaliser. Raises InputError.
+    """
+    path = folder / "tokenizer.json"
+    try:
+        loaded = Tokenizer.from_file(str(path)) if path.is_file() else _converted(folder)
+    except Exception as error:  # tokenizers raises plain Exception, transformers whatever it meets
+        raise InputError(f"{folder}: no tokenizer could be read: {str(error).strip().splitlines()[0]}") from error
+    loaded.no_truncation()
+    loaded.no_padding()
+    loaded.encode_special_tokens = True
+    kind(loaded)
+    special_tokens(loaded)
+    return loaded
+
+
+def special_tokens(tokenizer: Tokenizer) -> tuple[Specials, dict[str, str]]:
+    """Ids of the special tokens, and their texts by transformers' name (`cls_token`, ...). Raises InputError."""
+    vocabulary = tokenizer.get_vocab()
+    for names in (BERT, ROBERTA):
+        if vocabulary.keys() >= set(names.values()):
+            ids = {role: vocabulary[text] for role, text in names.items()}
+            return Specials(len(vocabulary), **ids), {f"{role}_token": text for role, text in names.items()}
+    raise InputError(f"tokenizer: has neither {' '.join(BERT.values())} nor {' '.join(ROBERTA.values())}")
+
+
+def kind(tokenizer: Tokenizer) -> Literal["wordpiece", "byte-level bpe"]:
+    """The tokenizer's type, from its own description. Raises InputError for any other."""
+    description = json.loads(tokenizer.to_str())
+    if description["model"]["type"] == "WordPiece":
+        return "wordpiece"
+    if description["model"]["type"] == "BPE" and '"ByteLevel"' in json.dumps(description["pre_tokenizer"]):
+        return "byte-level bpe"
+    raise InputError(f"tokenizer: {description['model']['type']} is neither WordPiece nor byte-level BPE")
+
+
+def _converted(folder: Path) -> Tokenizer:
+    from transformers import AutoTokenizer
+
+    converted = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    vocabulary = folder / "vocab.txt"
+    # transformers 5 has been seen to read five tokens of a vocabulary without a word about it.
+    if vocabulary.is_file() and converted.get_vocab_size() < len(_lines(vocabulary)):
+        raise InputError(f"transformers read {converted.get_vocab_size()} of {len(_lines(vocabulary))} entries")
+    return converted
+
+
+def _from_vocab_file(path: Path, config: TokenizerConfig) -> Tokenizer:
+    vocabulary = _lines(path)
+    first_line: dict[str, int] = {}
+    for number, token in enumerate(vocabulary, start=1):
+        if first_line.setdefault(token, number) != number:
+            raise InputError(f"{path}:{number}: {token!r} stands in line {first_line[token]} too")
+    lacking = [name for name in wordpiece.SPECIALS if name not in first_line]
+    if lacking:
+        raise InputError(f"{path}: no line {' '.join(lacking)}; a WordPiece vocabulary has one token a line")
+    return wordpiece.build(vocabulary, _normal(config))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
+
+
+def _trained(config: TokenizerConfig, collection: Path, work: Work) -> Tokenizer:
+    characters: Counter[str] = Counter()
+    for texts in _texts(collection, work, 0):
+        for text in texts:
+            characters.update(text)
+    normal = _normal(config)
+    most = min(wordpiece.MOST_CHARACTERS, (config.vocab_size - len(wordpiece.SPECIALS)) // 4)
+    letters = wordpiece.alphabet(characters, normal, most)
+    if not letters:
+        raise InputError(f"{collection / 'passages.parquet'}: no text to train a tokenizer on")
+    return wordpiece.build(wordpiece.train(_texts(collection, work, 1), letters, config.vocab_size, normal), normal)
+
+
+def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
+    """Titles (once where neighbours share one) and texts of all passages, in lists; reading is the progress."""
+    total, done, before = passage_count(collection), 0, None
+    for batch in passage_batches(collection, ["title", "text"], BATCH_ROWS):
+        titles, texts = batch["title"], batch["text"]
+        yield [title for title, last in zip(titles, [before, *titles], strict=False) if title != last] + texts
+        before = titles[-1]
+        done += len(texts)
+        work.progress(round_ * total + done, 2 * total, "passages")
+
+
+def _unknown_share(tokenizer: Tokenizer, collection: Path) -> float:
+    """Share of [UNK] among the tokens of the first passages."""
+    texts = next(passage_batches(collection, ["text"], SAMPLE_ROWS), {"text": []})["text"]
+    ids = [i for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False) for i in encoding.ids]
+    return ids.count(special_tokens(tokenizer)[0].unk) / max(1, len(ids))
+
+
+def _normal(config: TokenizerConfig) -> wordpiece.Normal:
+    return wordpiece.Normal(config.lowercase, config.split_identifiers, config.drop_rules)
+
+
+def _description(names: dict[str, str]) -> dict[str, object]:
+    """tokenizer_config.json. The class is the one that takes tokenizer.json as it is, in transformers 4 and 5."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **names,
+    }
