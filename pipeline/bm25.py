@@ -1,5 +1,6 @@
 """Lucene's BM25 through pyserini: the baseline run and the first negatives. Java lives in a process of its own."""
 
+import contextlib
 import json
 import os
 import signal
@@ -127,8 +128,9 @@ class Searcher:
             if not self._ready:
                 self._ready = bool(self._read()["ready"])
             assert self._child.stdin is not None
-            self._child.stdin.write(json.dumps({"text": text, "k": k}) + "\n")
-            self._child.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # it died: reading tells why
+                self._child.stdin.write(json.dumps({"text": text, "k": k}) + "\n")
+                self._child.stdin.flush()
             found = self._read()
         return list(zip(found["ids"], found["scores"], strict=True))
 

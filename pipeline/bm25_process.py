@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,9 @@ def index(autoclass: Any, collection: Path, folder: Path, job: Mapping[str, Any]
     counts: Counter[str] = Counter(passages=0, passages_empty=0)
     total = passage_count(collection)
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
-        texts = [contents(title, text, job["titles"]) for title, text in zip(batch["title"], batch["text"], strict=True)]
+        texts = [
+            contents(title, text, job["titles"]) for title, text in zip(batch["title"], batch["text"], strict=True)
+        ]
         rows = zip(batch["passage_id"], texts, strict=True)
         documents = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in rows if text]
         if indexer.addRawDocuments(documents) != len(documents):
@@ -143,7 +144,8 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
         ThreadPoolExecutor(job["threads"]) as pool,
     ):
         for split, depth in (("train", job["negatives_depth"]), ("dev", job["depth"]), ("test", job["depth"])):
-            for piece in batched([q for q in queries if q.split == split], QUESTIONS):
+            members = [q for q in queries if q.split == split]
+            for piece in (members[i : i + QUESTIONS] for i in range(0, len(members), QUESTIONS)):
                 found = list(pool.map(lambda q: best(search, q.text, depth, row), piece))  # noqa: B023
                 ids = [q.query_id for q in piece]
                 write(split, *columns(ids, found))

@@ -127,13 +127,15 @@ def read_trec(path: Path) -> dict[str, dict[str, float]]:
     Raises `InputError` naming file and line: wrong column count, a score that is no number, a passage twice.
     """
     run: dict[str, dict[str, float]] = {}
-    with (gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")) as lines:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             fields = line.split()
             if not fields:
                 continue
             if len(fields) != 6:
-                raise InputError(f"{path}:{number}: {len(fields)} columns instead of 6 (query Q0 passage rank score tag)")
+                raise InputError(
+                    f"{path}:{number}: {len(fields)} columns instead of 6 (query Q0 passage rank score tag)"
+                )
             query_id, _, passage_id, _, text, _ = fields
             passages = run.setdefault(query_id, {})
             if passage_id in passages:
@@ -165,7 +167,9 @@ def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -
         raise InputError(f"{path}: split {split}, query {query_id}: score is NaN")
     found_R = pc.index_in(rows["passage_id"], value_set=passage_ids)
     if found_R.null_count:
-        raise InputError(f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection")
+        raise InputError(
+            f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection"
+        )
     run = ranked(rows["question"].to_numpy(), found_R.to_numpy(), score_R)
     check_unique(run, path, query_ids)
     return run

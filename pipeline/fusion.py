@@ -1,0 +1,136 @@
+"""Two runs made one: reciprocal ranks or min-max-normalised scores, weighted. The weight is chosen on dev.
+
+Legend of suffixes: R rows (of a run, or of the union of two), Q questions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pipeline.runs import Run, ranked
+
+Method = Literal["reciprocal_rank", "weighted_sum"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How two runs are joined: score = weight x (first run's part) + (1 - weight) x (second run's part)."""
+
+    method: Method
+    weight: float
+
+
+@dataclass(frozen=True)
+class Union:
+    """Every (question, passage) of two runs with what each run gives to it, 0 where it does not list the passage."""
+
+    question_R: np.ndarray
+    passage_R: np.ndarray
+    first_R: np.ndarray
+    second_R: np.ndarray
+
+    def score_R(self, weight: float) -> np.ndarray:
+        return weight * self.first_R + (1 - weight) * self.second_R
+
+
+def parts(run: Run, method: Method, k: float) -> np.ndarray:
+    """What each row of a run gives to the sum. float64 [R].
+
+    `reciprocal_rank`: 1 / (k + rank) (Cormack, Clarke and Buettcher, 2009). `weighted_sum`: the score moved to [0, 1]
+    within its question, 1 where all scores are equal.
+    """
+    if method == "reciprocal_rank":
+        return 1 / (k + run.rank_R)
+    questions = int(run.question_R.max(initial=-1)) + 1
+    low_Q, high_Q = np.full(questions, np.inf), np.full(questions, -np.inf)
+    np.minimum.at(low_Q, run.question_R, run.score_R)
+    np.maximum.at(high_Q, run.question_R, run.score_R)
+    low_R, width_R = low_Q[run.question_R], (high_Q - low_Q)[run.question_R]
+    return np.divide(run.score_R - low_R, width_R, out=np.ones_like(run.score_R), where=width_R > 0)
+
+
+def union(first: Run, second: Run, method: Method, k: float) -> Union:
+    passages = 1 + max(int(first.passage_R.max(initial=-1)), int(second.passage_R.max(initial=-1)), 0)
+    keys = [run.question_R * passages + run.passage_R for run in (first, second)]
+    key_R = np.union1d(*keys)
+    columns = []
+    for key, run in zip(keys, (first, second), strict=True):
+        column_R = np.zeros(len(key_R))
+        column_R[np.searchsorted(key_R, key)] = parts(run, method, k)
+        columns.append(column_R)
+    return Union(key_R // passages, key_R % passages, columns[0], columns[1])
+
+
+def fuse(first: Run, second: Run, choice: Choice, k: float) -> Run:
+    """The fused run of all passages that either run lists."""
+    both = union(first, second, choice.method, k)
+    return ranked(both.question_R, both.passage_R, both.score_R(choice.weight))
+
+
+def fuse_lists(
+    first: Mapping[str, float], second: Mapping[str, float], choice: Choice, k: float
+) -> list[tuple[str, float]]:
+    """One question's two lists, {passage id: score}, as one list of (id, score), best first; ties as first met.
+
+    For `weighted_sum` give lists as deep as those that the weight was chosen on: the least score becomes 0.
+    """
+    ids = list(dict.fromkeys([*first, *second]))
+    place = {passage_id: n for n, passage_id in enumerate(ids)}
+    runs = [
+        ranked(np.zeros(len(found), int), np.array([place[i] for i in found], int), np.array([*found.values()], float))
+        for found in (first, second)
+    ]
+    fused = fuse(runs[0], runs[1], choice, k)
+    return [(ids[p], float(s)) for p, s in zip(fused.passage_R, fused.score_R, strict=True)]
+
+
+def mean_reciprocal_rank(
+    question_R: np.ndarray,
+    passage_R: np.ndarray,
+    score_R: np.ndarray,
+    relevant_R: np.ndarray,
+    questions: int,
+    cutoff: int = 10,
+) -> float:
+    """RR@cutoff, averaged over `questions`, of rows in any order, without sorting them.
+
+    The first relevant passage is the one with the best score, then the first in passage order; its rank is one more
+    than the number of rows ahead of it.
+    """
+    best_Q = np.full(questions, -np.inf)
+    np.maximum.at(best_Q, question_R[relevant_R], score_R[relevant_R])
+    level_R = score_R == best_Q[question_R]
+    first_Q = np.full(questions, np.iinfo(np.int64).max)
+    np.minimum.at(first_Q, question_R[relevant_R & level_R], passage_R[relevant_R & level_R])
+    ahead_R = (score_R > best_Q[question_R]) | (level_R & (passage_R < first_Q[question_R]))
+    rank_Q = 1 + np.bincount(question_R[ahead_R], minlength=questions)
+    return float(np.where((best_Q > -np.inf) & (rank_Q <= cutoff), 1 / rank_Q, 0).sum() / questions)
+
+
+def choose(
+    first: Run,
+    second: Run,
+    relevant: tuple[np.ndarray, np.ndarray],
+    questions: int,
+    methods: Sequence[Method],
+    weights: Sequence[float],
+    k: float,
+) -> Choice:
+    """The method and weight with the best RR@10; of equal ones the first that is listed.
+
+    `relevant` are the questions and passages (rows of equal length) of the positive judgements.
+    """
+    best, best_value = Choice(methods[0], weights[0]), -1.0
+    for method in methods:
+        both = union(first, second, method, k)
+        passages = 1 + max(int(both.passage_R.max(initial=0)), int(relevant[1].max(initial=0)))
+        judged = relevant[0] * passages + relevant[1]
+        relevant_R = np.isin(both.question_R * passages + both.passage_R, judged)
+        for weight in weights:
+            score_R = both.score_R(weight)
+            value = mean_reciprocal_rank(both.question_R, both.passage_R, score_R, relevant_R, questions)
+            if value > best_value:
+                best, best_value = Choice(method, weight), value
+    return best

@@ -1,0 +1,63 @@
+"""Measures by ir-measures, each from one provider, under one rule for ties.
+
+The providers break ties in opposite ways, so they are never given any: a passage's score here is minus its rank.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import ir_measures
+import numpy as np
+import pyarrow as pa
+from ir_measures import AP, RR, R, Success, nDCG
+
+from pipeline.runs import Run
+
+Qrels = Mapping[str, Mapping[str, int]]
+
+PROVIDERS = {
+    ir_measures.msmarco: {"RR@10": RR @ 10, "RR@100": RR @ 100},
+    ir_measures.pytrec_eval: {
+        "nDCG@10": nDCG @ 10,
+        "R@20": R @ 20,
+        "R@50": R @ 50,
+        "R@100": R @ 100,
+        "R@1000": R @ 1000,
+        "AP": AP,
+        "Success@5": Success @ 5,
+        "Success@20": Success @ 20,
+        "Success@100": Success @ 100,
+    },
+}
+MEASURES = tuple(name for measures in PROVIDERS.values() for name in measures)
+
+
+def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:
+    """{query_id: {passage_id: -rank}}."""
+    ids_R = passage_ids.take(pa.array(run.passage_R)).to_pylist()
+    score_R = (-run.rank_R).tolist()
+    question_Q, start_Q = np.unique(run.question_R, return_index=True)
+    end_Q = np.r_[start_Q[1:], len(ids_R)].astype(int)
+    return {
+        query_ids[q].as_py(): dict(zip(ids_R[start:end], score_R[start:end], strict=True))
+        for q, start, end in zip(question_Q.tolist(), start_Q.tolist(), end_Q.tolist(), strict=True)
+    }
+
+
+def measure(run: Qrels, query_ids: Sequence[str], qrels: Qrels, relevance: int) -> np.ndarray:
+    """Every measure of every question, float64 [questions, len(MEASURES)]; a question without results counts as 0.
+
+    `run` is {query_id: {passage_id: -rank}}. Binary measures take judgements from `relevance` on, nDCG takes grades.
+    """
+    place = {query_id: n for n, query_id in enumerate(query_ids)}
+    values_QM = np.zeros((len(query_ids), len(MEASURES)))
+    for provider, measures in PROVIDERS.items():
+        column = {at_level(m, relevance): MEASURES.index(name) for name, m in measures.items()}
+        for found in provider.iter_calc(list(column), qrels, run):
+            if found.query_id in place:
+                values_QM[place[found.query_id], column[found.measure]] = found.value
+    return values_QM
+
+
+def at_level(measure: ir_measures.Measure, relevance: int) -> ir_measures.Measure:
+    """The measure with its least relevant judgement. nDCG has none."""
+    return measure if measure.NAME == "nDCG" else measure(rel=relevance)
