@@ -2,16 +2,15 @@
 section 3.2)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
+from pipeline.starts import check_start
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class CocondenserConfig(Config):
@@ -47,9 +46,90 @@ class CocondenserConfig(Config):
         exactly_one(self, "batch_documents", "batch_tokens")
         if self.span_max < self.span_min:
             raise ValueError(f"span_max ({self.span_max}) is below span_min ({self.span_min})")
+        if self.batch_tokens is not None and self.batch_tokens < 4 * (self.span_max + 2):
+            raise ValueError(f"batch_tokens ({self.batch_tokens}) does not hold two documents of span_max")
         return self
 
 
 def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
-    """Trains the checkpoint `start`, which must hold a head, on pairs of spans; writes a checkpoint with its head."""
-    raise NotImplementedError
+    """Trains the checkpoint `start`, which must hold a head, on pairs of spans; writes a checkpoint with its head.
+
+    With `config.checkpoint` that checkpoint passes through unchanged, if it fits the tokens; it may lack a head.
+    """
+    from pipeline.launch import launch
+
+    taken = config.checkpoint
+    check_start("cocondenser", taken or start, tokens, config.skip_from, config.span_max + 2)
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "tokens": str(tokens),
+        "start": str(taken or start),
+        "tokenizer": str(start),
+        "out": str(work.out),
+        "checkpoints": str(work.checkpoints),
+        "machine": work.machine.model_dump(mode="json"),
+    }
+    return launch("pipeline.cocondenser:train_cocondenser", arguments, work.machine, work.progress, work.checkpoints)
+
+
+def train_cocondenser(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    tokens: str,
+    start: str,
+    tokenizer: str,
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """The training itself, in a process of its own (`pipeline.launch`)."""
+    from pipeline import model, pretraining
+    from pipeline.batches import batch, sampler, updates
+    from pipeline.ragged import Tokens
+    from pipeline.spans import long_enough, spans
+    from pipeline.training import train
+
+    c, how = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
+    seed = c.optimiser.seed
+    headless = c.checkpoint is not None and not (c.checkpoint / "head.safetensors").exists()
+    module = model.load(Path(start), 0 if headless else None, seed).to(device)
+    if c.checkpoint is not None or c.steps == 0:
+        return pretraining.finish(module, Path(out), Path(tokenizer), [])
+
+    data = Tokens.open(Path(tokens))
+    edges = data.passages.offsets[data.doc_offsets]
+    document_N = np.flatnonzero(long_enough(np.diff(edges), c.span_min))
+    begin_N, length_N = edges[document_N], np.diff(edges)[document_N]
+    tokens_N = 2 * (np.minimum(c.span_max, length_N // 2) + 2)
+    size_N = tokens_N if c.batch_tokens else np.ones_like(tokens_N)
+    field = "cocondenser.batch_tokens" if c.batch_tokens else "cocondenser.batch_documents"
+    batches, rows = sampler(size_N, c.batch_tokens or c.batch_documents or 0, seed, field)
+    steps = updates(c.steps, c.epochs, c.tokens, batches, float(tokens_N.sum()) / batches)
+
+    mlm = c.objective == "cocondenser"
+    if not mlm:  # weight decay must not touch what has no loss
+        module.requires_grad_(False)
+        module["lm"].base_model.requires_grad_(True)
+
+    def step(i: int) -> dict[str, Any]:
+        row_D = rows(i)
+        document_D = document_N[row_D]
+        begin_S, length_S = spans(begin_N[row_D], length_N[row_D], document_D, c.span_max, seed, i)
+        row_S = (2 * document_D[:, None] + np.arange(2)).ravel()
+        sequences = begin_S, length_S, row_S
+        return pretraining.update(
+            module,
+            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how.chunk_spans, device),
+            pretraining.CONDENSER if mlm else pretraining.NOTHING,
+            skip_from=c.skip_from,
+            pairs=True,
+            cached=how.chunk_spans > 0,
+            key=(seed, i),
+            device=device,
+        )
+
+    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    counts = {"documents": len(edges) - 1, "documents_too_short": len(edges) - 1 - len(document_N)}
+    return counts | pretraining.finish(module, Path(out), Path(tokenizer), history)

@@ -2,16 +2,15 @@
 section 3)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
+from pipeline.starts import check_start
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class CondenserConfig(Config):
@@ -46,9 +45,82 @@ class CondenserConfig(Config):
     def _one_of_each(self) -> "CondenserConfig":
         exactly_one(self, "steps", "epochs", "tokens")
         exactly_one(self, "batch_blocks", "batch_tokens")
+        if self.batch_tokens is not None and self.batch_tokens < self.length:
+            raise ValueError(f"batch_tokens ({self.batch_tokens}) is below length ({self.length})")
         return self
 
 
 def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
-    """Trains the checkpoint `start` on blocks of the passages of `tokens`; writes a checkpoint with its head."""
-    raise NotImplementedError
+    """Trains the checkpoint `start` on blocks of the passages of `tokens`; writes a checkpoint with its head.
+
+    With `config.checkpoint` that checkpoint passes through unchanged, if it has a head and fits the tokens.
+    """
+    from pipeline.launch import launch
+
+    taken = config.checkpoint
+    check_start("condenser", taken or start, tokens, config.skip_from, config.length)
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "tokens": str(tokens),
+        "start": str(taken or start),
+        "tokenizer": str(start),
+        "out": str(work.out),
+        "checkpoints": str(work.checkpoints),
+        "machine": work.machine.model_dump(mode="json"),
+    }
+    return launch("pipeline.condenser:train_condenser", arguments, work.machine, work.progress, work.checkpoints)
+
+
+def train_condenser(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    tokens: str,
+    start: str,
+    tokenizer: str,
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """The training itself, in a process of its own (`pipeline.launch`)."""
+    from pipeline import model, pretraining
+    from pipeline.batches import batch, sampler, updates
+    from pipeline.blocks import blocks
+    from pipeline.ragged import Tokens
+    from pipeline.training import train
+
+    c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)
+    seed = c.optimiser.seed
+    fresh = c.checkpoint is None and not c.continued
+    module = model.load(Path(start), c.head_layers if fresh else None, seed).to(device)
+    if c.checkpoint is not None or c.steps == 0:
+        return pretraining.finish(module, Path(out), Path(tokenizer), [])
+
+    data = Tokens.open(Path(tokens))
+    assert data.passages.sentence_starts is not None
+    documents = data.passages.offsets[data.doc_offsets]
+    begin_N, length_N = blocks(data.passages.sentence_starts, documents, c.length - 2, c.short_probability, seed)
+    size_N = length_N + 2 if c.batch_tokens else np.ones_like(length_N)
+    field = "condenser.batch_tokens" if c.batch_tokens else "condenser.batch_blocks"
+    batches, rows = sampler(size_N, c.batch_tokens or c.batch_blocks or 0, seed, field)
+    mean_tokens = float((length_N + 2).sum()) / batches
+    steps = updates(c.steps, c.epochs, c.tokens, batches, mean_tokens)
+
+    def step(i: int) -> dict[str, Any]:
+        row_S = rows(i)
+        sequences = begin_N[row_S], length_N[row_S], row_S
+        return pretraining.update(
+            module,
+            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how.chunk_spans, device),
+            pretraining.CONDENSER,
+            skip_from=c.skip_from,
+            pairs=False,
+            cached=False,
+            key=(seed, i),
+            device=device,
+        )
+
+    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    counts = {"documents": len(documents) - 1, "blocks": len(begin_N)}
+    return counts | pretraining.finish(module, Path(out), Path(tokenizer), history)

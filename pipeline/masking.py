@@ -1,0 +1,63 @@
+"""Whole-word masks for masked language modelling, on flat texts and without a loop.
+
+Shapes: S sequences of T tokens and W words together.
+"""
+
+import numpy as np
+
+from pipeline.draws import integers, uniform
+from pipeline.ragged import Specials
+
+WORDS, KIND, REPLACEMENT = 0, 1, 2  # what a draw is for; enters its key
+
+
+def mask(
+    ids_T: np.ndarray,
+    word_starts_T: np.ndarray,
+    length_S: np.ndarray,
+    row_S: np.ndarray,
+    fraction: float,
+    seed: int,
+    step: int,
+    specials: Specials,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Masks whole words of each sequence: about `fraction` of its tokens, and at least one word.
+
+    Of the masked tokens 80 % become [MASK], 10 % a random ordinary token, 10 % stay (BERT, section 3.1; whole words as
+    in Condenser's code). Words with a special token (an unknown one) are never masked. A pure function of
+    (seed, step, row): `row_S` are the sequences' numbers, `length_S` their tokens.
+
+    Returns the corrupted ids [T] int64, and which tokens are masked [T] bool.
+    """
+    sequence_T = np.repeat(np.arange(len(length_S)), length_S)
+    first_S = np.cumsum(length_S) - length_S
+    masked_T = np.zeros(len(ids_T), bool)
+    corrupted_T = ids_T.astype(np.int64)
+    if not len(ids_T):
+        return corrupted_T, masked_T
+
+    starts_T = word_starts_T.copy()
+    starts_T[first_S[length_S > 0]] = True  # a crop may begin inside a word
+    word_T = np.cumsum(starts_T) - 1
+    at_W = np.flatnonzero(starts_T)
+    size_W = np.diff(at_W, append=len(ids_T))
+    sequence_W = sequence_T[at_W]
+    ordinary_W = ~np.logical_or.reduceat(np.isin(ids_T, specials.ids), at_W)
+
+    # Lay the words of each sequence in random order. Those whose middle lies within the first `fraction` of its
+    # tokens are masked: so long and short words are masked equally often.
+    key_W = np.where(ordinary_W, uniform(seed, step, WORDS, row_S[sequence_W], at_W - first_S[sequence_W]), 1.0)
+    order_W = np.lexsort((key_W, sequence_W))
+    size_W, ordinary_W = size_W[order_W], ordinary_W[order_W]  # sequence_W is the same in either order
+    before_W = np.cumsum(size_W) - size_W - first_S[sequence_W]
+    chosen_W = ordinary_W & ((before_W + size_W / 2 < fraction * length_S[sequence_W]) | (before_W == 0))
+    masked_T = np.isin(word_T, order_W[chosen_W])
+
+    at_M = np.flatnonzero(masked_T)
+    key_M = row_S[sequence_T[at_M]], at_M - first_S[sequence_T[at_M]]
+    kind_M = uniform(seed, step, KIND, *key_M)
+    random_M = integers(specials.vocab_size - len(specials.ids), seed, step, REPLACEMENT, *key_M)
+    for special in specials.ids:  # ascending: steps over each in turn
+        random_M += random_M >= special
+    corrupted_T[at_M] = np.select([kind_M < 0.8, kind_M < 0.9], [specials.mask, random_M], corrupted_T[at_M])
+    return corrupted_T, masked_T
