@@ -1,20 +1,31 @@
 """report.html: one page with the table, the pictures, examples and what it all was made from."""
 
+import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config
+from pipeline.evaluate import TABLE, estimate_text, shown_split
 from pipeline.work import Metrics, Work
+
+TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "stage1": "Stage 1", "stage2": "Stage 2"}
+CHARACTERS = 280
+"""What is shown of a passage."""
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ReportConfig(Config):
     title: str = Field(min_length=1)
     """The page's heading, such as the recipe's name."""
     examples: int = Field(ge=0)
-    """Test questions shown with the answers of BM25 and of the dense retriever."""
+    """Questions shown with the answers of BM25 and of the dense retriever."""
     answers: int = Field(ge=1)
-    """Answers shown for each example and system."""
+    """Answers shown for each example and system, as far as the evaluation kept them (`evaluate.answers`)."""
     seed: int = Field(ge=0)
     """Seed that picks the examples."""
     configuration: dict[str, JsonValue]
@@ -31,5 +42,210 @@ def report(
     stage2: Path | None,
     work: Work,
 ) -> Metrics:
-    """Write `report.html` from an evaluation and the histories of the checkpoints. Equal inputs give equal bytes."""
-    raise NotImplementedError
+    """Write `report.html` from an evaluation and the histories of the checkpoints. Equal inputs give equal bytes.
+
+    The page needs no other file and no network. Text of the collection is escaped by the template. Folders that are
+    named by a digest are shown as the page's lineage.
+    """
+    from pipeline.report import figures
+
+    metrics = json.loads((evaluate / "metrics.json").read_text())
+    split = shown_split(metrics)
+    found = metrics["splits"][split]
+    checkpoints = {"condenser": condenser, "cocondenser": cocondenser, "stage1": stage1, "stage2": stage2}
+    histories = {name: history(folder) for name, folder in checkpoints.items()}
+    folders = {"collection": collection, "evaluate": evaluate, **checkpoints}
+    examples = chosen_examples(config, metrics, split, collection, evaluate)
+    page = render(
+        title=config.title,
+        split=split,
+        metrics=metrics,
+        found=found,
+        headline=headline(metrics, found),
+        rows=table_rows(metrics, found),
+        differences=difference_rows(metrics, found),
+        measures=list(next(iter(found["systems"].values()))),
+        ladders=[
+            figures.ladder({s: f[measure] for s, f in found["systems"].items()}, metrics["labels"], name)
+            for measure, name in TABLE.items()
+        ],
+        curves=[figures.curves(h, TRAININGS[name]) for name, h in histories.items() if h],
+        counts=shown_counts(json.loads((collection / "ingest.json").read_text())),
+        models={TRAININGS[n]: shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
+        examples=examples,
+        lineage={name: f.name for name, f in folders.items() if f and DIGEST.fullmatch(f.name)},
+        configuration=as_yaml(config.configuration),
+    )
+    (work.out / "report.html").write_text(page, encoding="utf-8", newline="\n")
+    work.progress(1, 1, "pages")
+    return {"examples": len(examples), "bytes": len(page.encode())}
+
+
+def render(**values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    here = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
+    environment.filters["estimate"] = estimate_text
+    css = Markup((here / "report.css").read_text())
+    return environment.get_template("report.html").render(css=css, **values)
+
+
+def headline(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The page's first line: (system, label, MRR@10) of BM25, the last dense retriever and their fusion."""
+    systems = [name for name in ("bm25", metrics["dense"], "fusion") if name in found["systems"]]
+    return [(s, metrics["labels"][s], estimate_text(found["systems"][s]["RR@10"]).split()[0]) for s in systems]
+
+
+def table_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the short table; `best` marks the highest mean of each measure."""
+    top = {m: max(f[m]["mean"] for f in found["systems"].values()) for m in TABLE}
+    return [
+        {
+            "system": name,
+            "label": metrics["labels"][name],
+            "cells": [
+                {"best": f[m]["mean"] == top[m], "mean": m_, "interval": i} for m in TABLE for m_, i in [cell(f[m])]
+            ],
+            "without_results": found["questions_without_results"][name],
+        }
+        for name, f in found["systems"].items()
+    ]
+
+
+def cell(figure: Mapping[str, float]) -> dict[str, str]:
+    """Mean and interval as text."""
+    mean, interval = estimate_text(figure).split(" ", 1)
+    return {"mean": mean, "interval": interval}
+
+
+def difference_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the table of differences; `sure` marks intervals without zero."""
+    return [
+        {
+            "label": " − ".join(metrics["labels"][name] for name in pair.split("-")),
+            "cells": [{"sure": sure(figures[m]), **cell(figures[m])} for m in TABLE],
+        }
+        for pair, figures in found["differences"].items()
+    ]
+
+
+def sure(figure: Mapping[str, float]) -> bool:
+    return figure["low"] > 0 or figure["high"] < 0
+
+
+def history(folder: Path | None) -> dict[str, list[float]] | None:
+    """Columns of a training's history; of an untied model that of its question encoder, which both share."""
+    import pyarrow.parquet as pq
+
+    if folder is None:
+        return None
+    places = (folder / "history.parquet", folder / "query" / "history.parquet")
+    return next((pq.read_table(path).to_pydict() for path in places if path.exists()), None)
+
+
+def architecture(folder: Path | None) -> str | None:
+    """A line on the model in a checkpoint."""
+    if folder is None:
+        return None
+    path = next((p for p in (folder / "config.json", folder / "query" / "config.json") if p.exists()), None)
+    if path is None:
+        return None
+    c = json.loads(path.read_text())
+    untied = ", one encoder for questions and one for passages" if path.parent != folder else ""
+    return (
+        f"{c['model_type']}, {c['num_hidden_layers']} layers of {c['hidden_size']}, {c['num_attention_heads']} heads, "
+        f"{c['vocab_size']:,} tokens in the vocabulary{untied}"
+    )
+
+
+def shown_counts(counts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Counts of ingest.json, nested ones with their path, zeros left out."""
+    shown: dict[str, str] = {}
+    for name, value in counts.items():
+        label = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            shown |= shown_counts(value, f"{label}: ")
+        elif value:
+            shown[label] = f"{value:,}" if isinstance(value, int | float) else str(value)
+    return shown
+
+
+def chosen_examples(
+    config: ReportConfig, metrics: Mapping[str, Any], split: str, collection: Path, evaluate: Path
+) -> list[dict[str, Any]]:
+    """Questions picked at random, with the first answers of BM25 and the dense retriever beside each other."""
+    import pyarrow.parquet as pq
+
+    from pipeline.collection import read_queries
+
+    systems = [name for name in ("bm25", metrics["dense"]) if name in metrics["splits"][split]["systems"]]
+    least = metrics["config"]["relevance"]
+    filters: list[tuple[str, str, Any]] = [("split", "=", split), ("system", "in", systems)]
+    ranks = {
+        (row["query_id"], row["system"]): first_rank(row["RR@100"])
+        for row in pq.read_table(evaluate / "per_query.parquet", filters=filters).to_pylist()
+    }
+    query_ids = sorted({query_id for query_id, _ in ranks})
+    count = min(config.examples, len(query_ids))
+    picked = [query_ids[i] for i in sorted(np.random.default_rng(config.seed).choice(len(query_ids), count, False))]
+    texts = {query.query_id: query.text for query in read_queries(collection, [split])}
+    filters += [("query_id", "in", picked), ("rank", "<=", config.answers)]
+    answers = pq.read_table(evaluate / "answers.parquet", filters=filters).to_pylist() if picked else []
+    passages = read_passages(collection, {a["passage_id"] for a in answers})
+    return [
+        {
+            "question": texts[query_id],
+            "systems": [
+                {
+                    "label": metrics["labels"][system],
+                    "first": ranks[query_id, system],
+                    "answers": [
+                        {
+                            **passages[a["passage_id"]],
+                            "relevant": (a["relevance"] or 0) >= least,
+                        }
+                        for a in answers
+                        if a["query_id"] == query_id and a["system"] == system
+                    ],
+                }
+                for system in systems
+            ],
+        }
+        for query_id in picked
+    ]
+
+
+def first_rank(reciprocal: float) -> int | None:
+    """The rank of the first relevant passage; None below rank 100."""
+    return round(1 / reciprocal) if reciprocal > 0 else None
+
+
+def read_passages(collection: Path, passage_ids: set[str]) -> dict[str, dict[str, str]]:
+    """{passage_id: {title, text}}, texts cut for showing."""
+    import pyarrow.parquet as pq
+
+    if not passage_ids:
+        return {}
+    columns = ["passage_id", "title", "text"]
+    filters = [("passage_id", "in", sorted(passage_ids))]
+    rows = pq.read_table(collection / "passages.parquet", columns=columns, filters=filters).to_pylist()
+    return {row["passage_id"]: {"title": row["title"], "text": shortened(row["text"])} for row in rows}
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= CHARACTERS else text[:CHARACTERS].rsplit(" ", 1)[0] + " …"
+
+
+def as_yaml(configuration: Mapping[str, JsonValue]) -> Sequence[tuple[str, str]]:
+    """(stage, its fields as YAML), in the recipe's order."""
+    import yaml
+
+    return [
+        (name, yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100).removesuffix("...\n").strip())
+        for name, value in configuration.items()
+    ]

@@ -1,0 +1,119 @@
+"""The report's pictures: SVG that takes its colours from the page, so that one file serves light, dark and paper.
+
+Equal figures give equal bytes: no dates, a fixed salt for ids, matplotlib's own settings instead of the user's.
+"""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+INK, LINE = "#010101", "#010102"
+COLOURS = {
+    INK: "ink",
+    LINE: "line",
+    "#020201": "bm25",
+    "#020202": "pretrained",
+    "#020203": "stage1",
+    "#020204": "stage2",
+    "#020205": "fusion",
+}
+"""Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
+SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
+LOSSES = {"loss": "loss", "head_mlm": "head MLM", "late_mlm": "late MLM", "contrastive": "contrastive"}
+"""Columns of history.parquet that are drawn, and their names."""
+POINTS = 200
+"""Points of a drawn curve; more updates are averaged."""
+
+SETTINGS: Any = {
+    "svg.fonttype": "none",  # letters stay letters: they are read, searched and scale on a phone
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": LINE,
+    "grid.linewidth": 0.5,
+}
+
+
+def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> str:
+    """One measure of every system, with its interval. `figures` is {system: {mean, low, high}}."""
+
+    def draw(axes: Axes) -> None:
+        for y, (name, figure) in enumerate(figures.items()):
+            colour = SYSTEMS[name]
+            axes.plot([figure["low"], figure["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
+            axes.plot(figure["mean"], y, "o", color=colour, markersize=7)
+            axes.annotate(f"{figure['mean']:.3f}", (figure["mean"], y), (0, 6), textcoords="offset points", ha="center")
+        axes.set_yticks(range(len(figures)), [labels[name] for name in figures])
+        axes.set_ylim(len(figures) - 0.5, -0.75)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.margins(x=0.12)
+        axes.tick_params(left=False)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x")
+        axes.set_axisbelow(True)
+
+    return svg(draw, (3.6, 0.62 + 0.36 * len(figures)), title)
+
+
+def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
+    """The losses of a training over its updates. Updates that were skipped are left out."""
+    kept = np.array(history.get("skipped", np.zeros(len(history["step"])))) == 0
+    step = np.array(history["step"], float)[kept]
+    bins = np.array_split(np.arange(len(step)), min(POINTS, max(len(step), 1)))
+    shades = ("#020204", "#020205", "#020201")
+
+    def draw(axes: Axes) -> None:
+        names = [name for name in LOSSES if name in history]
+        for name, colour in zip(names, shades, strict=False):
+            values = np.array(history[name], float)[kept]
+            x, y = ([series[b].mean() for b in bins] for series in (step, values))
+            axes.plot(x, y, color=colour, linewidth=1.5, label=LOSSES[name], marker="." if len(bins) < 5 else "")
+        axes.set_xlabel("update")
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.grid(axis="y")
+        axes.legend(frameon=False, loc="upper right", borderaxespad=0, handlelength=1.2)
+
+    return svg(draw, (3.6, 2.3), title)
+
+
+def svg(draw: Any, inches: tuple[float, float], title: str) -> str:
+    """An inline `<svg>` of what `draw` puts on the axes."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS | {"svg.hashsalt": title})
+        figure = Figure(figsize=inches, layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        draw(axes)
+        out = io.StringIO()
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(out, format="svg", transparent=True, metadata=metadata)
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<svg([^>]*?) width="[^"]*"', r"<svg\1", text, count=1)
+    text = re.sub(r'<svg([^>]*?) height="[^"]*"', r"<svg\1", text, count=1)
+    text = text.replace("<svg", '<svg role="img"', 1)
+    # Fonts are the page's; ids would collide between the pictures of one page.
+    text = re.sub(r"(?<=\d)px 'sans-serif'|(?<=\d)px sans-serif", "px var(--font)", text)
+    text = re.sub(r'<g id="(?:figure|axes|patch|line2d|matplotlib|text|xtick|ytick|legend)[^"]*">', "<g>", text)
+    for stand_in, name in COLOURS.items():
+        text = text.replace(stand_in, f"var(--{name})")
+    return text
