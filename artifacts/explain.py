@@ -1,15 +1,73 @@
 """Why a stage would run."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from artifacts.keys import Key
 from artifacts.records import Record
 from artifacts.store import Store
 
+WIDTH = 60
+"""Characters of a value in a line."""
+
 
 def explain(store: Store, key: Key, node: str) -> list[str]:
     """A line for each reason why `key` would be built; empty if it is in the store. Changes nothing on disk."""
-    raise NotImplementedError
+    record = store.record(key.hex)
+    if record is not None:
+        problem = store.problem(record)
+        return [] if problem is None else [f"artifact missing or broken: {problem}"]
+    earlier = nearest(store, key, node)
+    return ["nothing built yet"] if earlier is None else differences(earlier, key)
 
 
 def nearest(store: Store, key: Key, node: str) -> Record | None:
-    """The record of the same stage (and node, if there is one) that differs least from `key`; of equals the newest."""
-    raise NotImplementedError
+    """The record of the same stage, and node if there is one, that differs least from `key`; of equals the newest."""
+    records = store.records(key.stage)
+    records = [record for record in records if record.node == node] or records
+    return min(records, key=lambda record: len(differences(record, key)), default=None)
+
+
+def differences(earlier: Record, key: Key) -> list[str]:
+    """A line for each configuration field, file of code, input, source and library in which the two differ."""
+    lines = [
+        f"config {name}: {_short(old)} -> {_short(new)}"
+        for name, old, new in _changes(_flat(earlier.config), _flat(key.config))
+    ]
+    lines += [f"code of {name} {_how(old, new)}" for name, old, new in _changes(earlier.code, key.code)]
+    lines += [f"input {name} {_how(old, new)}" for name, old, new in _changes(earlier.inputs, key.inputs)]
+    lines += [f"source {name} {_how(old, new)}" for name, old, new in _changes(earlier.sources, key.sources)]
+    lines += [
+        f"library {name}: {_short(old)} -> {_short(new)}"
+        for name, old, new in _changes(earlier.libraries, key.libraries)
+    ]
+    return lines
+
+
+class _Absent:
+    """Stands for a field that is not there: None is a value."""
+
+
+ABSENT = _Absent()
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    both = [(name, old.get(name, ABSENT), new.get(name, ABSENT)) for name in sorted({*old, *new})]
+    return [(name, a, b) for name, a, b in both if a is ABSENT or b is ABSENT or a != b]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = "(none)" if value is ABSENT else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _how(old: Any, new: Any) -> str:
+    return "is new" if old is ABSENT else "is no longer used" if new is ABSENT else "changed"

@@ -1,18 +1,103 @@
 """Frees disk space."""
 
+import shutil
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
+from artifacts import locks, objects, sources
+from artifacts.runs import runs as all_runs
 from artifacts.store import Store
+
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class Removed:
     path: Path
+    """Relative to the store."""
     bytes: int
     why: str
 
 
 def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Removed]:
-    """Removes what neither the newest `runs` run records name nor anyone used within `days`, nor is being built."""
-    raise NotImplementedError
+    """Removes artifacts that neither the newest `runs` run records name nor anyone built or used within `days`.
+
+    With them go left-over work (checkpoints of killed builds) as old, objects without a key and broken/. Never what is
+    being built, nor its inputs. `dry_run` changes nothing. Gives what was (or would be) removed.
+    """
+    if not store.root.exists():
+        return []
+    store.prepare()
+    oldest = time.time() - days * DAY_SECONDS
+    removed = []
+    # Builders file their artifacts under this lock, so none loses an object between its filing and its key's.
+    with store.commit_lock():
+        # One by one: what is yielded is under its key's lock until the next is asked for.
+        for target in chain(_artifacts(store, runs, oldest), _work(store, oldest), _left_over(store, oldest)):
+            if not dry_run:
+                _remove(store, store.root / target.path)
+            removed.append(target)
+    if not dry_run:
+        sources.prune(store.sources)
+    return removed
+
+
+def _artifacts(store: Store, count: int, oldest: float) -> Iterator[Removed]:
+    named = {ref.key for run in all_runs(store)[:count] for ref in run.nodes.values()}
+    read = _being_read(store)
+    kept: set[str] = set()
+    for record in store.records():
+        path = store.keys / f"{record.key}.json"
+        with locks.try_hold(store.lock_file(record.key)) as free:
+            if free and record.key not in named and record.identity not in read and path.stat().st_mtime <= oldest:
+                yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
+            else:
+                kept.add(record.digest)
+    for folder in sorted(store.objects.iterdir()):
+        if folder.name not in kept:
+            yield Removed(folder.relative_to(store.root), objects.size(folder), "no key is left")
+
+
+def _being_read(store: Store) -> set[str]:
+    """Identities of the artifacts that builders under way read."""
+    read: set[str] = set()
+    for path in store.locks.glob("*.lock"):
+        with locks.try_hold(path) as free:
+            holder = None if free else locks.read_holder(path)
+            read |= set(holder.inputs.values()) if holder else set()
+    return read
+
+
+def _work(store: Store, oldest: float) -> Iterator[Removed]:
+    for folder in sorted(store.work.iterdir()):
+        with locks.try_hold(store.lock_file(folder.name)) as free:
+            if free and _newest(folder) <= oldest:
+                yield Removed(folder.relative_to(store.root), objects.size(folder), "left by a build that did not end")
+
+
+def _newest(folder: Path) -> float:
+    return max(path.lstat().st_mtime for path in [folder, *folder.rglob("*")])
+
+
+def _left_over(store: Store, oldest: float) -> Iterator[Removed]:
+    for path in sorted(store.broken.iterdir()):
+        size = objects.size(path) if path.is_dir() else path.stat().st_size
+        yield Removed(path.relative_to(store.root), size, "broken")
+    for path in [*store.root.glob(".*"), *store.keys.glob(".*"), *store.runs.glob(".*")]:
+        if path.is_file() and path.stat().st_mtime <= oldest:
+            yield Removed(path.relative_to(store.root), path.stat().st_size, "half-written")
+
+
+def _remove(store: Store, path: Path) -> None:
+    if path.parent == store.objects:
+        # Out of the way first: a reader sees a whole object or none.
+        path = path.rename(store.broken / path.name)
+    if path.parent == store.keys:
+        store.lock_file(path.stem).unlink(missing_ok=True)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

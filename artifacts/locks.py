@@ -1,11 +1,22 @@
-"""Locks on files, freed by the kernel when their holder dies."""
+"""Locks on files, freed by the kernel when their holder dies, be it by kill -9."""
 
-from dataclasses import dataclass
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock."""
+    """Who holds a lock, and for what."""
 
     host: str
     pid: int
@@ -14,3 +25,93 @@ class Holder:
     stage: str
     node: str
     inputs: dict[str, str]
+    """Identities of the artifacts that are read meanwhile."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since[:19]}Z"
+
+
+def holder(stage: str, node: str, inputs: Mapping[str, str]) -> Holder:
+    """This process as a holder."""
+    return Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(), stage, node, dict(inputs))
+
+
+@contextmanager
+def hold(path: Path, who: Holder | None = None, on_wait: Callable[[Holder], None] | None = None) -> Iterator[None]:
+    """Holds the lock, waiting for it as long as it takes; `on_wait` is called once for each holder waited for."""
+    descriptor = _try(path)
+    seen: Holder | None = None
+    while descriptor is None:
+        other = read_holder(path)
+        if on_wait is not None and other is not None and other != seen:
+            on_wait(other)
+        seen = other
+        # Polled, since a thread blocked in flock cannot be cancelled.
+        time.sleep(POLL_SECONDS)
+        descriptor = _try(path)
+    try:
+        _write_holder(descriptor, who)
+        yield
+    finally:
+        _release(descriptor)
+
+
+@contextmanager
+def try_hold(path: Path) -> Iterator[bool]:
+    """Holds the lock if it is free; gives whether it was."""
+    descriptor = _try(path)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            _release(descriptor)
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Who holds the lock, as far as it says so; only worth asking while it is held."""
+    try:
+        return Holder(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+_held: set[int] = set()
+
+
+def _try(path: Path) -> int | None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Between open and flock the file may have been removed: a lock on a nameless file keeps nobody out.
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            _held.add(descriptor)
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _write_holder(descriptor: int, who: Holder | None) -> None:
+    if who is not None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(asdict(who)).encode(), 0)
+
+
+def _release(descriptor: int) -> None:
+    if descriptor in _held:
+        _held.remove(descriptor)
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def _close_in_child() -> None:
+    # A forked worker shares the lock; left open there, it would outlive a killed parent.
+    for descriptor in _held:
+        with suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

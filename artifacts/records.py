@@ -1,8 +1,14 @@
 """What the store knows of an artifact: a small reference for callers, a full record on disk."""
 
-from dataclasses import dataclass
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+HEX = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -46,3 +52,29 @@ class Record:
     kept_from: str | None
     """Key of the older code whose artifact was accepted for this key."""
     recipe: str | None
+
+
+def read(path: Path) -> Record | None:
+    """The record in a key's file; None if there is none that can be read."""
+    try:
+        record = Record(**json.loads(path.read_bytes()))
+        # The two become names of files: nothing but a digest may.
+        return record if HEX.fullmatch(record.key) and HEX.fullmatch(record.digest) else None
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def dump(record: Record) -> bytes:
+    return json.dumps(asdict(record), indent=1, allow_nan=False).encode() + b"\n"
+
+
+def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:
+    """Metrics as flat JSON: NumPy scalars become Python's, what is not finite None, so that no finished build fails."""
+    return {name: _plain(value) for name, value in metrics.items()}
+
+
+def _plain(value: Any) -> float | int | str | None:
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, int | str) else str(value)

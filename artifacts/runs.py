@@ -1,11 +1,14 @@
 """Records of whole runs: which artifact each node had."""
 
+import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from artifacts import files
 from artifacts.records import Ref
 from artifacts.store import Store
 
@@ -17,20 +20,40 @@ class Run:
     """ISO 8601, UTC."""
     nodes: dict[str, Ref]
     details: dict[str, Any]
-    """Whatever the caller gave: the resolved recipe, for one."""
+    """Whatever the caller gave as JSON: the resolved recipe, for one."""
 
 
 def record_run(
     store: Store, name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], created: datetime | None = None
 ) -> Path:
     """Writes runs/TIMESTAMP-NAME.json. The same `created` (default: now) and name again replace the record."""
-    raise NotImplementedError
+    store.prepare()
+    created = (created or datetime.now(UTC)).astimezone(UTC)
+    # The path is left out: a store that was moved is still whole.
+    refs = {
+        node: {field: value for field, value in asdict(ref).items() if field != "path"} for node, ref in nodes.items()
+    }
+    record = {"name": name, "created": created.isoformat(), "nodes": refs, "details": dict(details)}
+    path = store.runs / f"{created:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.json"
+    with files.storage_errors(store.root):
+        files.write(path, json.dumps(record, indent=1).encode() + b"\n")
+    return path
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
     """Runs (of one name), newest first."""
-    raise NotImplementedError
+    found = [_read(store, path) for path in sorted(store.runs.glob("*.json"), reverse=True)]
+    return [run for run in found if run is not None and name in (None, run.name)]
 
 
 def newest_run(store: Store, name: str | None = None) -> Run | None:
-    raise NotImplementedError
+    return next(iter(runs(store, name)), None)
+
+
+def _read(store: Store, path: Path) -> Run | None:
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    nodes = {node: Ref(**ref, path=store.objects / ref["digest"]) for node, ref in record["nodes"].items()}
+    return Run(record["name"], record["created"], nodes, record["details"])

@@ -1,18 +1,30 @@
 """The content-addressed store: looks artifacts up, and builds each once."""
 
+import json
+import os
+import shutil
+import socket
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from artifacts import files, locks, objects, records, sources, versions
+from artifacts.errors import StoreError
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
 
+FORMAT = 1
+
 
 @dataclass(frozen=True)
 class Built:
+    """What `Store.build` gives."""
+
     ref: Ref
     hit: bool
     """False: it was made just now."""
@@ -21,21 +33,54 @@ class Built:
 
 
 class Store:
-    """A folder of artifacts. Raises `StoreError` if it is of a newer format."""
+    """A folder of artifacts, made when first written to. Raises `StoreError` if it is of a newer format.
+
+    Layout:
+        format.json                   {"format": 1}
+        objects/DIGEST/               an artifact's files and manifest.json; DIGEST = SHA-256 of the manifest
+        keys/KEY.json                 `records.Record`; its mtime is the time of its last use
+        locks/KEY.lock, commit.lock   flock; commit.lock is held for moments, where objects and keys change
+        work/KEY/{out,checkpoints}    a build under way, or killed
+        broken/                       what failed a check, set aside
+        runs/TIMESTAMP-NAME.json      which artifact each node of a run had
+        sources.json                  side cache of source digests
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = Path(root).absolute()
+        self.objects = self.root / "objects"
+        self.keys = self.root / "keys"
+        self.locks = self.root / "locks"
+        self.work = self.root / "work"
+        self.broken = self.root / "broken"
+        self.runs = self.root / "runs"
+        self.sources = self.root / "sources.json"
+        self._cache: dict[Path, tuple[tuple[int, int, int], Record | None]] = {}
+        _check_format(self.root)
 
-    def source_digests(self, sources: Mapping[str, Path]) -> dict[str, str]:
+    def prepare(self) -> None:
+        """Makes the folders, unless they are there. Raises `StoreError` if that is refused."""
+        try:
+            for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
+                folder.mkdir(parents=True, exist_ok=True)
+            if not (self.root / "format.json").exists():
+                files.write(self.root / "format.json", json.dumps({"format": FORMAT}).encode() + b"\n")
+        except OSError as error:
+            raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
+
+    def source_digests(self, named: Mapping[str, Path]) -> dict[str, str]:
         """`sources.digests` with this store's side cache."""
-        raise NotImplementedError
+        with suppress(StoreError):
+            self.prepare()
+        return sources.digests(named, self.sources)
 
     def lookup(self, key: Key, deep: bool = False, set_aside: bool = True) -> Ref | None:
         """The artifact of `key`, if all of it is there (stat only; `deep` hashes every file).
 
-        A broken one is moved to broken/, unless `set_aside` is False (as `plan` wants it).
+        A broken one is moved to broken/, unless `set_aside` is False (as a plan wants it).
         """
-        raise NotImplementedError
+        record = self._find(key.hex, None, deep, set_aside)
+        return None if record is None else self.ref(record)
 
     def build(
         self,
@@ -52,18 +97,209 @@ class Store:
     ) -> Built:
         """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
 
-        `keep`: accept the newest artifact that differs from `key` in code alone. `refresh_since` (with time zone): what
-        was created before does not count. `on_wait` is called when another process is at it, with its holder.
+        `out` is an empty folder; what it holds at the end is the artifact. `checkpoints` survives kills and exceptions,
+        and is removed once the artifact is filed. `identity`: `key` where the bytes vary from build to build.
+        `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
+        `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
+        another process is at the same key, with its holder.
+        Raises `StoreError` on a full or read-only disk, else whatever `make` raises.
         """
-        raise NotImplementedError
+        self.prepare()
+        with files.storage_errors(self.root):
+            found = self._accept(key, node, recipe, keep, refresh_since, deep)
+            if found is not None:
+                return found
+            with locks.hold(self.lock_file(key.hex), locks.holder(key.stage, node, key.inputs), on_wait):
+                found = self._accept(key, node, recipe, keep, refresh_since, deep=False)
+                if found is not None:
+                    return found
+                return Built(self._make(key, make, node, identity, recipe, refresh_since), hit=False, kept=False)
+
+    def older(self, key: Key) -> Record | None:
+        """The newest whole artifact of the same stage, configuration, sources and inputs, made by other code."""
+        same = [record for record in self.records(key.stage) if _differs_in_code_alone(record, key)]
+        return next((record for record in same if self.problem(record) is None), None)
 
     def records(self, stage: str | None = None) -> list[Record]:
-        """All records, newest first."""
-        raise NotImplementedError
+        """All records (of one stage), newest first."""
+        found = [record for path in self.keys.glob("*.json") if (record := self._read(path)) is not None]
+        wanted = [record for record in found if stage in (None, record.stage)]
+        return sorted(wanted, key=lambda record: record.created, reverse=True)
+
+    def record(self, key: str) -> Record | None:
+        """The record of a key (hex), whatever the state of its artifact."""
+        return self._read(self.keys / f"{key}.json")
 
     def show(self, which: str) -> Record:
-        """Newest record of a stage or node, or by the first characters of a digest or key; `StoreError` if none."""
-        raise NotImplementedError
+        """Newest record of a stage or node, or the one whose key or digest begins so. `StoreError` if none does."""
+        everything = self.records()
+        named = [record for record in everything if which in (record.stage, record.node)]
+        begun = [record for record in everything if which and _begins(record, which)]
+        if not named and not begun:
+            raise StoreError(f"{self.root}: holds no artifact {which!r}")
+        if not named and len({record.digest for record in begun}) > 1:
+            raise StoreError(f"{self.root}: {len(begun)} artifacts begin with {which!r}: give more of its digest")
+        return (named or begun)[0]
 
     def ref(self, record: Record) -> Ref:
-        raise NotImplementedError
+        path = self.objects / record.digest
+        return Ref(record.stage, record.key, record.digest, record.identity, path, dict(record.metrics))
+
+    def problem(self, record: Record, deep: bool = False) -> str | None:
+        """What is wrong with the record's artifact, naming the file; None if nothing is."""
+        line = self.inspect(record.digest, deep, set_aside=False)
+        return None if line is None else f"objects/{record.digest[:12]}: {line}"
+
+    def inspect(self, digest: str, deep: bool, set_aside: bool = True) -> str | None:
+        """What is wrong with an object, if anything, after moving it to broken/ unless `set_aside` is False."""
+        folder = self.objects / digest
+        inode = folder.stat().st_ino if folder.exists() else None
+        problem = objects.problem(folder, digest, deep)
+        if problem is not None and inode is not None and set_aside:
+            self.set_aside(folder, inode)
+        return problem
+
+    def set_aside(self, path: Path, inode: int) -> None:
+        """Moves what was found broken at `path` to broken/, unless another has replaced it since (by its inode)."""
+        with self.commit_lock(), suppress(FileNotFoundError):
+            if path.stat().st_ino == inode:
+                path.rename(self.broken / f"{path.name}-{time.time_ns()}")
+
+    def file(self, out: Path, record: Record) -> Ref:
+        """Moves a sealed folder in as the record's object, unless equal content is there, and writes the record."""
+        target = self.objects / record.digest
+        self.inspect(record.digest, deep=True)
+        with self.commit_lock():
+            if not target.exists():
+                out.rename(target)
+                files.sync(self.objects)
+            self.write(record)
+        return self.ref(record)
+
+    def write(self, record: Record) -> None:
+        """Writes a record. Call it under `commit_lock`."""
+        files.write(self.keys / f"{record.key}.json", records.dump(record))
+
+    def commit_lock(self) -> AbstractContextManager[None]:
+        return locks.hold(self.locks / "commit.lock")
+
+    def lock_file(self, key: str) -> Path:
+        return self.locks / f"{key}.lock"
+
+    def _accept(
+        self, key: Key, node: str, recipe: str | None, keep: bool, since: datetime | None, deep: bool
+    ) -> Built | None:
+        record = self._find(key.hex, since, deep, set_aside=True)
+        if record is not None:
+            return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
+        older = self.older(key) if keep and since is None else None
+        if older is None:
+            return None
+        record = replace(older, **_components(key), node=node, recipe=recipe, created=_now(), kept_from=older.key)
+        with self.commit_lock():
+            self.write(record)
+        return Built(self.ref(record), hit=True, kept=True)
+
+    def _make(
+        self,
+        key: Key,
+        make: Callable[[Path, Path], Mapping[str, Any]],
+        node: str,
+        identity: Literal["content", "key"],
+        recipe: str | None,
+        since: datetime | None,
+    ) -> Ref:
+        work = self.work / key.hex
+        out = work / "out"
+        try:
+            with files.storage_errors(self.root):
+                checkpoints = _start(work, since)
+                files.empty(out)
+                begun = time.monotonic()
+                metrics = records.plain_metrics(make(out, checkpoints))
+                digest, size = objects.seal(out)
+                record = Record(
+                    **_components(key),
+                    node=node,
+                    digest=digest,
+                    identity=digest if identity == "content" else key.hex,
+                    metrics=metrics,
+                    bytes=size,
+                    seconds=round(time.monotonic() - begun, 3),
+                    host=socket.gethostname(),
+                    versions=versions.recorded(),
+                    created=_now(),
+                    kept_from=None,
+                    recipe=recipe,
+                )
+                ref = self.file(out, record)
+        finally:
+            shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
+        return ref
+
+    def _find(self, key: str, since: datetime | None, deep: bool, set_aside: bool) -> Record | None:
+        record = self.record(key)
+        if record is None or (since is not None and datetime.fromisoformat(record.created) < since):
+            return None
+        if self.inspect(record.digest, deep, set_aside) is not None:
+            return None
+        with suppress(OSError):
+            os.utime(self.keys / f"{key}.json")
+        return record
+
+    def _read(self, path: Path) -> Record | None:
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return None
+        state = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if path not in self._cache or self._cache[path][0] != state:
+            self._cache[path] = (state, records.read(path))
+        return self._cache[path][1]
+
+
+def _check_format(root: Path) -> None:
+    path = root / "format.json"
+    try:
+        found = json.loads(path.read_bytes())["format"]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise StoreError(f"{root}: not a folder") from None
+    except PermissionError:
+        raise StoreError(f"{path}: permission denied") from None
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{path}: not the format file of a store") from None
+    if not isinstance(found, int) or found > FORMAT:
+        raise StoreError(f"{path}: format {found} is newer than {FORMAT}, the newest that this version reads")
+
+
+def _start(work: Path, since: datetime | None) -> Path:
+    """The folder of checkpoints; emptied if they were begun before `since`."""
+    begun = work / "begun"
+    if since is not None and begun.exists() and begun.stat().st_mtime < since.timestamp():
+        shutil.rmtree(work)
+    checkpoints = work / "checkpoints"
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    if not begun.exists():
+        begun.touch()
+    return checkpoints
+
+
+def _begins(record: Record, which: str) -> bool:
+    return record.key.startswith(which) or record.digest.startswith(which)
+
+
+def _components(key: Key) -> dict[str, Any]:
+    components = asdict(key)
+    return components | {"key": components.pop("hex")}
+
+
+def _differs_in_code_alone(record: Record, key: Key) -> bool:
+    parts = ("config", "sources", "inputs")
+    return record.key != key.hex and all(getattr(record, part) == getattr(key, part) for part in parts)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,82 @@
+"""Reading, hashing and writing files so that a crash leaves the old or the new, never a half."""
+
+import errno
+import hashlib
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from artifacts.errors import StoreError
+
+THREADS = min(8, os.cpu_count() or 1)
+"""For hashing and syncing, which both leave the interpreter's lock."""
+
+NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "quota used up", errno.EFBIG: "file size limit reached"}
+REFUSED = {errno.EACCES: "permission denied", errno.EPERM: "permission denied", errno.EROFS: "read-only file system"}
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces the file as a whole, on disk when this returns. Its mode follows the umask."""
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Asks the kernel to put a file's bytes, or a folder's names, on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def empty(folder: Path) -> Path:
+    """Makes the folder anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+@contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Turns a full or closed disk, however deep in the chain of causes, into a `StoreError` that names `folder`."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        line = _storage_line(error, folder)
+        if line is None:
+            raise
+        raise StoreError(line) from error
+
+
+def _storage_line(error: BaseException | None, folder: Path) -> str | None:
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        # Libraries that write in other languages (safetensors, a child process) keep only the system's words.
+        if number in NO_SPACE or os.strerror(errno.ENOSPC) in str(error):
+            what = NO_SPACE.get(number or errno.ENOSPC, NO_SPACE[errno.ENOSPC])
+            return f"{folder}: {what} ({shutil.disk_usage(folder).free / 2**30:.2f} GiB free)"
+        name = getattr(error, "filename", None)
+        if number in REFUSED and name is not None and Path(os.fsdecode(name)).is_relative_to(folder):
+            return f"{os.fsdecode(name)}: {REFUSED[number]}"
+        error = error.__cause__ or error.__context__
+    return None

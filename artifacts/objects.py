@@ -1,0 +1,117 @@
+"""An object: a folder of files with a manifest that names it."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from stat import S_IMODE
+from typing import NamedTuple
+
+from artifacts import files
+from artifacts.keys import canonical
+
+MANIFEST = "manifest.json"
+
+
+class Entry(NamedTuple):
+    """A line of the manifest."""
+
+    name: str
+    """Relative, with slashes."""
+    size: int
+    sha256: str
+
+
+def seal(folder: Path) -> tuple[str, int]:
+    """Hashes all files, writes the manifest and puts everything on disk. Gives the object's digest and its bytes.
+
+    Modes become those that the umask gives to a new file (some libraries write 0600, useless in a shared store).
+    Raises ValueError on a link, a special file or a manifest of the maker's own, and on an empty folder.
+    """
+    paths = sorted(_files(folder))
+    if not paths:
+        raise ValueError("the stage wrote no file")
+    with ThreadPoolExecutor(files.THREADS) as pool:
+        digests = list(pool.map(_hash_and_sync, paths))
+    entries = [
+        Entry(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+        for path, digest in zip(paths, digests, strict=True)
+    ]
+    data = canonical({"files": [entry._asdict() for entry in entries]})
+    files.write(folder / MANIFEST, data)
+    _set_modes(folder, paths)
+    return hashlib.sha256(data).hexdigest(), sum(entry.size for entry in entries)
+
+
+def problem(folder: Path, digest: str, deep: bool) -> str | None:
+    """What is wrong with the object `digest` in `folder`, if anything. Looks at sizes; `deep` hashes every file."""
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except OSError:
+        return f"{MANIFEST} is missing" if folder.is_dir() else "is missing"
+    if hashlib.sha256(data).hexdigest() != digest:
+        return f"{MANIFEST} was changed"
+    entries = parse(data)
+    wrong = next((line for entry in entries if (line := _wrong_size(folder, entry))), None)
+    if wrong is not None or not deep:
+        return wrong
+    with ThreadPoolExecutor(files.THREADS) as pool:
+        return next((line for line in pool.map(_wrong_bytes, [folder] * len(entries), entries) if line), None)
+
+
+def parse(manifest: bytes) -> list[Entry]:
+    """Entries of a manifest. Raises ValueError if it is none, or names a file outside its folder."""
+    entries = [Entry(**entry) for entry in json.loads(manifest)["files"]]
+    for entry in entries:
+        path = PurePosixPath(entry.name)
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"manifest names {entry.name}")
+    return entries
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below `folder`, whatever it is."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{path.relative_to(folder)}: an artifact holds plain files only")
+        if path == folder / MANIFEST:
+            raise ValueError(f"{MANIFEST}: the name is the store's")
+        if path.is_file():
+            yield path
+
+
+def _hash_and_sync(path: Path) -> str:
+    digest = files.sha256(path)
+    files.sync(path)
+    return digest
+
+
+def _set_modes(folder: Path, paths: list[Path]) -> None:
+    file_mode = S_IMODE((folder / MANIFEST).stat().st_mode)
+    folder_mode = S_IMODE(folder.stat().st_mode)
+    for path in paths:
+        path.chmod(file_mode)
+    for parent in sorted({parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}):
+        parent.chmod(folder_mode)
+        files.sync(parent)
+
+
+def _wrong_size(folder: Path, entry: Entry) -> str | None:
+    try:
+        found = os.stat(folder / entry.name).st_size
+    except OSError:
+        return f"{entry.name} is missing"
+    return None if found == entry.size else f"{entry.name} has {found} bytes, not {entry.size}"
+
+
+def _wrong_bytes(folder: Path, entry: Entry) -> str | None:
+    try:
+        return None if files.sha256(folder / entry.name) == entry.sha256 else f"{entry.name} was changed"
+    except OSError as error:
+        return f"{entry.name} cannot be read ({str(error.strerror).lower()})"
