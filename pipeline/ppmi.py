@@ -73,9 +73,13 @@ def svd_embeddings(matrix: sparse.csr_array, dimensions: int) -> np.ndarray:
 
 
 def rescale(embeddings_VD: np.ndarray, norm: float) -> np.ndarray:
-    """Every row at length `norm`; rows of zeros (entries without a neighbour) stay."""
-    lengths = np.linalg.norm(embeddings_VD, axis=1, keepdims=True)
-    return embeddings_VD * (norm / np.where(lengths > 0, lengths, 1))
+    """Every row at length `norm`, but zero where it is a millionth of the longest or less.
+
+    An entry without a neighbour has a row of rounding errors, and these are no direction.
+    """
+    lengths_V1 = np.linalg.norm(embeddings_VD, axis=1, keepdims=True)
+    known_V1 = lengths_V1 > 1e-6 * lengths_V1.max()
+    return np.where(known_V1, embeddings_VD * (norm / np.where(known_V1, lengths_V1, 1)), 0)
 
 
 def _chunks(offsets: np.ndarray) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from pipeline.tokenizer import kind, read_tokenizer, special_tokens
 from pipeline.work import Metrics, Work
 
 BATCH_ROWS = 512
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*\s+(?=["'“‘(\[]?[A-Z0-9])|\n\s*\n""")
+SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)""")
 
 
 class TokensConfig(Config):
@@ -58,10 +58,10 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Index of the first token of each sentence after the first one, ascending; may name a token twice.
 
     A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; and at an empty line.
+    opening mark; and at an empty line. Byte-level BPE counts the white space to the sentence that follows it.
     """
     for end in SENTENCE_END.finditer(text):
-        for character in range(end.end(), len(text)):  # a character that the normaliser drops belongs to no token
+        for character in range(end.end(), len(text)):  # white space, or what the normaliser drops, may be of no token
             token = encoding.char_to_token(character)
             if token is not None:
                 yield token

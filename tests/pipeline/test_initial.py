@@ -1,0 +1,170 @@
+"""The model before pre-training: from scratch a function of its seed, else the given one and no other."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import constants
+from pydantic import ValidationError
+from transformers import BertForMaskedLM, RobertaForMaskedLM
+
+from pipeline import initial as stage
+from pipeline import wordpiece
+from pipeline.checkpoint import load_backbone_for_mlm, load_head, longest_input, save_checkpoint
+from pipeline.collection import Passage, schemas, write_table
+from pipeline.errors import InputError
+from pipeline.initial import InitialConfig, initial, missing
+from pipeline.tokenizer import TokenizerConfig, tokenizer
+from pipeline.tokens import TokensConfig, tokens
+from pipeline.work import Machine, Work, silent
+
+MACHINE = Machine(device="cpu", ranks=1, threads=1, workers=1, token_budget=2000, chunk_spans=0, checkpoint_minutes=10)
+SCRATCH = {
+    "pretrained": None,
+    "revision": "main",
+    "checkpoint": None,
+    "architecture": "bert",
+    "layers": 2,
+    "hidden_size": 16,
+    "heads": 2,
+    "intermediate_size": 32,
+    "max_position": 40,
+    "dropout": 0.1,
+    "seed": 3,
+    "embeddings": "random",
+    "ppmi_window": 6,
+    "ppmi_context_exponent": 0.75,
+}
+
+
+def work(out: Path, progress=silent) -> Work:
+    out.mkdir()
+    return Work(out, out, MACHINE, progress)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> tuple[Path, Path]:
+    """A tokenizer and the tokens of 200 random texts."""
+    root = tmp_path_factory.mktemp("initial")
+    collection = root / "collection"
+    collection.mkdir()
+    random = np.random.default_rng(0)
+    words = [f"{a}{b}" for a in "klmn" for b in ("oo", "ee", "ai")]
+    texts = [" ".join(random.choice(words, 30)) for _ in range(200)]
+    write_table(
+        collection / "passages.parquet",
+        schemas()["passages"],
+        (Passage(str(i), str(i), "", t) for i, t in enumerate(texts)),
+    )
+    write_table(collection / "queries.parquet", schemas()["queries"], [])
+    fields = {"pretrained": None, "revision": "main", "path": None, "vocab_size": 256, "lowercase": True}
+    config = TokenizerConfig(**fields, split_identifiers=False, drop_rules=False)
+    tokenizer(config, collection, work(root / "tokenizer"))
+    tokens(TokensConfig(max_tokens=0), collection, root / "tokenizer", work(root / "tokens"))
+    return root / "tokenizer", root / "tokens"
+
+
+def run(inputs: tuple[Path, Path], out: Path, progress=silent, **fields):
+    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), *inputs, work(out, progress))
+    return load_backbone_for_mlm(out), metrics
+
+
+@pytest.mark.parametrize(("architecture", "model_class"), [("bert", BertForMaskedLM), ("roberta", RobertaForMaskedLM)])
+def test_from_scratch(inputs, tmp_path, architecture, model_class):
+    model, metrics = run(inputs, tmp_path / "out", architecture=architecture)
+    assert isinstance(model, model_class)
+    assert longest_input(model) == 40
+    model(torch.ones(1, 40, dtype=torch.long))
+    with pytest.raises((IndexError, RuntimeError)):
+        model(torch.ones(1, 41, dtype=torch.long))
+    config = model.config
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 16, 2)
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert metrics["parameters"] == sum(p.numel() for p in model.parameters())
+    assert metrics["head"] == "none"
+
+
+@pytest.mark.parametrize("embeddings", ["random", "ppmi_svd"])
+def test_weights_are_a_function_of_the_seed(inputs, tmp_path, embeddings):
+    torch.manual_seed(1)
+    run(inputs, tmp_path / "a", embeddings=embeddings)
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(after, torch.rand(1))  # the caller's random state is as it was
+    run(inputs, tmp_path / "b", embeddings=embeddings)
+    run(inputs, tmp_path / "c", embeddings=embeddings, seed=4)
+    files = {name: (tmp_path / name / "model.safetensors").read_bytes() for name in "abc"}
+    assert files["a"] == files["b"] != files["c"]
+
+
+def test_ppmi_embeddings(inputs, tmp_path):
+    seen = []
+    model, _ = run(inputs, tmp_path / "ppmi", lambda *call: seen.append(call), embeddings="ppmi_svd")
+    random, _ = run(inputs, tmp_path / "random")
+    ours = model.get_input_embeddings().weight
+    theirs = random.get_input_embeddings().weight
+    used = np.zeros(len(ours), bool)
+    used[np.unique(np.load(inputs[1] / "passages" / "tokens.npy"))] = True
+    assert 0 < used.sum() < len(ours)
+    assert torch.equal(ours[~used], theirs[~used])  # special tokens, and what never occurs
+    torch.testing.assert_close(ours[used].norm(dim=1), torch.full((int(used.sum()),), 0.02 * 4), rtol=1e-5, atol=0)
+    assert seen[-1][0] == seen[-1][1] == 200 * 30
+    others = {name for name in model.state_dict() if "word_embeddings" not in name and "decoder.weight" not in name}
+    assert all(torch.equal(model.state_dict()[name], random.state_dict()[name]) for name in others)
+
+
+def test_a_given_checkpoint_is_taken_whole(inputs, tmp_path):
+    given, _ = run(inputs, tmp_path / "given")
+    head = {"layer.weight": torch.randn(4, 4)}
+    save_checkpoint(tmp_path / "with_head", given, inputs[0], head)
+    model, metrics = run(inputs, tmp_path / "out", checkpoint=tmp_path / "with_head", layers=9, hidden_size=18)
+    assert all(torch.equal(model.state_dict()[name], x) for name, x in given.state_dict().items())
+    assert torch.equal(load_head(tmp_path / "out")["layer.weight"], head["layer.weight"])
+    assert (metrics["head"], metrics["layers"]) == ("kept", 2)
+
+
+def test_another_vocabulary_is_refused(inputs, tmp_path):
+    model, _ = run(inputs, tmp_path / "given")
+    vocabulary = stage.read_tokenizer(inputs[0]).get_vocab()
+    entries = sorted(vocabulary, key=vocabulary.__getitem__)
+    entries[-1], entries[-2] = entries[-2], entries[-1]
+    normal = wordpiece.Normal(lowercase=True, split_identifiers=False, drop_rules=False)
+    wordpiece.build(entries, normal).save(str(tmp_path / "given" / "tokenizer.json"))
+    with pytest.raises(InputError, match=rf"initial.checkpoint .*given: .* entry {len(entries) - 2}, "):
+        run(inputs, tmp_path / "out", checkpoint=tmp_path / "given")
+    wordpiece.build(entries[:-1], normal).save(str(tmp_path / "shorter.json"))
+    shorter = tmp_path / "shorter"
+    shorter.mkdir()
+    (tmp_path / "shorter.json").rename(shorter / "tokenizer.json")
+    n = len(entries)
+    with pytest.raises(InputError, match=rf"its vocabulary has {n} entries, the tokenizer's {n - 1}"):
+        run((shorter, inputs[1]), tmp_path / "out2", checkpoint=tmp_path / "given")
+    assert model.config.vocab_size == n
+
+
+def test_bad_shapes_name_their_field():
+    with pytest.raises(ValidationError, match=r"heads \(3\) must divide hidden_size \(16\)"):
+        InitialConfig(**{**SCRATCH, "heads": 3})
+    with pytest.raises(ValidationError, match="pretrained and checkpoint are both set"):
+        InitialConfig(**{**SCRATCH, "pretrained": "bert-base-uncased", "checkpoint": Path("x")})
+
+
+def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert missing(InitialConfig(**{**SCRATCH, "pretrained": "someone/model", "revision": "v2"})) == [
+        "model someone/model is not on this machine: `hf download someone/model --revision v2`, "
+        "or set initial.checkpoint to a local folder"
+    ]
+
+
+def test_a_cached_model_needs_no_network(inputs, tmp_path, monkeypatch):
+    given, _ = run(inputs, tmp_path / "given")
+    snapshots = tmp_path / "hub" / "models--someone--model" / "snapshots"
+    snapshots.mkdir(parents=True)
+    (tmp_path / "given").rename(snapshots / "c0ffee")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    model, _ = run(inputs, tmp_path / "out", pretrained="someone/model", revision="c0ffee")
+    assert all(torch.equal(model.state_dict()[name], x) for name, x in given.state_dict().items())
