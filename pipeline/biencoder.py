@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pipeline.checkpoint import load_encoder
+from pipeline.checkpoint import load_encoder, longest_input
 from pipeline.errors import InputError
 from pipeline.ragged import Specials, Tokens
 
@@ -86,14 +86,29 @@ def load_encoders(checkpoint: Path) -> tuple[Encoder, Encoder]:
 
 
 def _load(folder: Path) -> Encoder:
-    path = folder / "1_Pooling" / "config.json"
+    return Encoder(load_encoder(folder), read_pooling(folder / "1_Pooling" / "config.json"))
+
+
+def read_pooling(path: Path) -> str:
+    """`cls` or `mean` from the pooling's configuration for sentence-transformers, else InputError."""
     try:
-        pooling = json.loads(path.read_text())["pooling_mode"]
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: no `pooling_mode` to read ({error})") from error
-    if pooling not in ("cls", "mean"):
-        raise InputError(f"{path}: pooling_mode is {pooling!r}, only `cls` and `mean` are known")
-    return Encoder(load_encoder(folder), pooling)
+        settings = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read, so that the model's pooling is not known: {error}") from error
+    flags = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+    chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
+    if len(chosen) != 1:
+        raise InputError(f"{path}: neither pooling by the CLS token alone nor by the mean alone")
+    return chosen[0]
+
+
+def check_fits(encoder: Encoder, specials: Specials, folder: Path, field: str, limit: int) -> None:
+    """Raise InputError where the tokens cannot be those of the model in `folder`, or inputs exceed its positions."""
+    known, longest = encoder.model.config.vocab_size, longest_input(encoder.model)
+    if specials.vocab_size > known:
+        raise InputError(f"{folder}: {known} token embeddings, but the tokens artifact has {specials.vocab_size} ids")
+    if limit > longest:
+        raise InputError(f"{field}: {limit} tokens asked for, but the model in {folder} has {longest} positions")
 
 
 def groups(lengths: Sequence[int] | np.ndarray, budget: int) -> list[np.ndarray]:

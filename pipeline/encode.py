@@ -12,8 +12,7 @@ from pipeline.errors import InputError
 from pipeline.work import Machine, Metrics, Progress, Work
 
 if TYPE_CHECKING:
-    from pipeline.biencoder import Encoder
-    from pipeline.ragged import Tokens
+    pass
 
 
 class EncodeConfig(Config):
@@ -79,7 +78,7 @@ def run(
     """
     import torch
 
-    from pipeline.biencoder import load_encoders
+    from pipeline.biencoder import check_fits, load_encoders
     from pipeline.distributed import rank, world
     from pipeline.ragged import Tokens
 
@@ -90,7 +89,7 @@ def run(
         (start, min(start + settings.shard_passages, passages)) for start in range(0, passages, settings.shard_passages)
     ]
     encoder = load_encoders(Path(checkpoint))[1]
-    check_vocabulary(encoder, artifact, Path(checkpoint))
+    check_fits(encoder, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
     todo = [i for i, (start, stop) in enumerate(bounds) if not _finished(Path(shards, shard_name(i)), stop - start)]
     done = passages - sum(bounds[i][1] - bounds[i][0] for i in todo)
 
@@ -113,15 +112,6 @@ def run(
 
         work(todo[rank() :: world()], tick)
     return {"dim": encoder.dimension, "rows": [b - a for a, b in bounds], "pooling": encoder.pooling}
-
-
-def check_vocabulary(encoder: "Encoder", tokens: "Tokens", checkpoint: Path) -> None:
-    """Raise InputError where the tokens cannot be the model's."""
-    known = encoder.model.config.vocab_size
-    if tokens.specials.vocab_size > known:
-        raise InputError(
-            f"{checkpoint}: {known} token embeddings, but the tokens artifact has {tokens.specials.vocab_size} ids"
-        )
 
 
 def _encode_shard(encoder, tokens, indices, settings, token_budget, tick):
@@ -154,13 +144,18 @@ def _save(vectors, path: Path) -> None:
 
 
 def _fork(work, shares: list[list[int]], done: int, total: int, progress: Progress) -> None:
-    """Run `work(share, tick)` for each share in a fork of its own and report their progress; all end with this one."""
+    """Run `work(share, tick)` for each share in a fork of its own and report their progress; all end with this one.
+
+    Raises what a fork raised: InputError as such, anything else as RuntimeError with its traceback.
+    """
     import multiprocessing
+    import traceback
 
     from pipeline.child import die_with_parent
 
     context, parent = multiprocessing.get_context("fork"), os.getpid()
     counts = context.Array("q", max(1, len(shares)), lock=False)
+    errors = context.SimpleQueue()
 
     def body(place: int) -> None:
         os.environ["PIPELINE_PARENT"] = str(parent)
@@ -169,7 +164,14 @@ def _fork(work, shares: list[list[int]], done: int, total: int, progress: Progre
         def tick(count: int) -> None:
             counts[place] += count
 
-        work(shares[place], tick)
+        try:
+            work(shares[place], tick)
+        except InputError as error:
+            errors.put(error)
+            raise SystemExit(2) from error
+        except Exception as error:
+            errors.put(RuntimeError(traceback.format_exc()))
+            raise SystemExit(1) from error
 
     forks = [context.Process(target=body, args=(place,)) for place in range(len(shares))]
     for fork in forks:
@@ -179,7 +181,8 @@ def _fork(work, shares: list[list[int]], done: int, total: int, progress: Progre
             next(fork for fork in forks if fork.is_alive()).join(0.5)
             progress(done + sum(counts), total, "passages")
             if any(fork.exitcode for fork in forks):
-                raise RuntimeError(f"a process that encodes ended with code {[fork.exitcode for fork in forks]}")
+                codes = [fork.exitcode for fork in forks if fork.exitcode]
+                raise RuntimeError(f"exit codes {codes} of processes that encode") if errors.empty() else errors.get()
     finally:
         for fork in forks:
             fork.terminate()

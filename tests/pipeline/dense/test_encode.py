@@ -1,0 +1,110 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from pipeline.biencoder import encode_rows, load_encoders, passage_rows
+from pipeline.encode import EncodeConfig, encode
+from pipeline.errors import InputError
+from pipeline.ragged import Tokens
+
+CONFIG = EncodeConfig(title_tokens=4, passage_tokens=40, shard_passages=32)
+
+
+def read(folder):
+    return [np.load(path) for path in sorted(folder.glob("shard-*.npy"))]
+
+
+def test_shards_hold_all_passages_in_order(world, work, inline):
+    done = work()
+    metrics = encode(CONFIG, world.tokens, world.checkpoint, done)
+    shards = read(done.out)
+    assert json.loads((done.out / "embeddings.json").read_text()) == {
+        "dim": 16,
+        "rows": [32, 32, 32, 24],
+        "pooling": "cls",
+    }
+    assert [len(shard) for shard in shards] == [32, 32, 32, 24]
+    assert shards[0].dtype == np.float16
+    expected = encode_rows(
+        load_encoders(world.checkpoint)[1], passage_rows(Tokens.open(world.tokens), range(120), 4, 40), 1
+    )
+    np.testing.assert_allclose(np.concatenate(shards), expected, atol=2e-3)
+    assert metrics == {"passages": 120, "dimension": 16, "shards": 4}
+    assert sorted(path.name for path in done.out.iterdir()) == [
+        "embeddings.json",
+        *(f"shard-0000{i}.npy" for i in range(4)),
+    ]
+
+
+def test_workers_do_not_change_a_byte(world, work, inline):
+    said = []
+    one, three = work("one"), work("three", workers=3, progress=lambda *a: said.append(a))
+    for each in (one, three):
+        encode(CONFIG, world.tokens, world.checkpoint, each)
+    for path in one.out.iterdir():
+        assert path.read_bytes() == (three.out / path.name).read_bytes()
+    assert said[-1][:3] == (120, 120, "passages")
+
+
+def test_finished_shards_are_kept(world, work, inline):
+    first, second = work("first"), work("second")
+    encode(CONFIG, world.tokens, world.checkpoint, first)
+    kept = second.checkpoints / "shards"
+    kept.mkdir()
+    marked = np.full((32, 16), 7, dtype=np.float16)
+    np.save(kept / "shard-00001.npy", marked)
+    (kept / "shard-00002.part").write_bytes(b"cut off")
+    encode(CONFIG, world.tokens, world.checkpoint, second)
+    np.testing.assert_array_equal(read(second.out)[1], marked)
+    for i in (0, 2, 3):
+        assert (first.out / f"shard-0000{i}.npy").read_bytes() == (second.out / f"shard-0000{i}.npy").read_bytes()
+
+
+def test_vectors_beyond_float16_are_an_error(world, work, inline, tmp_path):
+    import shutil
+
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(world.checkpoint, tmp_path / "bad")
+    weights = load_file(tmp_path / "bad" / "model.safetensors")
+    weights["encoder.layer.1.output.LayerNorm.bias"] = np.full(16, 1e6, dtype=np.float32)
+    save_file(weights, tmp_path / "bad" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match="diverged"):
+        encode(CONFIG, world.tokens, tmp_path / "bad", work())
+
+
+@pytest.mark.slow
+def test_encoding_goes_on_after_kill_9(world, work):
+    """A run killed midway and started again gives the same bytes; what it had finished is not done again."""
+    whole, killed = work("whole"), work("killed", workers=2)
+    settings = EncodeConfig(title_tokens=4, passage_tokens=40, shard_passages=2)
+    encode(settings, world.tokens, world.checkpoint, whole)
+    program = (
+        "from pathlib import Path; from pipeline.encode import *; from pipeline.work import *;"
+        f"encode(EncodeConfig(**{settings.model_dump()}), Path({str(world.tokens)!r}), Path({str(world.checkpoint)!r}),"
+        f" Work(Path({str(killed.out)!r}), Path({str(killed.checkpoints)!r}),"
+        f" Machine(**{killed.machine.model_dump()}), silent))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program])
+    shards = killed.checkpoints / "shards"
+    while len(list(shards.glob("*.npy"))) < 5:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(1)
+    kept = {path.name: path.stat().st_mtime_ns for path in shards.glob("*.npy")}
+    time.sleep(1)
+    assert {path.name for path in shards.glob("*.npy")} == set(kept)  # no worker outlives the kill
+    assert 5 <= len(kept) < 60
+    encode(settings, world.tokens, world.checkpoint, killed)
+    for path in whole.out.iterdir():
+        assert path.read_bytes() == (killed.out / path.name).read_bytes()
+    for name, written in kept.items():
+        assert os.stat(killed.out / name).st_mtime_ns == written

@@ -1,0 +1,117 @@
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.collection import schemas, write_table
+from pipeline.errors import InputError
+from pipeline.mine import MineConfig, Ranking, ceiling, mine, pool, sample
+from pipeline.runs import writer
+
+CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0)
+SCORES = np.array([9, 8, 7, 6, 5, 4, 3], dtype=np.float32)
+RANKING = Ranking("q", ["a", "b", "c", "d", "e", "f", "g"], SCORES)
+
+
+def kept(config, judged=("c",), twins=None):
+    places, dropped = pool(RANKING, set(judged), twins or {}, config)
+    return "".join(RANKING.passage_ids[i] for i in places), +dropped
+
+
+def test_depth_and_judged_passages():
+    assert kept(CONFIG) == ("abdef", {"judged": 1})
+    assert kept(CONFIG, judged=("c", "g", "a")) == ("bdef", {"judged": 2})
+
+
+def test_duplicates_of_a_positives_text():
+    assert kept(CONFIG, twins={"c": b"1", "e": b"1", "f": b"2"}) == ("abdf", {"judged": 1, "duplicate": 1})
+
+
+def test_margins():
+    absolute = CONFIG.model_copy(update={"margin_absolute": 1.0})
+    assert kept(absolute) == ("def", {"judged": 1, "margin": 2})
+    relative = CONFIG.model_copy(update={"margin_relative": 0.25})
+    assert kept(relative) == ("ef", {"judged": 1, "margin": 3})
+    assert kept(absolute, judged=("c", "e")) == ("df", {"judged": 2, "margin": 2})  # the best of them counts
+    assert kept(absolute, judged=("elsewhere",)) == ("", {"margin": 6})
+
+
+def test_ceiling_takes_the_stricter_margin_and_negative_scores():
+    assert ceiling(10, None, None) is None
+    assert ceiling(10, 1, 0.2) == 8
+    assert ceiling(-10, None, 0.2) == -12
+
+
+@given(st.integers(0, 60), st.integers(1, 40), st.integers(0, 9), st.text())
+def test_samples_are_distinct_and_repeatable(size, number, seed, query):
+    places = np.arange(size) * 2
+    chosen = sample(places, number, seed, query)
+    assert len(chosen) == min(number, size)
+    assert np.isin(chosen, places).all()
+    assert (np.diff(chosen) > 0).all()
+    np.testing.assert_array_equal(chosen, sample(places, number, seed, query))
+
+
+@pytest.fixture
+def small(tmp_path):
+    """(collection, run): two training questions, one of another split; passage p5 has the text of p0."""
+    collection, run = tmp_path / "collection", tmp_path / "run"
+    collection.mkdir()
+    run.mkdir()
+    texts = ["same", "b", "c", "d", "e", "same", "g", "h"]
+    write_table(
+        collection / "passages.parquet",
+        schemas()["passages"],
+        [(f"p{i}", f"p{i}", "", text) for i, text in enumerate(texts)],
+    )
+    write_table(
+        collection / "qrels.parquet",
+        schemas()["qrels"],
+        [("train", "q0", "p0", 1), ("train", "q0", "p2", 0), ("train", "q1", "p1", 2), ("test", "q2", "p3", 1)],
+    )
+    with writer(run) as write:
+        for split, queries in (("test", ["q2"]), ("train", ["q0", "q1"])):
+            ids = [query for query in queries for _ in range(8)]
+            order = [5, 0, 1, 2, 3, 4, 6, 7]
+            write(split, ids, [f"p{i}" for i in order] * len(queries), np.tile(8.0 - np.arange(8.0), len(queries)))
+    return collection, run
+
+
+def test_mined_negatives_and_their_counts(small, work):
+    collection, run = small
+    done, again = work("one"), work("two")
+    config = CONFIG.model_copy(update={"number": 4})
+    metrics = mine(config, collection, run, done)
+    assert metrics == {
+        "questions": 2,
+        "negatives": 8,
+        "questions_short": 0,
+        "dropped_judged": 2,
+        "dropped_duplicate": 1,
+        "dropped_margin": 0,
+    }
+    table = pq.read_table(done.out / "negatives.parquet").to_pandas()
+    assert table.columns.tolist() == ["query_id", "passage_id", "source", "rank", "score"]
+    first = table[table.query_id == "q0"]
+    assert set(first.passage_id) == {"p1", "p2", "p3", "p4"}  # judged 0 is no positive
+    assert first["rank"].tolist() == [3, 4, 5, 6]
+    assert first["score"].tolist() == [6, 5, 4, 3]
+    assert set(table.source) == {"mined"}
+    assert "q2" not in set(table.query_id)
+    mine(config, collection, run, again)
+    assert (done.out / "negatives.parquet").read_bytes() == (again.out / "negatives.parquet").read_bytes()
+
+
+def test_short_pools_are_counted(small, work):
+    config = CONFIG.model_copy(update={"depth": 3, "number": 2})
+    metrics = mine(config, *small, work())
+    assert (metrics["negatives"], metrics["questions_short"]) == (3, 1)
+
+
+def test_a_run_without_training_questions_is_refused(small, work, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with writer(tmp_path / "empty") as write:
+        write("test", ["q2"], ["p3"], np.array([1.0]))
+    with pytest.raises(InputError, match="no training questions"):
+        mine(CONFIG, small[0], tmp_path / "empty", work())
