@@ -1,12 +1,10 @@
 """The whole flow: its nodes and what each one reads. Start here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from flows.layers import hint
-from flows.recipe import Recipe
+from flows.recipe import Recipe, configuration
 from pipeline.config import Config
-from pipeline.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,7 @@ class Node:
     stage: str
     """Its entry in tasks/stages.py."""
     config: Config
-    inputs: dict[str, "Node | None"] = field(default_factory=dict)
+    inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
     """What the stage's function is given, by parameter; None where the recipe leaves it out."""
 
 
@@ -30,16 +28,19 @@ def nodes(recipe: Recipe) -> list[Node]:
     tokens = Node("tokens", "tokens", r.tokens, {"collection": ingest, "tokenizer": tokenizer})
     bm25 = Node("bm25", "bm25", r.bm25, {"collection": ingest})
 
-    # Condenser reads general text where the recipe names some (and it is not finished already); coCondenser always
-    # reads the collection.
+    # Condenser reads general text where the recipe names some, coCondenser always the collection. What is finished
+    # already (`checkpoint`) needs nothing of what it was made from.
     general, second = tokens, []
-    if r.pretraining is not None and r.condenser.checkpoint is None:
+    if r.pretraining is not None and r.condenser.checkpoint is None and r.cocondenser.checkpoint is None:
         other = Node("ingest-pretraining", "ingest", r.pretraining)
         general = Node("tokens-pretraining", "tokens", r.tokens, {"collection": other, "tokenizer": tokenizer})
         second = [other, general]
     initial = Node("initial", "initial", r.initial, {"tokenizer": tokenizer, "tokens": tokens})
-    condenser = Node("condenser", "condenser", r.condenser, {"tokens": general, "start": initial})
-    cocondenser = Node("cocondenser", "cocondenser", r.cocondenser, {"tokens": tokens, "start": condenser})
+    condenser = None
+    if r.cocondenser.checkpoint is None:
+        condenser = Node("condenser", "condenser", r.condenser, {"tokens": general, "start": initial})
+    start = condenser or initial
+    cocondenser = Node("cocondenser", "cocondenser", r.cocondenser, {"tokens": tokens, "start": start})
 
     def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> list[Node]:
         """The collection encoded by `model`, and the run of what it finds for the queries of `splits`."""
@@ -64,32 +65,13 @@ def nodes(recipe: Recipe) -> list[Node]:
     runs = {"pretrained": pretrained[-1], "stage1": found1[-1], "stage2": found2[-1]}
     evaluate = Node("evaluate", "evaluate", r.evaluate, {"collection": ingest, "bm25": bm25, **runs})
     models = {"condenser": condenser, "cocondenser": cocondenser, "stage1": stage1, "stage2": stage2}
-    report = Node("report", "report", r.report, {"collection": ingest, "evaluate": evaluate, **models})
+    page = r.report.model_copy(update={"configuration": configuration(r)})
+    report = Node("report", "report", page, {"collection": ingest, "evaluate": evaluate, **models})
 
     return [
         *(ingest, tokenizer, tokens, bm25),
-        *(*second, initial, condenser, cocondenser, *pretrained),
+        *(*second, initial, *([condenser] if condenser else []), cocondenser, *pretrained),
         *(stage1, *found1, mine),
         *(stage2, *found2),
         *(evaluate, report),
     ]
-
-
-def named(dag: Iterable[Node], name: str) -> list[Node]:
-    """The node of that name, or the nodes of that stage (`search`: all three searches)."""
-    dag = list(dag)
-    found = [n for n in dag if n.name == name] or [n for n in dag if name == n.stage or n.name == f"ingest-{name}"]
-    if not found:
-        known = {n.name for n in dag} | {n.stage for n in dag}
-        raise InputError(f"no stage {name!r}{hint(name, sorted(known))}; the stages: {', '.join(n.name for n in dag)}")
-    return found
-
-
-def until(dag: Iterable[Node], name: str) -> list[Node]:
-    """The nodes of that name and everything upstream of them, in order."""
-    dag = list(dag)
-    wanted = {n.name for n in named(dag, name)}
-    for node in reversed(dag):
-        if node.name in wanted:
-            wanted |= {given.name for given in node.inputs.values() if given is not None}
-    return [n for n in dag if n.name in wanted]

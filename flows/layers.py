@@ -26,7 +26,7 @@ class Layer:
     origins: dict[Keys, str] = field(default_factory=dict)
 
     def origin(self, keys: Keys) -> str | None:
-        """Where the value at `keys` was written, or else the nearest section around it, or else part of that section."""
+        """Where the value at `keys` was written, else the nearest section around it, else a part of that."""
         for n in range(len(keys), 0, -1):
             within = [place for written, place in self.origins.items() if written[:n] == keys[:n]]
             if within:
@@ -86,7 +86,7 @@ def parse(path: Path) -> Layer:
     """One file, without what it extends."""
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader)
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 (a SafeLoader)
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
@@ -97,7 +97,7 @@ def parse(path: Path) -> Layer:
     return Layer(data, {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)})
 
 
-def _lines(node: yaml.Node, keys: Keys, path: Path) -> Iterator[tuple[Keys, int]]:
+def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Keys, int]]:
     if not isinstance(node, yaml.MappingNode):
         return
     seen: set[str] = set()
@@ -141,7 +141,7 @@ def override(layer: Layer, settings: Iterable[str]) -> Layer:
         if not equals or not all(keys):
             raise InputError(f"--set {setting}: write stage.field=value")
         try:
-            value = yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)
+            value = yaml.load(text, Loader)
         except yaml.YAMLError:
             value = text
         nested: Any = value

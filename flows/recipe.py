@@ -24,6 +24,7 @@ from pipeline.search import SearchConfig
 from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
 from pipeline.work import Machine
+from tasks.keys import without_paths
 
 
 class Recipe(Config):
@@ -80,6 +81,15 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     if not settings:
         return recipe
     return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings))
+
+
+def configuration(recipe: Recipe) -> dict[str, Any]:
+    """What the recipe computes, as JSON values for the report: without paths, and without what changes no result."""
+    return {
+        name: without_paths(value) if isinstance(value, Config) else value
+        for name, value in recipe
+        if name not in ("machine", "report", "hidden")
+    }
 
 
 def validate(layer: layers.Layer) -> Recipe:

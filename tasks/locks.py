@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +37,7 @@ def turn_on_gpus(
     with ExitStack() as held:
         # In order of index, so that two runs cannot wait for each other.
         for index in [] if device == "cpu" else gpus():
-            held.enter_context(_lock(folder / f"cocondenser-gpu-{index}.lock", lambda i=index: on_wait(i)))
+            held.enter_context(_lock(folder / f"cocondenser-gpu-{index}.lock", partial(on_wait, index)))
         yield
 
 

@@ -42,7 +42,7 @@ class Stage:
 
 
 STAGES: dict[str, Stage] = {
-    "ingest": Stage(ingest, sources=pipeline.ingest.sources, missing=getattr(pipeline.ingest, "missing", None)),
+    "ingest": Stage(ingest, sources=pipeline.ingest.sources, missing=pipeline.ingest.missing),
     "tokenizer": Stage(tokenizer, libraries=("tokenizers",), missing=pipeline.tokenizer.missing),
     "tokens": Stage(tokens, libraries=("tokenizers",)),
     "bm25": Stage(bm25, identity="key", libraries=("pyserini",)),

@@ -1,0 +1,115 @@
+"""`cocondenser artifacts ...`: a look into the store."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from flows.cli_options import Json, StoreFolder, out, print_json
+
+artifacts_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Look into the store of artifacts.")
+
+Which = Annotated[str, typer.Argument(metavar="WHICH", help="A stage's name (its newest), or the start of a digest.")]
+
+
+@artifacts_app.command("ls", epilog="Example: [bold]cocondenser artifacts ls --stage finetune[/bold]")
+def list_artifacts(
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage or node only.")] = None,
+    store: StoreFolder = None,
+    as_json: Json = False,
+) -> None:
+    """List the artifacts, newest first."""
+    from artifacts.store import Store
+    from flows.selection import store_folder
+    from tasks.terminal import duration, size
+
+    shelf = Store(store_folder(store))
+    found = [r for r in shelf.records() if stage in (None, r.stage, r.node)]
+    if as_json:
+        print_json([asdict(record) for record in found])
+        return
+    table = Table("node", "digest", "recipe", "created", box=None, pad_edge=False)
+    table.add_column("took", justify="right")
+    table.add_column("size", justify="right")
+    for r in found:
+        when = r.created[:16].replace("T", " ")
+        table.add_row(r.node, r.digest[:12], r.recipe or "", when, duration(r.seconds), size(r.bytes))
+    out.print(table)
+    objects = {record.digest: record.bytes for record in found}
+    out.print(
+        f"\n{len(found)} artifacts, {size(sum(objects.values()))} in {shelf.root}", highlight=False, soft_wrap=True
+    )
+
+
+@artifacts_app.command(epilog="Example: [bold]cocondenser artifacts show stage2[/bold]")
+def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None:
+    """Show an artifact's lineage: configuration, inputs, code, versions, metrics."""
+    from artifacts.store import Store
+    from flows.selection import store_folder
+
+    shelf = Store(store_folder(store))
+    record = shelf.show(which)
+    fields = {"path": str(shelf.ref(record).path), **asdict(record)}
+    if as_json:
+        print_json(fields)
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in fields.items():
+        lines = [f"{key} = {item}" for key, item in value.items()] if isinstance(value, dict) else [str(value)]
+        table.add_row(f"[bold]{name}[/]", "\n".join(lines).replace("[", "\\["))
+    out.print(table)
+
+
+@artifacts_app.command(epilog='Example: [bold]ls "$(cocondenser artifacts path stage2)"[/bold]')
+def path(which: Which, store: StoreFolder = None) -> None:
+    """Print an artifact's folder."""
+    from artifacts.store import Store
+    from flows.selection import store_folder
+
+    shelf = Store(store_folder(store))
+    print(shelf.ref(shelf.show(which)).path)
+
+
+@artifacts_app.command(epilog="Example: [bold]cocondenser artifacts verify[/bold]")
+def verify(
+    which: Annotated[str | None, typer.Argument(metavar="[WHICH]", help="One artifact; all where not given.")] = None,
+    store: StoreFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Hash every file again. What is broken is set aside, and built anew when it is next needed; exit code 1."""
+    from artifacts.store import Store
+    from artifacts.verify import verify as check
+    from flows.selection import store_folder
+
+    problems = check(Store(store_folder(store)), which)
+    if as_json:
+        print_json(problems)
+    else:
+        out.print("\n".join(problems) or "All files are as they were written.", markup=False, highlight=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+@artifacts_app.command(epilog="Example: [bold]cocondenser artifacts gc --runs 3 --days 14 --dry-run[/bold]")
+def gc(
+    runs: Annotated[int, typer.Option(min=0, help="Keep what the newest so many runs name.")] = 10,
+    days: Annotated[float, typer.Option(min=0, help="Keep what was built or used in the last so many days.")] = 30,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    store: StoreFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Free disk space: artifacts that no recent run names, checkpoints of abandoned builds, broken files."""
+    from artifacts.gc import gc as collect
+    from artifacts.store import Store
+    from flows.selection import store_folder
+    from tasks.terminal import size
+
+    removed = collect(Store(store_folder(store)), runs, days, dry_run)
+    if as_json:
+        print_json([asdict(item) for item in removed])
+        return
+    for item in removed:
+        out.print(f"{size(item.bytes):>8}  {item.path}  {item.why}", markup=False, highlight=False, soft_wrap=True)
+    freed = size(sum(item.bytes for item in removed))
+    out.print(f"{freed} {'would be' if dry_run else 'were'} freed.", highlight=False)

@@ -1,0 +1,29 @@
+"""What the commands share: options, and the two consoles."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+out = Console(soft_wrap=False)
+"""What was asked for."""
+terminal = Console(stderr=True)
+"""Progress and errors."""
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="One of `cocondenser recipes`, or a YAML file.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Change a field of the recipe; may stand several times."),
+]
+Until = Annotated[str | None, typer.Option(metavar="STAGE", help="The last stage to run, with all that it needs.")]
+StoreFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")

@@ -1,0 +1,56 @@
+"""What a run would do, and why, before it does anything. Nothing on disk changes but the side cache of digests."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from artifacts.errors import StoreError
+from artifacts.explain import explain
+from artifacts.records import Record, Ref
+from artifacts.store import Store
+from flows.dag import Node
+from tasks.keys import key_of
+
+
+@dataclass(frozen=True)
+class Step:
+    node: str
+    action: Literal["reuse", "build", "unknown"]
+    """`unknown`: it hangs on what an earlier stage will give; equal bytes there make it a reuse."""
+    why: list[str]
+    seconds: float | None
+    """Of the newest artifact of the same node, else of the same stage; None: never built in this store."""
+    bytes: int | None
+    ref: Ref | None
+    """The artifact that would be reused."""
+
+
+def plan(store: Store, dag: Iterable[Node]) -> list[Step]:
+    """A step for each node. The nodes must hold all that they read, each before its readers."""
+    steps: dict[str, Step] = {}
+    for node in dag:
+        steps[node.name] = _step(store, node, steps)
+    return list(steps.values())
+
+
+def _step(store: Store, node: Node, steps: dict[str, Step]) -> Step:
+    guess = last_build(store, node)
+    seconds, size = (guess.seconds, guess.bytes) if guess else (None, None)
+    given = {name: steps[source.name] for name, source in node.inputs.items() if source is not None}
+    waiting = list(dict.fromkeys(step.node for step in given.values() if step.ref is None))
+    if waiting:
+        return Step(node.name, "unknown", [f"unknown until {' and '.join(waiting)} is built"], seconds, size, None)
+    try:
+        key = key_of(store, node.stage, node.config, {name: step.ref for name, step in given.items()})
+    except StoreError as error:
+        return Step(node.name, "build", [str(error)], seconds, size, None)
+    ref = store.lookup(key, set_aside=False)
+    if ref is not None:
+        return Step(node.name, "reuse", [], 0.0, 0, ref)
+    return Step(node.name, "build", explain(store, key, node.name), seconds, size, None)
+
+
+def last_build(store: Store, node: Node) -> Record | None:
+    """The newest record of the node, else of its stage."""
+    records = store.records(node.stage)
+    return next((record for record in records if record.node == node.name), records[0] if records else None)

@@ -1,0 +1,37 @@
+"""What a run can know to fail, before anything heavy is even imported."""
+
+from collections.abc import Iterable
+
+from artifacts.store import Store
+from flows.dag import Node
+from flows.plan import plan
+from flows.selection import up_to
+from pipeline.errors import InputError
+from tasks.keys import sources_of
+from tasks.stages import STAGES
+
+
+def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node]) -> None:
+    """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
+
+    What the store already holds need not be brought.
+    """
+    dag = list(dag)
+    absent = {node.name: lines for node in wanted if (lines := missing(node))}
+    lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]
+    if lines:
+        raise InputError("\n".join(dict.fromkeys(lines)))
+
+
+def missing(node: Node) -> list[str]:
+    """What the node reads from outside the store and cannot have, a line each."""
+    ask = STAGES[node.stage].missing
+    said = ask(node.config) if ask else []
+    if said and node.stage == "ingest":
+        return said
+    absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
+    return said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in absent]
+
+
+def _held(store: Store, dag: list[Node], name: str) -> bool:
+    return plan(store, up_to(dag, name))[-1].action == "reuse"

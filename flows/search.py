@@ -1,0 +1,132 @@
+"""Answers to a question from the newest run in the store, by what was best on its dev questions."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from artifacts.runs import Run, runs
+from artifacts.store import Store
+from flows.results import read_metrics
+from pipeline.errors import InputError
+
+MODELS = {"pretrained": "cocondenser"}
+"""The node that holds the model of a search, where it is not named as the search is."""
+EXTRA = 5
+"""Passages looked at for each document wanted: several of them may be of one document."""
+# fmt: off
+COMMON = {
+    "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "if", "in", "into",
+    "is", "it", "its", "my", "of", "on", "one", "or", "that", "the", "this", "to", "what", "when", "where", "which",
+    "who", "why", "with", "you",
+}
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Answer:
+    rank: int
+    score: float
+    doc_id: str
+    passage_id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The pieces of a run that answer questions."""
+
+    run: Run
+    metrics: dict[str, Any]
+
+    @property
+    def how(self) -> str:
+        """`dense`, `fusion` or `bm25`."""
+        return self.metrics["winner_on_dev"]
+
+    @cached_property
+    def collection(self) -> Path:
+        return self.run.nodes["ingest"].path
+
+    def needed(self) -> list[str]:
+        dense = self.metrics["dense"]
+        nodes = [] if self.how == "bm25" else [MODELS.get(dense, dense), f"index-{dense}"]
+        return ["ingest", *nodes, *([] if self.how == "dense" else ["bm25"])]
+
+
+def newest_engine(store: Store, recipe: str | None) -> Engine:
+    """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there."""
+    for run in runs(store, recipe):
+        metrics = read_metrics(run.nodes) if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists() else None
+        engine = Engine(run, metrics) if metrics else None
+        if engine and all(node in run.nodes and run.nodes[node].path.exists() for node in engine.needed()):
+            return engine
+    of = f" of {recipe}" if recipe else ""
+    raise InputError(
+        f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"
+    )
+
+
+def search(engine: Engine, question: str, k: int) -> list[Answer]:
+    """The best `k` documents, each with its best passage."""
+    if not question.strip():
+        raise InputError("the question is empty")
+    ranked = ranking(engine, question, EXTRA * k)
+    rows = passages(engine.collection, [passage_id for passage_id, _ in ranked])
+    answers: dict[str, Answer] = {}
+    for passage_id, score in ranked:
+        row = rows[passage_id]
+        if row["doc_id"] not in answers and len(answers) < k:
+            answers[row["doc_id"]] = Answer(
+                len(answers) + 1, score, row["doc_id"], passage_id, row["title"], row["text"]
+            )
+    return list(answers.values())
+
+
+def ranking(engine: Engine, question: str, depth: int) -> list[tuple[str, float]]:
+    """(passage id, score), best first."""
+    recipe, how = engine.run.details["recipe"], engine.how
+    if how == "dense":
+        return dense(engine, question, depth)[:depth]
+    from pipeline.bm25 import Searcher
+
+    # Lists as deep as those that the weight was chosen on.
+    with Searcher(engine.run.nodes["bm25"].path) as searcher:
+        vectors = dense(engine, question, recipe["search"]["depth"]) if how == "fusion" else []
+        words = searcher.search(question, recipe["bm25"]["depth"])
+    if how == "bm25":
+        return words[:depth]
+    from pipeline.fusion import Choice, fuse_lists
+
+    chosen = engine.metrics["fusion"]
+    choice = Choice(chosen["method"], chosen["weight"])
+    return fuse_lists(dict(words), dict(vectors), choice, recipe["evaluate"]["reciprocal_k"])[:depth]
+
+
+def dense(engine: Engine, question: str, depth: int) -> list[tuple[str, float]]:
+    from pipeline.search import encode_text, top_k
+
+    name = engine.metrics["dense"]
+    index = engine.run.nodes[f"index-{name}"].path
+    checkpoint = engine.run.nodes[MODELS.get(name, name)].path
+    vector_1D = encode_text(checkpoint, [question], engine.run.details["recipe"]["search"]["question_tokens"])
+    rows_1K, scores_1K = top_k(vector_1D, index, depth)
+    ids = (index / "docid").read_text(encoding="utf-8").split("\n")
+    return [(ids[row], float(score)) for row, score in zip(rows_1K[0], scores_1K[0], strict=True)]
+
+
+def passages(collection: Path, passage_ids: list[str]) -> dict[str, dict[str, str]]:
+    """{passage id: its row}."""
+    import pyarrow.dataset as dataset
+
+    table = dataset.dataset(collection / "passages.parquet").to_table(
+        filter=dataset.field("passage_id").isin(passage_ids)
+    )
+    return {row["passage_id"]: row for row in table.to_pylist()}
+
+
+def words_of(question: str) -> list[str]:
+    """The question's words that are worth highlighting."""
+    return sorted({w for w in re.findall(r"\w+", question.lower()) if w not in COMMON and len(w) > 1})

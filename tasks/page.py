@@ -1,0 +1,143 @@
+"""What a run shows on Prefect's page. All of it is best effort: a server that hangs or is gone fails no training."""
+
+import base64
+import contextlib
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from artifacts.records import Ref
+from pipeline.work import Progress
+from tasks.terminal import QUIET, brief, counts, number
+
+SECONDS_BETWEEN_UPDATES = 5.0
+POINTS = 400
+"""Points of a loss curve."""
+
+
+def best_effort(function: Callable[..., Any], *arguments: Any, seconds: float = 10.0) -> None:
+    """Calls `function` in a thread of its own; what it raises, or that it still hangs after `seconds`, is logged."""
+    from prefect import get_run_logger
+
+    failure: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            function(*arguments)
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(call,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive() or failure:
+        why = repr(failure[0]) if failure else f"no answer within {seconds:.0f} s"
+        get_run_logger().warning("%s not shown on the page: %s", function.__name__, why)
+
+
+@contextmanager
+def live(node: str) -> Iterator[Progress]:
+    """A progress artifact that follows the stage; sent from a thread of its own, every few seconds at most."""
+    latest: dict[str, Any] = {}
+    ended = threading.Event()
+
+    def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+        latest.update(done=done, total=total, text=f"{counts(done, total, unit)} {brief(numbers)}".rstrip())
+
+    def send() -> None:
+        from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+        artifact = None
+        while not ended.wait(SECONDS_BETWEEN_UPDATES):
+            if not latest:
+                continue
+            percent = 100.0 * latest["done"] / latest["total"] if latest["total"] else 0.0
+            text = f"{node}: {latest['text']}"
+            with contextlib.suppress(Exception):
+                if artifact is None:
+                    artifact = cast(
+                        UUID, create_progress_artifact(percent, key=key("progress", node), description=text)
+                    )
+                else:
+                    update_progress_artifact(artifact, progress=percent, description=text)
+
+    thread = threading.Thread(target=copy_context().run, args=(send,), daemon=True)
+    thread.start()
+    try:
+        yield progress
+    finally:
+        ended.set()
+        thread.join(2.0)
+
+
+def key(kind: str, node: str) -> str:
+    """Prefect's keys are lower-case letters, digits and dashes."""
+    return f"{kind}-{node}".lower().replace("_", "-")
+
+
+def show_metrics(node: str, ref: Ref, how: str, since: float) -> None:
+    """A table: built or reused, digest, folder, and the stage's metrics."""
+    from prefect.artifacts import create_markdown_artifact
+
+    rows = [
+        ("artifact", how),
+        ("digest", f"`{ref.digest}`"),
+        ("folder", f"`{ref.path}`"),
+        ("seconds", round(time.monotonic() - since, 1)),
+        *((name, value) for name, value in ref.metrics.items() if value is not None),
+    ]
+    table = "\n".join(f"| {escaped(name)} | {escaped(value)} |" for name, value in rows)
+    create_markdown_artifact(
+        f"| {node} | |\n|---|---|\n{table}\n", key=key("metrics", node), description=f"{node}: {how}"
+    )
+
+
+def escaped(value: object) -> str:
+    text = value if isinstance(value, str) else number(value) if isinstance(value, int | float) else str(value)
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def show_loss(node: str, folder: Path) -> None:
+    """The training's loss as a picture, where the artifact holds a history."""
+    from prefect.artifacts import create_image_artifact
+
+    history = next((f for f in (folder / "history.parquet", folder / "query" / "history.parquet") if f.is_file()), None)
+    picture = loss_curve(history) if history else None
+    if picture:
+        create_image_artifact(data_uri(picture), key=key("loss", node), description=f"{node}: loss by update")
+
+
+def loss_curve(history: Path) -> bytes | None:
+    """PNG of the loss columns of a history.parquet by step, thinned to means of neighbours; None where it is empty."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    table = pd.read_parquet(history)
+    losses = [name for name in table.columns if name not in QUIET]
+    if table.empty or not losses:
+        return None
+    group = table.index // max(len(table) // POINTS, 1)
+    thinned = table.groupby(group).mean(numeric_only=True)
+    figure = Figure(figsize=(7, 3.5), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
+    for name in losses:
+        axes.plot(thinned["step"], thinned[name], label=name, linewidth=1.2)
+    axes.set(xlabel="update", ylabel="loss")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return out.getvalue()
+
+
+def data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -1,0 +1,100 @@
+"""The one task of the flow: a stage's artifact, taken from the store or built."""
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
+from artifacts.locks import Holder
+from artifacts.records import Ref
+from artifacts.store import Built, Store
+from pipeline.config import Config
+from pipeline.work import Machine, Metrics, Progress, Work
+from tasks import page
+from tasks.keys import key_of
+from tasks.locks import turn_on_gpus
+from tasks.stages import STAGES
+from tasks.terminal import bar, duration, say
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a task is asked for, beside its inputs."""
+
+    node: str
+    stage: str
+    config: Config
+    machine: Machine
+    store: Path
+    recipe: str
+    keep: bool
+    """Accept the artifact of older code."""
+    refresh_since: datetime | None
+    """Build anew what is older."""
+
+
+# The store decides what is reused: Prefect's own cache knows neither the code nor whether the files still exist.
+@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{order.node}")
+def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
+    """Builds the artifact of a stage, or finds it; a state named Cached tells that it was there."""
+    since = time.monotonic()
+    built = build(order, inputs)
+    how = "kept from older code" if built.kept else "cached" if built.hit else "built"
+    took = duration(time.monotonic() - since)
+    get_run_logger().info("%s %s in %s: %s", order.node, how, took, built.ref.digest)
+    colour = "cyan" if built.hit else "green"
+    say(f"  {order.node:<18} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    page.best_effort(page.show_metrics, order.node, built.ref, how, since)
+    page.best_effort(page.show_loss, order.node, built.ref.path)
+    return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
+
+
+def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
+    """The artifact from the store, made by the stage's function where it is not there."""
+    store = Store(order.store)
+    entry = STAGES[order.stage]
+
+    def make(out: Path, checkpoints: Path) -> Metrics:
+        folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
+        gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu else nullcontext()
+        with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
+            work = Work(out, checkpoints, order.machine, both(in_terminal, on_page))
+            return entry.function(order.config, **folders, work=work)
+
+    def wait_for_gpu(index: int) -> None:
+        tell(f"{order.node}: waiting for GPU {index}, which another run holds")
+
+    def wait_for(holder: Holder) -> None:
+        tell(f"{order.node}: waiting for process {holder.pid} on {holder.host}, which is building it")
+
+    return store.build(
+        key_of(store, order.stage, order.config, inputs),
+        make,
+        node=order.node,
+        identity=entry.identity,
+        recipe=order.recipe,
+        keep=order.keep,
+        refresh_since=order.refresh_since,
+        on_wait=wait_for,
+    )
+
+
+def tell(text: str) -> None:
+    get_run_logger().info(text)
+    say(f"  [yellow]{text}[/]")
+
+
+def both(first: Progress, second: Progress) -> Progress:
+    def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, Any] | None = None) -> None:
+        first(done, total, unit, numbers)
+        second(done, total, unit, numbers)
+
+    return progress

@@ -1,0 +1,102 @@
+"""What a run shows in the terminal: a moving bar for the stage at work, and one line for each that has ended."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from pipeline.work import Progress, silent
+
+TERMINAL: ContextVar[Console | None] = ContextVar("TERMINAL", default=None)
+"""Where to; None (as in a worker): nothing is shown, and Prefect's own log says what happens."""
+
+QUIET = ("step", "learning_rate", "gradient_norm", "skipped", "tokens")
+"""Figures of a training that the bar leaves out."""
+SECONDS_BETWEEN_LINES = 60.0
+"""Where the output is no terminal: the shortest time between two lines of a stage at work."""
+
+
+def say(text: str) -> None:
+    """One line, in rich's markup."""
+    console = TERMINAL.get()
+    if console is not None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def bar(node: str) -> Iterator[Progress]:
+    """A progress bar that is gone when the stage has ended; lines now and then where there is no terminal."""
+    console = TERMINAL.get()
+    if console is None:
+        yield silent
+    elif console.is_terminal:
+        columns = (
+            TextColumn("  [bold]{task.fields[node]:<18}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[counts]}"),
+            TextColumn("[dim]{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]left"),
+            TimeRemainingColumn(),
+        )
+        with Bars(*columns, console=console, transient=True) as bars:
+            task = bars.add_task(node, total=None, node=node, counts="", numbers="")
+
+            def move(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+                bars.update(task, completed=done, total=total, counts=counts(done, total, unit), numbers=brief(numbers))
+
+            yield move
+    else:
+        yield lines(node)
+
+
+def lines(node: str) -> Progress:
+    last = time.monotonic()
+
+    def line(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            say(f"  {node}: {counts(done, total, unit)} {brief(numbers)}".rstrip())
+
+    return line
+
+
+def counts(done: int, total: int | None, unit: str) -> str:
+    return f"{done:,} {unit}" if total is None else f"{done:,}/{total:,} {unit}"
+
+
+def brief(numbers: Mapping[str, float] | None) -> str:
+    """`loss 5.21 · 12,300 tokens/s`."""
+    return " · ".join(figure(name, value) for name, value in (numbers or {}).items() if name not in QUIET)
+
+
+def figure(name: str, value: float) -> str:
+    rate = name.removesuffix("_per_second")
+    return f"{name} {number(value)}" if rate == name else f"{number(value)} {rate}/s"
+
+
+def number(value: float) -> str:
+    """Four digits, and commas in what is larger."""
+    if isinstance(value, float) and abs(value) < 1000:
+        return f"{value:.4g}"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 99.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
