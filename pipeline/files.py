@@ -66,8 +66,8 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: {kind}: {error.strerror or error}") from error
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end). Blank lines are passed over.
+def lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line without its end). Blank lines are passed over unless `blank`.
 
     Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_binary` finds.
     """
@@ -78,7 +78,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise InputError(f"{path}:{number}: invalid UTF-8 at byte {error.start + 1} of the line") from None
-            if line.strip():
+            if blank or line.strip():
                 yield number, line
     if number == 0:
         raise InputError(f"{path}: empty file")

@@ -52,3 +52,13 @@ def run_starts(placed: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         if text and text != last:
             yield place, text
         last = text
+
+
+def first_distinct(rows: Iterable[tuple[str, str, str]], most: int) -> Iterator[tuple[str, str, str]]:
+    """Of the (place, key, value) those with the first `most` distinct values of each key. Memory: 8 bytes a value."""
+    taken: dict[str, array] = {}
+    for place, key, value in rows:
+        of_key = taken.setdefault(key, array("Q"))
+        if len(of_key) < most and (hashed := hash_id(value)) not in of_key:
+            of_key.append(hashed)
+            yield place, key, value

@@ -129,7 +129,7 @@ def _passages(
 
 def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> Iterator[Query]:
     """The queries that hold text; `ids` and `empty` take the hashes."""
-    counts.update({"empty_queries": 0, **{f"queries_{split}": 0 for split in SPLITS}})
+    counts.update({"empty_queries": 0, **{f"{split}_queries": 0 for split in SPLITS}})
     for place, row in source.queries():
         _check(place, "query", row.query_id, row.text, *row.answers)
         if not row.text.strip():
@@ -137,7 +137,7 @@ def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> 
             empty.append(hash_id(row.query_id))
             continue
         ids.append(hash_id(row.query_id))
-        counts[f"queries_{row.split}"] += 1
+        counts[f"{row.split}_queries"] += 1
         yield row
 
 
@@ -174,7 +174,7 @@ def _known(
 
 def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judgement]:
     """The first judgement of each query and passage. Memory grows with the judgements, not with the passages."""
-    counts.update({"duplicate_qrels": 0, **{f"qrels_{split}": 0 for split in SPLITS}})
+    counts.update({"duplicate_qrels": 0, **{f"{split}_qrels": 0 for split in SPLITS}})
     seen: set[int] = set()
     for row in rows:
         pair = hash_id(f"{row.query_id} {row.passage_id}")
@@ -182,7 +182,7 @@ def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judge
             counts["duplicate_qrels"] += 1
             continue
         seen.add(pair)
-        counts[f"qrels_{row.split}"] += 1
+        counts[f"{row.split}_qrels"] += 1
         yield row
 
 

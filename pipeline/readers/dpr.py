@@ -1,11 +1,28 @@
 """DPR's files: psgs_w100.tsv and questions with their contexts."""
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pipeline.collection import Source
+from pipeline import files
+from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
+from pipeline.errors import InputError
 from pipeline.work import Progress
+
+OFFICIAL = "https://dl.fbaipublicfiles.com/dpr"
+COMMANDS = {
+    "psgs_w100.tsv": [f"wget {OFFICIAL}/wikipedia_split/psgs_w100.tsv.gz"],
+    **{
+        f"biencoder-{name}.json": [f"wget {OFFICIAL}/data/retriever/biencoder-{name}.json.gz"]
+        for name in ("nq-train", "nq-dev", "trivia-train", "trivia-dev", "webquestions-train", "webquestions-dev")
+    },
+    **{
+        f"{name}.qa.csv": [f"wget {OFFICIAL}/data/retriever/{name}.qa.csv{ending}"]
+        for name, ending in (("nq-dev", ""), ("nq-test", ""), ("trivia-test", ".gz"), ("webquestions-test", ""))
+    },
+}
 
 
 class DprConfig(Config):
@@ -25,9 +42,75 @@ class DprConfig(Config):
 
 def missing(config: DprConfig) -> list[str]:
     """Absent paths, each with the commands that would bring them."""
-    raise NotImplementedError
+    return files.missing((config.passages, config.train, config.dev, config.test), COMMANDS)
 
 
 def read(config: DprConfig, progress: Progress) -> Source:
-    """The files' rows. Neighbouring passages of one title are one document."""
-    raise NotImplementedError
+    """The files' rows. Neighbouring passages of one title are one document.
+
+    Judgements keep the order of the contexts: DPR trains on the first positive. A query's id is `train-0` and so on:
+    its split and its place in the file.
+    """
+    given = {split: path for split in SPLITS if (path := getattr(config, split))}
+    return Source(
+        passages=lambda: _passages(config.passages),
+        queries=lambda: _queries(given),
+        qrels=lambda: _qrels(given),
+        negatives=lambda: _negatives(given),
+    )
+
+
+def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
+    document, of_title = "", None
+    for i, (place, (passage_id, text, title)) in enumerate(files.quoted_columns(path, 3)):
+        if i == 0 and passage_id == "id":
+            continue
+        if title != of_title:
+            document, of_title = passage_id, title
+        yield place, Passage(passage_id, document, title, text)
+
+
+def _questions(given: dict[str, Path]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """(place, split, query id, record)."""
+    for split, path in given.items():
+        listed = files.plain_name(path).endswith(".json")
+        for i, (place, record) in enumerate(files.json_list(path) if listed else _answer_lines(path)):
+            yield place, split, f"{split}-{i}", record
+
+
+def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Lines of (question, Python list of answers) as records."""
+    for place, (question, answers) in files.quoted_columns(path, 2):
+        try:
+            yield place, {"question": question, "answers": ast.literal_eval(answers)}
+        except (ValueError, SyntaxError):
+            raise InputError(f"{place}: the answers are no list of strings") from None
+
+
+def _queries(given: dict[str, Path]) -> Iterator[tuple[str, Query]]:
+    for place, split, query_id, record in _questions(given):
+        answers = record.get("answers", [])
+        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+            raise InputError(f"{place}: field 'answers' is no list of strings")
+        yield place, Query(query_id, split, files.text_of(place, record, "question"), answers)
+
+
+def _qrels(given: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
+    for place, split, query_id, record in _questions(given):
+        for passage_id in _contexts(place, record, "positive_ctxs"):
+            yield place, Judgement(split, query_id, passage_id, 1)
+
+
+def _negatives(given: dict[str, Path]) -> Iterator[tuple[str, Negative]]:
+    for place, _, query_id, record in _questions(given):
+        for passage_id in _contexts(place, record, "hard_negative_ctxs"):
+            yield place, Negative(query_id, passage_id)
+
+
+def _contexts(place: str, record: dict[str, Any], key: str) -> list[str]:
+    """Distinct passage ids of the record's contexts, in order; DPR calls them `passage_id` or `psg_id`."""
+    contexts = record.get(key, [])
+    if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
+        raise InputError(f"{place}: field '{key}' is no list of objects")
+    named = ((context, "passage_id" if "passage_id" in context else "psg_id") for context in contexts)
+    return list(dict.fromkeys(files.text_of(place, context, name) for context, name in named))

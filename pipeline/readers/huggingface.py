@@ -1,12 +1,17 @@
 """Any dataset of the Hugging Face hub, streamed, or a local folder of its files."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.collection import Source
+from pipeline import files, hub
+from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.readers.cut import cut
 from pipeline.work import Progress
 
 
@@ -18,11 +23,11 @@ class Table(Config):
     revision: str
     """Branch, tag or commit of `dataset`. Only a commit pins the content."""
     folder: Path | None
-    """A local folder of JSONL, CSV or Parquet files instead."""
+    """A local folder of JSONL, CSV, TSV or Parquet files instead."""
     name: str | None
     """Configuration of the dataset, such as `corpus` or `20231101.en`; None takes its only one."""
     split: str
-    """Split of the dataset, such as `train` or `train[:1%]`."""
+    """Split of the dataset, such as `train`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -71,10 +76,99 @@ class HuggingFaceConfig(Config):
 
 
 def missing(config: HuggingFaceConfig) -> list[str]:
-    """Tables that are neither on this machine nor to be had."""
-    raise NotImplementedError
+    """Folders that do not exist and, where the hub does not answer at once, the datasets that lie there."""
+    tables = {key: table for key, table in config if isinstance(table, Table)}
+    lines = files.missing((table.folder for table in tables.values()), {})
+    remote = {key: table for key, table in tables.items() if table.dataset}
+    if remote and not hub.reachable(0.5):
+        lines += [
+            f"dataset {table.dataset} is on the Hugging Face hub, which does not answer: on a machine that reaches it "
+            f"run `hf download {table.dataset} --repo-type dataset --revision {table.revision} --local-dir DIR`, "
+            f"then set ingest.{key}.dataset=null and ingest.{key}.folder to the folder of its files"
+            for key, table in remote.items()
+        ]
+    return lines
 
 
 def read(config: HuggingFaceConfig, progress: Progress) -> Source:
     """The tables' rows, streamed. A query that no table of qrels judges is left out and counted."""
-    raise NotImplementedError
+    tables = {"train": config.train_qrels, "dev": config.dev_qrels, "test": config.test_qrels}
+    qrels = {split: table for split, table in tables.items() if table}
+    queries = config.queries
+    if (queries is None) != (not qrels):
+        raise InputError("ingest.queries and ingest.train_qrels, dev_qrels or test_qrels: set both or neither")
+    counts: Counter[str] = Counter()
+    return Source(
+        passages=lambda: _passages(config),
+        queries=lambda: _queries(queries, config, qrels, counts) if queries else iter(()),
+        qrels=lambda: _qrels(config, qrels),
+        counts=counts,
+    )
+
+
+def _rows(table: Table) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """(number from 0, place, row) of a table. Raises InputError where it cannot be read."""
+    from datasets import load_dataset
+
+    source = str(table.folder or table.dataset)
+    revision = table.revision if table.dataset else None
+    try:
+        rows = load_dataset(source, table.name, split=table.split, revision=revision, streaming=True)
+        for number, row in enumerate(rows):
+            yield number, f"{source}, row {number + 1}", row
+    except Exception as error:  # the library raises its own, pyarrow's, the hub client's and the system's errors
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{source} ({table.name or 'default'}, {table.split}): {' '.join(str(error).split())}"
+        ) from error
+
+
+def _text(place: str, row: dict[str, Any], column: str) -> str:
+    """The column's text; nothing for a null. Raises InputError for a column that is not there."""
+    if column not in row:
+        raise InputError(f"{place}: no column '{column}' among {', '.join(row)}")
+    return files.text_of(place, row, column, required=False)
+
+
+def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
+    for number, place, row in _rows(config.passages):
+        row_id = _text(place, row, config.id_column) if config.id_column else str(number)
+        title = _text(place, row, config.title_column) if config.title_column else ""
+        document = _text(place, row, config.document_column) if config.document_column else ""
+        text = _text(place, row, config.text_column)
+        if not config.passage_words:
+            yield place, Passage(row_id, document, title, text)
+            continue
+        for i, piece in enumerate(cut(text, config.passage_words) or [""]):
+            yield place, Passage(f"{row_id}#{i}", document or row_id, title, piece)
+
+
+def _queries(
+    table: Table, config: HuggingFaceConfig, qrels: dict[str, Table], counts: Counter[str]
+) -> Iterator[tuple[str, Query]]:
+    """The queries with the split whose qrels judge them. Memory grows with the judged queries."""
+    splits: dict[str, str] = {}
+    for place, judgement in _qrels(config, qrels):
+        if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:
+            raise InputError(f"{place}: query '{judgement.query_id}' is judged in two splits")
+    counts["unjudged_queries"] = 0
+    for number, place, row in _rows(table):
+        query_id = _text(place, row, config.query_id_column) if config.query_id_column else str(number)
+        if query_id not in splits:
+            counts["unjudged_queries"] += 1
+            continue
+        answers = (row.get(config.answers_column) or []) if config.answers_column else []
+        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+            raise InputError(f"{place}: column '{config.answers_column}' is no list of strings")
+        yield place, Query(query_id, splits[query_id], _text(place, row, config.query_text_column), answers)
+
+
+def _qrels(config: HuggingFaceConfig, tables: dict[str, Table]) -> Iterator[tuple[str, Judgement]]:
+    for split, table in tables.items():
+        for _, place, row in _rows(table):
+            query_id = _text(place, row, config.qrels_query_column)
+            passage_id = _text(place, row, config.qrels_passage_column)
+            column = config.qrels_relevance_column
+            relevance = files.integer(place, _text(place, row, column)) if column else 1
+            yield place, Judgement(split, query_id, passage_id, relevance)

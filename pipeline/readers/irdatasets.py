@@ -1,11 +1,21 @@
 """Any dataset of the ir_datasets catalogue."""
 
-from typing import Literal
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from pipeline.collection import Source
+from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.ids import first_distinct
 from pipeline.work import Progress
 
 
@@ -29,10 +39,105 @@ class IrDatasetsConfig(Config):
 
 
 def missing(config: IrDatasetsConfig) -> list[str]:
-    """Ids that are neither on this machine nor to be had."""
-    raise NotImplementedError
+    """Ids that are neither on this machine nor to be had: their host does not answer at once."""
+    home = Path(os.environ.get("IR_DATASETS_HOME", Path.home() / ".ir_datasets"))
+    named = (config.collection, config.train, config.dev, config.test, config.negatives)
+    roots = sorted({name.split("/")[0] for name in named if name})
+    return [
+        f"ir_datasets {root} is not on this machine and {host} does not answer: on a machine that reaches it run "
+        f"`ir_datasets export {config.collection} docs > /dev/null`, then copy its {home.name}/{root} to {home / root}"
+        for root in roots
+        if not (home / root).exists() and (host := _host(root)) and not _answers(host)
+    ]
+
+
+def _host(root: str) -> str | None:
+    """The host of the first download that the catalogue names for `root`; None for a dataset of the user's own."""
+    package = find_spec("ir_datasets")
+    if package is None or package.origin is None:
+        return None
+    catalogue = Path(package.origin).parent / "etc" / "downloads.json"
+    entries = [json.loads(catalogue.read_text(encoding="utf-8")).get(root, {})]
+    while entries:
+        entry = entries.pop()
+        if isinstance(entry, dict) and isinstance(entry.get("url"), str):
+            return urlsplit(entry["url"]).hostname
+        entries.extend(reversed(list(entry.values())) if isinstance(entry, dict) else ())
+    return None
+
+
+def _answers(host: str) -> bool:
+    proxy = urlsplit(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or f"https://{host}:443")
+    try:
+        socket.create_connection((proxy.hostname or host, proxy.port or 443), timeout=0.5).close()
+    except OSError:
+        return False
+    return True
 
 
 def read(config: IrDatasetsConfig, progress: Progress) -> Source:
     """The dataset's rows. A query without a judgement is left out and counted."""
-    raise NotImplementedError
+    given = {split: name for split in SPLITS if (name := getattr(config, split))}
+    counts: Counter[str] = Counter()
+    negatives = config.negatives
+    return Source(
+        passages=lambda: _passages(config.collection),
+        queries=lambda: _queries(given, counts),
+        qrels=lambda: (row for split, name in given.items() for row in _qrels(split, name)),
+        negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
+        counts=counts,
+    )
+
+
+def _rows(name: str, kind: Literal["docs", "queries", "qrels", "docpairs"]) -> Iterator[tuple[str, Any]]:
+    """(place, row) of a dataset's docs, queries, qrels or docpairs. Raises InputError for whatever goes wrong."""
+    import ir_datasets
+
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError:
+        raise InputError(f"ir_datasets has no dataset '{name}'") from None
+    try:
+        if not getattr(dataset, f"has_{kind}")():
+            raise InputError(f"ir_datasets {name} has no {kind}")
+        for number, row in enumerate(getattr(dataset, f"{kind}_iter")(), 1):
+            yield f"{name}: {kind} {number}", row
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"ir_datasets {name}: {' '.join(str(error).split())}") from error
+
+
+def _passages(name: str) -> Iterator[tuple[str, Passage]]:
+    for place, row in _rows(name, "docs"):
+        yield place, Passage(row.doc_id, "", *_title_and_text(row))
+
+
+def _title_and_text(row: Any) -> tuple[str, str]:
+    """The fields of that meaning; where there is no body of text, all that the dataset takes for its text."""
+    title = getattr(row, "title", "")
+    for field in ("text", "body", "abstract"):
+        if isinstance(text := getattr(row, field, None), str):
+            return title if isinstance(title, str) else "", text
+    return "", row.default_text()
+
+
+def _queries(given: dict[str, str], counts: Counter[str]) -> Iterator[tuple[str, Query]]:
+    """Memory grows with the judged queries."""
+    counts["unjudged_queries"] = 0
+    for split, name in given.items():
+        judged = {row.query_id for _, row in _qrels(split, name)}
+        for place, row in _rows(name, "queries"):
+            if row.query_id in judged:
+                yield place, Query(row.query_id, split, row.default_text(), [])
+            else:
+                counts["unjudged_queries"] += 1
+
+
+def _qrels(split: str, name: str) -> Iterator[tuple[str, Judgement]]:
+    for place, row in _rows(name, "qrels"):
+        yield place, Judgement(split, row.query_id, row.doc_id, int(row.relevance))
+
+
+def _negatives(name: str, most: int) -> Iterator[tuple[str, Negative]]:
+    pairs = ((place, row.query_id, row.doc_id_b) for place, row in _rows(name, "docpairs"))
+    for place, query_id, negative in first_distinct(pairs, most):
+        yield place, Negative(query_id, negative)

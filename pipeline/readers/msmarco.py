@@ -1,6 +1,5 @@
 """MS MARCO's official TSV files."""
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pipeline import files
 from pipeline.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.ids import hash_id
+from pipeline.ids import first_distinct
 from pipeline.work import Progress
 
 OFFICIAL = "https://msmarco.z22.web.core.windows.net/msmarcoranking"
@@ -136,17 +135,5 @@ def _qrels(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
 
 def _negatives(path: Path, most: int) -> Iterator[tuple[str, Negative]]:
     triples = ((place, query_id, negative) for place, (query_id, _, negative) in files.columns(path, 3))
-    return distinct_negatives(triples, most)
-
-
-def distinct_negatives(triples: Iterator[tuple[str, str, str]], most: int) -> Iterator[tuple[str, Negative]]:
-    """The first `most` distinct negatives of each query, from (place, query id, negative's id).
-
-    Memory: 8 bytes for each of them.
-    """
-    taken: dict[str, array] = {}
-    for place, query_id, negative in triples:
-        of_query = taken.setdefault(query_id, array("Q"))
-        if len(of_query) < most and (key := hash_id(negative)) not in of_query:
-            of_query.append(key)
-            yield place, Negative(query_id, negative)
+    for place, query_id, negative in first_distinct(triples, most):
+        yield place, Negative(query_id, negative)
