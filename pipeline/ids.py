@@ -41,8 +41,10 @@ def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[s
     candidates = set(sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]].tolist())
     first: dict[str, str] = {}
     for place, text in again if candidates else ():
-        if hash_id(text) in candidates and (earlier := first.setdefault(text, place)) != place:
-            raise InputError(f"{place}: {kind} '{text}' already stands at {earlier}")
+        if text in first:
+            raise InputError(f"{place}: {kind} '{text}' already stands at {first[text]}")
+        if hash_id(text) in candidates:
+            first[text] = place
 
 
 def run_starts(placed: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
