@@ -190,6 +190,6 @@ def test_pyserini_reads_the_index_and_finds_the_same(world, built):
     searcher = FaissSearcher(str(built[1]), None)
     rows, scores = top_k(questions, built[1], 10)
     for q, question in enumerate(questions):
-        hits = searcher.search(question, k=10)
+        hits = searcher.search(question[None], k=10)
         assert [hit.docid for hit in hits] == [f"d{row // 2}-{row % 2}" for row in rows[q]]
         np.testing.assert_allclose([hit.score for hit in hits], scores[q], rtol=1e-5)
