@@ -63,7 +63,7 @@ def cocondenser(
             refresh_since=begun if node.name in anew else None,
         )
         inputs = {name: refs[given.name] if given else None for name, given in node.inputs.items()}
-        state: State[Ref] = stage.with_options(name=node.name)(order, inputs, return_state=True)  # type: ignore[call-overload]
+        state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
         refs[node.name] = state.result()
         if node.name == "ingest":
             check_questions(refs["ingest"], wanted)

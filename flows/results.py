@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import get_run_logger
+from rich import box
 
 from artifacts.records import Ref
 from flows.recipe import Recipe
@@ -21,7 +22,9 @@ def show(recipe: Recipe, refs: Mapping[str, Ref]) -> None:
     if metrics:
         if console:
             console.print()
-            console.print(table(metrics))
+            shown = table(metrics)
+            shown.box, shown.pad_edge = box.SIMPLE_HEAD, False
+            console.print(shown)
         page.best_effort(on_page, metrics, report)
         get_run_logger().info("results\n%s", markdown(metrics))
     if report:
