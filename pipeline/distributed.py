@@ -1,7 +1,7 @@
 """What the ranks of one training say to each other. With a single process every function is a plain identity."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -52,15 +52,3 @@ def gather(x: Tensor) -> list[Tensor]:
     parts = [torch.empty_like(x) for _ in range(world())]
     dist.all_gather(parts, x)
     return parts
-
-
-def all_reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Sums the gradients over the ranks by one flat all-reduce. A missing gradient counts as zero.
-
-    `pipeline.training.train` does this itself, on the flat buffer that all gradients lie in.
-    """
-    parameters = list(parameters)
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat = add(torch.cat([g.flatten() for g in gradients]))
-    for parameter, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
-        parameter.grad = part.view_as(parameter)

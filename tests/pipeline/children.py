@@ -1,0 +1,89 @@
+"""Functions that the tests launch in child processes."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from pipeline import distributed
+from pipeline.errors import InputError
+from pipeline.training import Optimiser, train
+
+
+def echo(*, progress, device, **arguments):
+    print("what is printed does not disturb the answer")
+    for i in range(3):
+        progress(i + 1, 3, "things", {"half": i / 2})
+    return {"device": device, "world": distributed.world(), "threads": torch.get_num_threads(), **arguments}
+
+
+def fail(*, progress, device, how):
+    if how == "input":
+        raise InputError("collection.tsv:7: three columns expected")
+    if how == "error":
+        raise ValueError("an unforeseen value")
+    print("last words", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+def fail_on_last_rank(*, progress, device):
+    if distributed.rank() == distributed.world() - 1:
+        raise InputError("the last rank's own trouble")
+    time.sleep(600)
+
+
+def sleep(*, progress, device, pids):
+    (Path(pids) / str(os.getpid())).touch()
+    progress(1, None, "naps", None)
+    time.sleep(600)
+
+
+def sums(*, progress, device):
+    rank = distributed.rank()
+    total = distributed.add(torch.tensor([1.0, float(rank)]))
+    parts = distributed.gather(torch.full((2,), float(rank)))
+    return {"sum": total.tolist(), "parts": [x.tolist() for x in parts]}
+
+
+def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()):
+    """A small regression with dropout, 8 rows an update over all ranks; writes its weights."""
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Dropout(0.3), torch.nn.Linear(5, 1))
+
+    def step(i):
+        generator = torch.Generator().manual_seed(i)
+        x_BD = torch.randn(8, 6, generator=generator)
+        mine = slice(distributed.rank(), None, distributed.world())
+        loss = (module(x_BD[mine]).squeeze(1) - x_BD[mine].sum(1)).square().sum() / 8
+        if i in bad:
+            loss = loss * torch.nan
+        loss.backward()
+        return {"loss": loss, "tokens": 48 / distributed.world()}
+
+    optimiser = Optimiser(
+        learning_rate=0.01,
+        betas=(0.9, 0.98),
+        epsilon=1e-8,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        warmup_ratio=0.1,
+        warmup_steps=None,
+        seed=1,
+    )
+    history = train(module, step, steps, optimiser, Path(checkpoints), minutes, progress, device)
+    weights = b"".join(p.detach().numpy().tobytes() for p in module.parameters())
+    if distributed.rank() == 0:
+        Path(out).write_bytes(weights)
+    return {"history": history}
+
+
+def slow_regression(*, progress, slow, **arguments):
+    """`regression`, with a pause of `slow` seconds after each update."""
+
+    def pause(*told):
+        progress(*told)
+        time.sleep(slow)
+
+    return regression(progress=pause, **arguments)

@@ -1,0 +1,107 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.launch import launch
+from pipeline.work import Machine, silent
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _children_importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def machine(ranks: int = 1, threads: int = 0) -> Machine:
+    return Machine(
+        device="cpu", ranks=ranks, threads=threads, workers=1, token_budget=1000, chunk_spans=0, checkpoint_minutes=0
+    )
+
+
+def test_result_and_progress_come_back(tmp_path):
+    seen = []
+    result = launch("children:echo", {"a": [1, "b"]}, machine(), lambda *x: seen.append(x), tmp_path)
+    assert result == {"device": "cpu", "world": 1, "threads": 1, "a": [1, "b"]}
+    assert seen[0] == (1, 3, "things", {"half": 0.0})
+    assert seen[-1] == (3, 3, "things", {"half": 1.0})
+
+
+def test_two_ranks_talk(tmp_path):
+    result = launch("children:sums", {}, machine(ranks=2), silent, tmp_path)
+    assert result == {"sum": [2.0, 1.0], "parts": [[0.0, 0.0], [1.0, 1.0]]}
+
+
+def test_childs_errors_come_back(tmp_path):
+    with pytest.raises(InputError, match=r"^collection.tsv:7: three columns expected$"):
+        launch("children:fail", {"how": "input"}, machine(), silent, tmp_path)
+    with pytest.raises(RuntimeError, match="ValueError: an unforeseen value"):
+        launch("children:fail", {"how": "error"}, machine(), silent, tmp_path)
+    with pytest.raises(RuntimeError, match="exit code 3:\nlast words"):
+        launch("children:fail", {"how": "exit"}, machine(), silent, tmp_path)
+
+
+@pytest.mark.slow
+def test_one_failing_rank_ends_all(tmp_path):
+    with pytest.raises(InputError, match="the last rank's own trouble"):
+        launch("children:fail_on_last_rank", {}, machine(ranks=2), silent, tmp_path)
+
+
+def gone(pids: list[int], seconds: float = 15) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def wait_for(folder: Path, count: int, seconds: float = 90) -> list[int]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = [int(path.name) for path in folder.iterdir()]
+        if len(found) == count:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{count} processes expected")
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_exception_in_the_caller_ends_all_processes(tmp_path, ranks):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+
+    def cancel(*_):
+        wait_for(pids, ranks)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch("children:sleep", {"pids": str(pids)}, machine(ranks), cancel, tmp_path)
+    assert gone(wait_for(pids, ranks))
+
+
+def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    script = f"""
+        from pathlib import Path
+        from pipeline.launch import launch
+        from pipeline.work import Machine, silent
+        machine = Machine(device="cpu", ranks=2, threads=0, workers=1, token_budget=1, chunk_spans=0,
+                          checkpoint_minutes=0)
+        launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
+    """
+    caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=HERE.parents[1])
+    ranks = wait_for(pids, 2)
+    agent = psutil.Process(ranks[0]).ppid()
+    os.kill(caller.pid, signal.SIGKILL)
+    caller.wait()
+    assert gone([agent, *ranks])

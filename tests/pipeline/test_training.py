@@ -1,0 +1,144 @@
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.errors import InputError
+from pipeline.launch import launch, layout
+from pipeline.training import Optimiser, learning_rate, saved_state, saved_steps
+from pipeline.work import Machine, silent
+
+HERE = Path(__file__).parent
+OPTIMISER = {
+    "learning_rate": 0.1,
+    "betas": (0.9, 0.999),
+    "epsilon": 1e-8,
+    "weight_decay": 0.0,
+    "clip_norm": 1.0,
+    "warmup_ratio": None,
+    "warmup_steps": 4,
+    "seed": 0,
+}
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """The module `children`, importable here and in child processes."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(str(HERE))
+    import children
+
+    return children
+
+
+def machine(ranks: int) -> Machine:
+    return Machine(
+        device="cpu", ranks=ranks, threads=1, workers=1, token_budget=1000, chunk_spans=0, checkpoint_minutes=0
+    )
+
+
+def test_learning_rate_rises_and_falls_linearly():
+    rates = [learning_rate(Optimiser(**OPTIMISER), i, 10) for i in range(10)]
+    assert rates[:5] == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1])
+    assert rates[4:] == pytest.approx([0.1 * (10 - i) / 6 for i in range(4, 10)])
+    ratio = Optimiser(**{**OPTIMISER, "warmup_ratio": 0.4, "warmup_steps": None})
+    assert [learning_rate(ratio, i, 10) for i in range(10)] == rates
+    assert learning_rate(Optimiser(**{**OPTIMISER, "warmup_steps": 0}), 0, 1) == 0.1
+
+
+def test_optimiser_takes_one_warmup():
+    for ratio, steps in ((None, None), (0.1, 4)):
+        with pytest.raises(ValidationError, match="set one of warmup_ratio, warmup_steps"):
+            Optimiser(**{**OPTIMISER, "warmup_ratio": ratio, "warmup_steps": steps})
+
+
+def run(children, folder: Path, **options):
+    folder.mkdir(exist_ok=True)
+    options = {"steps": 12, "checkpoints": folder / "checkpoints", "out": folder / "out"} | options
+    history = children.regression(progress=silent, device="cpu", **options)["history"]
+    return history, (folder / "out").read_bytes()
+
+
+def test_training_lowers_the_loss_and_tells_all(children, tmp_path):
+    history, _ = run(children, tmp_path, steps=300)
+    assert len(history) == 300
+    assert history[0].keys() == {"step", "learning_rate", "loss", "tokens", "gradient_norm", "skipped"}
+    assert sum(row["loss"] for row in history[-30:]) < 0.7 * sum(row["loss"] for row in history[:30])
+    assert [row["step"] for row in history] == list(range(1, 301))
+    assert len(saved_steps(tmp_path / "checkpoints")) == 2
+
+
+def test_bad_updates_are_skipped_and_counted(children, tmp_path):
+    bad = {3, 4, 9}
+    history, weights = run(children, tmp_path / "a", bad=bad, minutes=99)
+    assert {row["step"] - 1 for row in history if row["skipped"]} == bad
+    assert all(math.isnan(row["loss"]) == bool(row["skipped"]) for row in history)
+    assert not any(math.isnan(x) for x in memoryview(weights).cast("f"))
+    first_three, before = run(children, tmp_path / "b", bad=range(3, 12), minutes=99)
+    assert [row["loss"] for row in first_three[:3]] == [row["loss"] for row in history[:3]]
+    assert before != weights
+
+
+def test_ten_bad_updates_in_a_row_stop(children, tmp_path):
+    with pytest.raises(InputError, match=r"^learning_rate: 10 updates in a row, the last of them update 15, had"):
+        run(children, tmp_path, steps=40, bad=range(5, 40))
+    assert saved_steps(tmp_path / "checkpoints")  # the last good state is still there
+
+
+def test_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(children, tmp_path):
+    """Two kills -9, at update 5 and at update 9."""
+    expected_history, expected = run(children, tmp_path / "whole", minutes=99)
+    folder = tmp_path / "killed"
+    arguments = {"steps": 12, "checkpoints": str(folder / "checkpoints"), "out": str(folder / "out")}
+    for last in (5, 9):
+
+        def kill(done, *_, last=last):
+            if done >= last:
+                raise KeyboardInterrupt
+
+        slow = {**arguments, "slow": 0.35}  # slower than progress is told, so that each update is seen
+        with pytest.raises(KeyboardInterrupt):
+            launch("children:slow_regression", slow, machine(1), kill, folder / "checkpoints")
+        assert not (folder / "out").exists()
+        half = folder / "checkpoints" / "tmp-step-11"
+        half.mkdir(exist_ok=True)
+        (half / "state.json").write_text('{"step": 11')
+    first = saved_state(folder / "checkpoints")["step"]
+    assert 5 <= first <= 9
+    history, weights = run(children, folder)
+    assert weights == expected
+    assert history == expected_history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_resumes_with_several_ranks_to_the_same_bytes(children, tmp_path, ranks):
+    def arguments(folder):
+        folder.mkdir()
+        return {"steps": 12, "checkpoints": str(folder / "checkpoints"), "out": str(folder / "out"), "slow": 0.35}
+
+    whole, killed = arguments(tmp_path / "whole"), arguments(tmp_path / "killed")
+    launch("children:slow_regression", whole, machine(ranks), silent, tmp_path / "whole" / "checkpoints")
+
+    def kill(done, *_):
+        if done >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch("children:slow_regression", killed, machine(ranks), kill, tmp_path / "killed" / "checkpoints")
+    # Another number of ranks is asked for, but the checkpoint's is kept.
+    launch("children:slow_regression", killed, machine(1), silent, tmp_path / "killed" / "checkpoints")
+    assert (tmp_path / "killed" / "out").read_bytes() == (tmp_path / "whole" / "out").read_bytes()
+
+
+def test_ranks_and_threads_come_from_the_checkpoint(tmp_path):
+    assert layout(machine(1), "cpu", tmp_path) == (1, 1)
+    automatic = machine(1).model_copy(update={"ranks": 0, "threads": 0})
+    assert layout(automatic, "cpu", tmp_path) == (min(len(os.sched_getaffinity(0)), 2), 1)
+    (tmp_path / "step-7").mkdir()
+    state = {"step": 7, "ranks": 3, "threads": 2, "device": "cpu", "history": []}
+    (tmp_path / "step-7" / "state.json").write_text(json.dumps(state))
+    assert layout(machine(1), "cpu", tmp_path) == (3, 2)
