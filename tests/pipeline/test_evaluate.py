@@ -1,0 +1,228 @@
+"""Measures against numbers done by hand, intervals, and the stage on a collection of six passages."""
+
+import json
+from math import log2
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from pipeline import runs
+from pipeline.bootstrap import interval, resampled_means
+from pipeline.collection import schemas, write_table
+from pipeline.errors import InputError
+from pipeline.evaluate import EvaluateConfig, evaluate, table
+from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.work import Machine, Work, silent
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
+CONFIG = EvaluateConfig(
+    relevance=1,
+    fusion_methods=["reciprocal_rank", "weighted_sum"],
+    fusion_weights=[0.25, 0.5, 0.75],
+    reciprocal_k=60,
+    bootstrap_samples=200,
+    seed=3,
+    answers=2,
+)
+MACHINE = Machine(
+    device="cpu", ranks=1, threads=1, workers=1, token_budget=1, chunk_spans=0, checkpoint_minutes=1
+)  # fmt: skip
+PASSAGES = [f"p{n}" for n in range(6)]
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    tables = schemas()
+    write_table(folder / "passages.parquet", tables["passages"], [(p, p, "", f"text of {p}") for p in PASSAGES])
+    queries = [("d0", "dev"), ("d1", "dev"), ("t0", "test"), ("t1", "test"), ("t2", "test"), ("t3", "test")]
+    write_table(folder / "queries.parquet", tables["queries"], [(q, s, f"text of {q}", []) for q, s in queries])
+    judged = [("dev", "d0", "p0", 1), ("dev", "d1", "p1", 1), ("test", "t0", "p1", 2), ("test", "t0", "p2", 1)]
+    judged += [("test", "t1", "p3", 1), ("test", "t2", "p5", 1), ("test", "t3", "p0", 0)]
+    write_table(folder / "qrels.parquet", tables["qrels"], judged)
+    return folder
+
+
+def write_run(folder: Path, lists: dict[str, dict[str, str]]) -> Path:
+    """lists: {split: {query id: passage numbers, best first}}."""
+    folder.mkdir()
+    with runs.writer(folder) as write:
+        for split, questions in lists.items():
+            for query_id, passages in questions.items():
+                scores = np.arange(len(passages), 0, -1.0)
+                write(split, [query_id] * len(passages), [f"p{n}" for n in passages], scores)
+    return folder
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    found = {
+        "bm25": {"dev": {"d0": "01", "d1": "01"}, "test": {"t0": "0123", "t1": "3"}},
+        "pretrained": {"dev": {"d0": "543210", "d1": "543210"}, "test": {"t0": "543210", "t1": "543210"}},
+        "stage2": {"dev": {"d0": "01", "d1": "1"}, "test": {"t0": "12", "t1": "43", "t2": "5"}},
+    }
+    return {name: write_run(tmp_path / name, lists) for name, lists in found.items()}
+
+
+def evaluated(collection: Path, out: Path, config=CONFIG, bm25=None, pretrained=None, stage1=None, stage2=None):
+    out.mkdir()
+    figures = evaluate(
+        config, collection, bm25, pretrained, stage1, stage2, Work(out, out.parent, MACHINE, silent)
+    )  # fmt: skip
+    return figures, json.loads((out / "metrics.json").read_text())
+
+
+def test_measures_by_hand():
+    qrels = {"a": {"x": 1, "y": 3}, "b": {"z": 1}, "c": {"w": 1}}
+    lists = {"a": ["n0", "x", "n1", "y"], "b": [f"n{i}" for i in range(15)] + ["z"]}
+    run = {q: {p: -rank for rank, p in enumerate(passages, 1)} for q, passages in lists.items()}
+    values = dict(zip(MEASURES, measure(run, list(qrels), qrels, 1).T, strict=True))
+    ideal = 3 / log2(2) + 1 / log2(3)
+    assert values["RR@10"] == pytest.approx([1 / 2, 0, 0])
+    assert values["RR@100"] == pytest.approx([1 / 2, 1 / 16, 0])
+    assert values["nDCG@10"] == pytest.approx([(1 / log2(3) + 3 / log2(5)) / ideal, 0, 0])
+    assert values["R@20"] == pytest.approx([1, 1, 0])
+    assert values["AP"] == pytest.approx([(1 / 2 + 2 / 4) / 2, 1 / 16, 0])
+    assert values["Success@5"] == pytest.approx([1, 0, 0])
+    assert values["Success@20"] == pytest.approx([1, 1, 0])
+    strict = dict(zip(MEASURES, measure(run, list(qrels), qrels, 2).T, strict=True))
+    assert strict["RR@10"] == pytest.approx([1 / 4, 0, 0])
+    assert strict["R@20"] == pytest.approx([1, 0, 0])
+    assert strict["nDCG@10"] == pytest.approx(values["nDCG@10"])
+
+
+def test_ties_go_by_passage_order_in_every_provider():
+    query_ids, passage_ids = pa.array(["q"]), pa.array(["z", "a", "m"])
+    run = runs.ranked(np.zeros(3, int), np.array([2, 1, 0]), np.ones(3))
+    for relevant, rank in (("z", 1), ("a", 2), ("m", 3)):
+        [row] = measure(as_ranks(run, query_ids, passage_ids), ["q"], {"q": {relevant: 1}}, 1)
+        values = dict(zip(MEASURES, row, strict=True))
+        assert values["RR@10"] == pytest.approx(1 / rank)  # the provider msmarco
+        assert values["AP"] == pytest.approx(1 / rank)  # the provider pytrec_eval
+
+
+def test_figures_of_the_stage(collection, folders, tmp_path):
+    figures, metrics = evaluated(collection, tmp_path / "out", **folders)
+    test = metrics["splits"]["test"]
+    assert test["questions"] == 3
+    assert test["questions_without_relevant"] == 1  # t3 is judged, but not relevant
+    assert test["questions_without_results"] == {"bm25": 1, "pretrained": 1, "stage2": 0, "fusion": 0}
+    assert figures["test/bm25/RR@10"] == pytest.approx((1 / 2 + 1) / 3, abs=1e-6)  # t2 has no answer
+    assert figures["test/stage2/RR@10"] == pytest.approx((1 + 1 / 2 + 1) / 3, abs=1e-6)
+    assert figures["test/stage2/R@100"] == pytest.approx(1)
+    per_query = pq.read_table(tmp_path / "out" / "per_query.parquet").to_pandas()
+    means = per_query[per_query.split == "test"].groupby("system")["RR@10"].mean()
+    for system, mean in means.items():
+        assert test["systems"][system]["RR@10"]["mean"] == pytest.approx(mean, abs=1e-6)
+    assert list(test["differences"]) == ["fusion-bm25"]  # there is no stage 1
+    for figure in (f for measures in test["systems"].values() for f in measures.values()):
+        assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 1
+
+
+def test_fusion_is_chosen_on_dev_and_wins_or_not(collection, folders, tmp_path):
+    figures, metrics = evaluated(collection, tmp_path / "out", **folders)
+    assert metrics["fusion"]["chosen_on_dev"] is True
+    assert metrics["labels"]["fusion"] == "BM25 + stage 2"
+    assert figures["dev/stage2/RR@10"] == 1
+    assert metrics["winner_on_dev"] == "dense"  # no fusion beats a perfect run
+    weak = {"bm25": folders["stage2"], "stage2": folders["bm25"]}
+    _, metrics = evaluated(collection, tmp_path / "other", **weak)
+    assert metrics["winner_on_dev"] == "fusion"
+
+
+def test_answers_are_kept_with_their_judgements(collection, folders, tmp_path):
+    evaluated(collection, tmp_path / "out", **folders)
+    rows = pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    assert [
+        (r["rank"], r["passage_id"], r["relevance"]) for r in rows if (r["system"], r["query_id"]) == ("bm25", "t0")
+    ] == [(1, "p0", None), (2, "p1", 2)]
+
+
+def test_equal_inputs_give_equal_bytes(collection, folders, tmp_path):
+    for name in ("one", "two"):
+        evaluated(collection, tmp_path / name, **folders)
+    for name in ("metrics.json", "per_query.parquet", "answers.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_bm25_alone(collection, folders, tmp_path):
+    _, metrics = evaluated(collection, tmp_path / "out", bm25=folders["bm25"])
+    assert metrics["winner_on_dev"] == "bm25"
+    assert metrics["fusion"] is None
+    assert list(metrics["labels"]) == ["bm25"]
+
+
+def test_without_a_dev_run_the_fusion_is_not_chosen_on_test(collection, folders, tmp_path):
+    stage1 = write_run(tmp_path / "stage1", {"test": {"t0": "1", "t1": "3", "t2": "5"}})
+    _, metrics = evaluated(collection, tmp_path / "out", bm25=folders["bm25"], stage1=stage1)
+    assert "stage1" not in metrics["splits"]["dev"]["systems"]
+    assert metrics["fusion"] == {"method": "reciprocal_rank", "weight": 0.25, "chosen_on_dev": False}
+    assert metrics["winner_on_dev"] == "dense"
+
+
+def test_bad_runs_are_refused(collection, folders, tmp_path):
+    rows = pq.read_table(folders["stage2"] / "run.parquet")
+    nan = rows.set_column(4, "score", pa.array(np.full(len(rows), np.nan, np.float32)))
+    pq.write_table(nan, folders["stage2"] / "run.parquet")
+    with pytest.raises(InputError, match="score is NaN"):
+        evaluated(collection, tmp_path / "out", **folders)
+
+
+def test_no_relevant_passage_is_an_error(collection, folders, tmp_path):
+    write_table(collection / "qrels.parquet", schemas()["qrels"], [("test", "t3", "p0", 0)])
+    with pytest.raises(InputError, match=r"qrels\.parquet: no dev or test question has a relevant passage"):
+        evaluated(collection, tmp_path / "out", **folders)
+
+
+def test_the_printed_table(collection, folders, tmp_path):
+    _, metrics = evaluated(collection, tmp_path / "out", **folders)
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table(metrics))
+    text = console.export_text()
+    for part in ("3 questions", "MRR@10", "nDCG@10", "R@100", "BM25 + stage 2", "pre-trained only", ".500 ["):
+        assert part in text
+
+
+def test_weights_outside_0_and_1_are_refused():
+    with pytest.raises(ValidationError, match=r"fusion_weights\.0"):
+        EvaluateConfig(**{**CONFIG.model_dump(), "fusion_weights": [1.0]})
+
+
+def test_bootstrap_interval_of_a_known_spread():
+    values = np.random.default_rng(0).normal(0.5, 0.1, (2000, 2))
+    values[:, 1] = values[:, 0] + 0.01  # paired: the difference has no spread
+    means = resampled_means(values, 1000, 7)
+    low, high = interval(means)
+    half = 1.96 * values[:, 0].std() / np.sqrt(2000)
+    assert low[0] == pytest.approx(values[:, 0].mean() - half, abs=half / 6)
+    assert high[0] == pytest.approx(values[:, 0].mean() + half, abs=half / 6)
+    assert interval(means[:, 1:] - means[:, :1])[0] == pytest.approx([0.01])
+    assert (resampled_means(values, 1000, 7) == means).all()
+    assert not (resampled_means(values, 1000, 8) == means).all()
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
+def test_a_published_run_gets_its_published_figures():
+    """DL 2019's judged queries, BM25; figures of ir-measures 0.4.3 to four digits, least grade 2."""
+    qrels: dict[str, dict[str, int]] = {}
+    for line in (DATA / "2019qrels-pass.txt").read_text().splitlines():
+        query_id, _, passage_id, grade = line.split()
+        qrels.setdefault(query_id, {})[passage_id] = int(grade)
+    found = runs.read_trec(DATA / "bm25.dl19-judged.run.gz")
+    rows = [(q, p, score) for q, passages in found.items() for p, score in passages.items()]
+    place = {q: n for n, q in enumerate(qrels)}
+    question = np.array([place[q] for q, _, _ in rows])
+    run = runs.ranked(question, np.arange(len(rows)), np.array([score for _, _, score in rows]))  # ties: file's order
+    ranks = as_ranks(run, pa.array(list(qrels)), pa.array([p for _, p, _ in rows]))
+    grades = dict(zip(MEASURES, measure(ranks, list(qrels), qrels, 2).mean(0), strict=True))
+    assert grades["nDCG@10"] == pytest.approx(0.4795, abs=5e-5)
+    assert grades["RR@100"] == pytest.approx(0.6416, abs=5e-5)
+    assert grades["R@1000"] == pytest.approx(0.7553, abs=5e-5)
+    assert grades["AP"] == pytest.approx(0.2864, abs=5e-5)

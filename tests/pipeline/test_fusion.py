@@ -1,0 +1,102 @@
+"""Fusion against sums done by hand."""
+
+import numpy as np
+import pytest
+
+from pipeline.fusion import Choice, choose, fuse, fuse_lists, mean_reciprocal_rank, parts, union
+from pipeline.runs import Run, ranked
+
+
+def run(*rows: tuple[int, int, float]) -> Run:
+    return ranked(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+# Question 0: passages 5, 6, 7; question 1: passage 5 alone.
+BM25 = run((0, 5, 9.0), (0, 6, 5.0), (0, 7, 1.0), (1, 5, 3.0))
+DENSE = run((0, 7, 0.8), (0, 8, 0.6), (1, 6, -2.0), (1, 5, -4.0))
+
+
+def test_reciprocal_rank_by_hand():
+    fused = fuse(BM25, DENSE, Choice("reciprocal_rank", 0.75), 60)
+    scores = {(q, p): s for q, p, s in zip(fused.question_R, fused.passage_R, fused.score_R, strict=True)}
+    assert scores[0, 5] == pytest.approx(0.75 / 61)
+    assert scores[0, 7] == pytest.approx(0.75 / 63 + 0.25 / 61)
+    assert scores[0, 8] == pytest.approx(0.25 / 62)
+    assert scores[1, 5] == pytest.approx(0.75 / 61 + 0.25 / 62)
+    assert fused.question_R.tolist() == [0, 0, 0, 0, 1, 1]
+    assert fused.passage_R.tolist() == [7, 5, 6, 8, 5, 6]
+
+
+def test_weighted_sum_by_hand():
+    assert parts(BM25, "weighted_sum", 60).tolist() == [1.0, 0.5, 0.0, 1.0]  # one answer alone gets 1
+    fused = fuse(BM25, DENSE, Choice("weighted_sum", 0.5), 60)
+    assert fused.passage_R.tolist() == [5, 7, 6, 8, 5, 6]  # 5 and 7 with .5, 5 and 6 with .5: passage order
+    assert fused.score_R.tolist() == [0.5, 0.5, 0.25, 0.0, 0.5, 0.5]
+
+
+def test_a_list_of_equal_scores_gets_one():
+    assert parts(run((0, 1, 2.0), (0, 2, 2.0)), "weighted_sum", 60).tolist() == [1.0, 1.0]
+
+
+def test_an_empty_run_changes_no_order():
+    nothing = Run(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    for method in ("reciprocal_rank", "weighted_sum"):
+        fused = fuse(BM25, nothing, Choice(method, 0.3), 60)
+        assert fused.passage_R.tolist() == BM25.passage_R.tolist()
+
+
+def test_mean_reciprocal_rank_equals_sorting():
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        question = np.sort(random.integers(0, 12, 300))
+        passage = random.permutation(300)
+        score = random.integers(0, 6, 300).astype(float)  # many ties
+        relevant = random.random(300) < 0.05
+        order = np.lexsort((passage, -score, question))
+        expected = 0.0
+        for q in range(13):  # question 12 has no rows
+            hits = relevant[order][question[order] == q]
+            first = np.flatnonzero(hits[:10])
+            expected += 1 / (first[0] + 1) if len(first) else 0
+        assert mean_reciprocal_rank(question, passage, score, relevant, 13) == pytest.approx(expected / 13)
+
+
+def test_choose_takes_the_best_on_the_judgements():
+    relevant = np.array([0]), np.array([8])  # what DENSE alone finds
+    choice = choose(BM25, DENSE, relevant, 2, ["reciprocal_rank"], [0.9, 0.1], 60)
+    assert choice == Choice("reciprocal_rank", 0.1)
+    relevant = np.array([0, 1]), np.array([5, 5])  # what BM25 puts first
+    choice = choose(BM25, DENSE, relevant, 2, ["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 60)
+    assert choice == Choice("weighted_sum", 0.9)
+
+
+def test_choose_agrees_with_measuring_each_choice():
+    random = np.random.default_rng(1)
+    question, passage = np.repeat(np.arange(30), 20), np.tile(np.arange(20), 30)
+    first = ranked(question, passage, random.random(600))
+    second = ranked(question, passage, random.random(600))
+    judged = np.arange(30), random.integers(0, 20, 30)
+    weights = [0.2, 0.5, 0.8]
+    values = {}
+    for method in ("reciprocal_rank", "weighted_sum"):
+        for weight in weights:
+            fused = fuse(first, second, Choice(method, weight), 60)
+            rank = {(q, p): r for q, p, r in zip(fused.question_R, fused.passage_R, fused.rank_R, strict=True)}
+            ranks = np.array([rank[pair] for pair in zip(*judged, strict=True)])
+            values[Choice(method, weight)] = np.where(ranks <= 10, 1 / ranks, 0).mean()
+    choice = choose(first, second, judged, 30, ["reciprocal_rank", "weighted_sum"], weights, 60)
+    assert values[choice] == max(values.values())
+
+
+def test_union_has_every_passage_once():
+    both = union(BM25, DENSE, "weighted_sum", 60)
+    pairs = list(zip(both.question_R.tolist(), both.passage_R.tolist(), strict=True))
+    assert pairs == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 5), (1, 6)]
+
+
+def test_lists_of_one_question_fuse_as_runs_do():
+    first = {"p5": 9.0, "p6": 5.0, "p7": 1.0}
+    fused = fuse_lists(first, {"p7": 0.8, "p8": 0.6}, Choice("reciprocal_rank", 0.75), 60)
+    assert [name for name, _ in fused] == ["p7", "p5", "p6", "p8"]
+    assert fuse_lists(first, {}, Choice("weighted_sum", 0.5), 60)[0] == ("p5", 0.5)
+    assert fuse_lists({}, {}, Choice("weighted_sum", 0.5), 60) == []

@@ -1,0 +1,126 @@
+"""Runs: one order, one file format, and refusal of what would give wrong numbers."""
+
+import gzip
+from itertools import pairwise
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import runs
+from pipeline.errors import InputError
+
+QUERIES = pa.array(["q0", "q1"])
+PASSAGES = pa.array(["c", "a", "b", "d"])  # passage order is not the ids' order
+
+
+def write(folder: Path, rows: list[tuple[str, str, str, float]]) -> Path:
+    """A run.parquet as another program might write it: unsorted, ranks left at 0."""
+    split, query, passage, score = zip(*rows, strict=True)
+    rank = np.zeros(len(rows), np.int32)
+    columns = [pa.array(split), pa.array(query), pa.array(passage), rank, np.array(score, np.float32)]
+    pq.write_table(pa.table(columns, schema=runs.SCHEMA), folder / "run.parquet")
+    return folder
+
+
+def test_order_is_score_then_passage_order():
+    question = np.array([1, 0, 0, 0])
+    passage = np.array([0, 3, 1, 2])
+    score = np.array([9.0, 1.0, 1.0, 2.0])
+    assert runs.order(question, passage, score).tolist() == [3, 2, 1, 0]
+
+
+def test_ranks_restart_at_each_question():
+    assert runs.ranks(np.array([4, 4, 4, 2, 9, 9])).tolist() == [1, 2, 3, 1, 1, 2]
+    assert runs.ranks(np.zeros(0, int)).tolist() == []
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    with runs.writer(tmp_path) as write:
+        write("train", ["t0"], ["a"], np.array([3.0]))
+        write("dev", ["q0", "q0", "q1"], ["c", "a", "d"], np.array([2.0, 1.5, 7.0]))
+        write("test", [], [], np.array([]))
+    table = pq.read_table(tmp_path / "run.parquet")
+    assert table.schema.equals(runs.SCHEMA)
+    assert table["rank"].to_pylist() == [1, 1, 2, 1]
+    run = runs.read(tmp_path, "dev", QUERIES, PASSAGES)
+    assert run is not None
+    assert run.question_R.tolist() == [0, 0, 1]
+    assert run.passage_R.tolist() == [0, 1, 3]
+    assert run.score_R.tolist() == [2.0, 1.5, 7.0]
+    assert runs.read(tmp_path, "test", QUERIES, PASSAGES) is None
+    assert "t0" not in (tmp_path / "run.trec").read_text()
+
+
+def test_writer_refuses_ascending_and_nan_scores(tmp_path):
+    with runs.writer(tmp_path) as write:
+        with pytest.raises(ValueError, match="descend"):
+            write("dev", ["q0", "q0"], ["a", "b"], np.array([1.0, 2.0]))
+        with pytest.raises(ValueError, match="numbers"):
+            write("dev", ["q0"], ["a"], np.array([np.nan]))
+
+
+def test_equal_scores_keep_their_ranks_in_the_trec_file(tmp_path):
+    with runs.writer(tmp_path) as write:
+        write("test", ["q0"] * 4, ["c", "a", "b", "d"], np.array([2.0, 2.0, 2.0, np.nextafter(np.float32(2), 0)]))
+    lines = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    scores = [np.float32(line[4]) for line in lines]
+    assert [line[2] for line in lines] == ["c", "a", "b", "d"]
+    assert all(later < earlier for earlier, later in pairwise(scores))
+    # trec_eval, which breaks ties by id, now finds "c" first too.
+    found = list(ir_measures.iter_calc([ir_measures.RR], {"q0": {"c": 1}}, runs.read_trec(tmp_path / "run.trec")))
+    assert [metric.value for metric in found] == [1.0]
+
+
+def test_white_space_in_ids_does_not_break_the_trec_file(tmp_path):
+    with runs.writer(tmp_path) as write:
+        write("test", ["a question"], [" p\t1"], np.array([1.0]))
+    assert list(runs.read_trec(tmp_path / "run.trec").items()) == [("a%20question", {"%20p%091": 1.0})]
+
+
+def test_reading_sorts_by_the_one_rule(tmp_path):
+    rows = [("test", "q1", "b", 1.0), ("test", "q0", "a", 5.0), ("test", "q0", "c", 5.0), ("test", "q0", "d", 6.0)]
+    run = runs.read(write(tmp_path, rows), "test", QUERIES, PASSAGES)
+    assert run is not None
+    assert run.passage_R.tolist() == [3, 0, 1, 2]
+    assert run.rank_R.tolist() == [1, 2, 3, 1]
+
+
+def test_questions_that_nobody_asked_for_are_left_out(tmp_path):
+    run = runs.read(write(tmp_path, [("test", "other", "a", 1.0), ("test", "q1", "a", 1.0)]), "test", QUERIES, PASSAGES)
+    assert run is not None
+    assert run.question_R.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("test", "q1", "a", float("nan"))], "query q1: score is NaN"),
+        ([("test", "q0", "x", 1.0)], "passage x is not in the collection"),
+        ([("test", "q1", "a", 1.0), ("test", "q1", "a", 2.0)], "query q1 lists a passage twice"),
+    ],
+)
+def test_reading_refuses(tmp_path, rows, message):
+    with pytest.raises(InputError, match=message):
+        runs.read(write(tmp_path, rows), "test", QUERIES, PASSAGES)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q1 Q0 p1 1 2.0", ":2: 5 columns instead of 6"),
+        ("q1 Q0 p1 1 high x", ":2: score 'high' is not a number"),
+        ("q1 Q0 p1 1 nan x", ":2: score is NaN"),
+        ("q0 Q0 p0 2 1.0 x", ":2: passage 'p0' stands twice under query 'q0'"),
+    ],
+)
+def test_trec_errors_name_file_and_line(tmp_path, line, message):
+    path = tmp_path / "other.run.gz"
+    path.write_bytes(gzip.compress(f"q0 Q0 p0 1 2.0 x\n{line}\n".encode()))
+    with pytest.raises(InputError, match=message) as error:
+        runs.read_trec(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
