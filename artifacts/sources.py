@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -27,20 +27,24 @@ Entry = list[int | str]
 def digests(sources: Mapping[str, Path], cache: Path) -> dict[str, str]:
     """Name -> SHA-256 of the content of each file or folder. `cache`: the JSON file of the side cache.
 
-    Safe beside other processes that write the same cache. Raises `StoreError` if a source is missing, cannot be read,
-    or changes while it is read.
+    Names with slashes are files of one source, called by what stands before the first: `{"numpy/a.py": ...,
+    "numpy/b.py": ...}` gives one digest, of `numpy`. Safe beside other processes that write the same cache. Raises
+    `StoreError` if a source is missing, cannot be read, or changes while it is read.
     """
     try:
-        listed = {name: dict(_listing(Path(os.path.abspath(path)))) for name, path in sources.items()}
+        listed: dict[str, Listing] = {}
+        for name, path in sources.items():
+            source, _, inner = name.partition("/")
+            _list(os.path.abspath(path), inner, listed.setdefault(source, {}))
         known = _load(cache)
-        wanted = {path: stat for listing in listed.values() for path, stat in listing.values()}
-        sha = {path: str(known[path][3]) for path, stat in wanted.items() if known.get(path, [])[:3] == _state(stat)}
+        wanted = {path: state for listing in listed.values() for path, state in listing.values()}
+        sha = {path: str(known[path][3]) for path, state in wanted.items() if known.get(path, [])[:3] == state}
         missing = [path for path in wanted if path not in sha]
         with ThreadPoolExecutor(files.THREADS) as pool:
             sha |= zip(missing, pool.map(_hash, missing, [wanted[path] for path in missing]), strict=True)
     except OSError as error:
         raise StoreError(f"{error.filename}: {str(error.strerror).lower()}") from None
-    fresh: dict[str, Entry] = {path: [*_state(wanted[path]), sha[path]] for path in missing if _settled(wanted[path])}
+    fresh: dict[str, Entry] = {path: [*wanted[path], sha[path]] for path in missing if _settled(wanted[path])}
     if fresh:
         # A cache that cannot be written costs time only: a store may be read-only to this user, or its disk full.
         with suppress(OSError):
@@ -56,21 +60,21 @@ def prune(cache: Path) -> None:
         files.write(cache, _dump({path: entry for path, entry in _load(cache).items() if os.path.exists(path)}))
 
 
-Listing = Iterator[tuple[str, tuple[str, os.stat_result]]]
-"""Name in the folder ("" for the source itself, a file) -> absolute path, stat."""
+Listing = dict[str, tuple[str, list[int]]]
+"""Name in the source ("" where the source is a file) -> absolute path, state."""
 
 
-def _listing(path: Path) -> Listing:
-    stat = path.stat()
-    if S_ISDIR(stat.st_mode):
-        yield from _walk(str(path), "", ((stat.st_dev, stat.st_ino),))
-    elif S_ISREG(stat.st_mode):
-        yield "", (str(path), stat)
+def _list(path: str, name: str, listing: Listing) -> None:
+    stat = os.stat(path)
+    if S_ISREG(stat.st_mode):
+        listing[name] = (path, _state(stat))
+    elif S_ISDIR(stat.st_mode):
+        _walk(path, f"{name}/" if name else "", ((stat.st_dev, stat.st_ino),), listing)
     else:
         raise StoreError(f"{path}: neither a file nor a folder")
 
 
-def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Listing:
+def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...], listing: Listing) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
@@ -78,33 +82,33 @@ def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Listi
             except FileNotFoundError:
                 continue
             if S_ISREG(stat.st_mode):
-                yield prefix + entry.name, (entry.path, stat)
+                listing[prefix + entry.name] = (entry.path, _state(stat))
             elif S_ISDIR(stat.st_mode) and entry.name != "__pycache__":
                 inode = (stat.st_dev, stat.st_ino)
                 if inode not in above:
-                    yield from _walk(entry.path, f"{prefix}{entry.name}/", (*above, inode))
+                    _walk(entry.path, f"{prefix}{entry.name}/", (*above, inode), listing)
 
 
 def _state(stat: os.stat_result) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def _settled(stat: os.stat_result) -> bool:
-    return max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - SETTLED_NS
+def _settled(state: list[int]) -> bool:
+    return max(state[1:]) < time.time_ns() - SETTLED_NS
 
 
-def _hash(path: str, stat: os.stat_result) -> str:
+def _hash(path: str, state: list[int]) -> str:
     try:
         digest = files.sha256(Path(path))
     except OSError as error:  # one from read, unlike one from open, does not say of which file
         raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
-    if _state(os.stat(path)) != _state(stat):
+    if _state(os.stat(path)) != state:
         raise StoreError(f"{path}: changed while it was read")
     return digest
 
 
 def _digest(listing: Mapping[str, str]) -> str:
-    if "" in listing:
+    if set(listing) == {""}:
         return listing[""]
     lines = sorted(os.fsencode(name) + b"\0" + digest.encode() + b"\n" for name, digest in listing.items())
     return hashlib.sha256(b"".join(lines)).hexdigest()
@@ -112,8 +116,8 @@ def _digest(listing: Mapping[str, str]) -> str:
 
 def _load(cache: Path) -> dict[str, Entry]:
     try:
-        return json.loads(cache.read_bytes())
-    except (FileNotFoundError, ValueError):
+        return dict(json.loads(cache.read_bytes()))
+    except (OSError, ValueError, TypeError):
         return {}
 
 

@@ -1,0 +1,145 @@
+"""Full, limited and closed disks."""
+
+import errno
+import os
+import resource
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from artifacts import files
+from artifacts.errors import StoreError
+from artifacts.store import Store
+
+FULL = r"store: no space left \(\d+\.\d\d GiB free\)$"
+
+
+def to_full_device(out, checkpoints):
+    (checkpoints / "step-1").touch()
+    (out / "model.bin").write_text("model")
+    with open("/dev/full", "w") as file:
+        file.write("x" * 100_000)
+
+
+def to_full_device_wrapped(out, checkpoints):
+    try:
+        to_full_device(out, checkpoints)
+    except OSError as error:
+        raise RuntimeError("training failed") from error
+
+
+def in_a_childs_words(out, checkpoints):
+    (checkpoints / "step-1").touch()
+    raise RuntimeError("child ended: safetensors: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("make", [to_full_device, to_full_device_wrapped, in_a_childs_words])
+def test_a_disk_that_fills_while_a_stage_works(store, key, writes, make):
+    with pytest.raises(StoreError, match=FULL):
+        store.build(key(), make, node="a")
+    assert list(store.objects.iterdir()) == []
+    assert [path.name for path in (store.work / key().hex).iterdir() if path.name == "out"] == []
+    assert (store.work / key().hex / "checkpoints/step-1").exists()
+    assert not store.build(key(), writes(), node="a").hit
+
+
+@pytest.mark.parametrize("call", range(3))
+def test_a_disk_that_fills_while_the_store_files(store, key, writes, monkeypatch, call):
+    """`call`: the manifest, the folder's names, the record."""
+    store.prepare()
+    names = ["write", "sync", "write"]
+    whole = getattr(files, names[call])
+    left = [1 if call == 2 else 0]
+
+    def full(path, *data):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return whole(path, *data)
+
+    monkeypatch.setattr(files, names[call], full)
+    with pytest.raises(StoreError, match=FULL):
+        store.build(key(), writes(), node="a")
+    monkeypatch.undo()
+    assert list(store.keys.iterdir()) == []
+    assert store.lookup(key()) is None
+    assert not store.build(key(), writes(), node="a").hit
+    assert store.lookup(key(), deep=True) is not None
+
+
+def test_a_limit_on_the_size_of_files(store, key):
+    def limited(out, checkpoints):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        try:
+            (out / "model.bin").write_bytes(b"x" * 100_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        return {}
+
+    with pytest.raises(StoreError, match=r"store: file size limit reached \("):
+        store.build(key(), limited, node="a")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    files.write(tmp_path / "it.json", b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        files.write(tmp_path / "it.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["it.json"]
+    assert (tmp_path / "it.json").read_bytes() == b"old"
+
+
+def test_other_exceptions_pass(store, key):
+    def fail(out, checkpoints):
+        raise FileNotFoundError(errno.ENOENT, "gone", "corpus.tsv")
+
+    with pytest.raises(FileNotFoundError, match=r"corpus\.tsv"):
+        store.build(key(), fail, node="a")
+
+
+@pytest.fixture
+def closed():
+    """A store that this process may read and not write, once `close` is called."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        euid = os.geteuid()
+
+        def close():
+            if euid == 0:
+                os.seteuid(65534)
+            for path in [] if euid == 0 else root.rglob("*"):
+                path.chmod(path.stat().st_mode & ~0o222)
+
+        yield Store(root / "store"), close
+        os.seteuid(euid)
+        for path in [path for path in root.rglob("*") if path.is_dir()]:
+            path.chmod(0o755)
+
+
+def test_a_store_that_may_only_be_read(closed, key, writes, never):
+    """Hits are had from another user's store; a build is refused in one line."""
+    store, close = closed
+    store.build(key(), writes(), node="a")
+    close()
+    assert store.build(key(), never, node="a").hit
+    assert len(store.source_digests({"it": Path(__file__)})["it"]) == 64
+    with pytest.raises(StoreError, match=r"store/locks/\w+\.lock: permission denied$"):
+        store.build(key(stage="other"), never, node="a")
+
+
+def test_a_store_that_cannot_be_made(closed, key, never):
+    store, close = closed
+    store.root.parent.chmod(0o555)
+    close()
+    with pytest.raises(StoreError, match=r"store/?\w*: permission denied$"):
+        store.build(key(), never, node="a")

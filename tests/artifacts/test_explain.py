@@ -1,0 +1,71 @@
+"""Why a stage would run."""
+
+import pytest
+
+from artifacts.explain import explain, nearest
+
+
+@pytest.fixture
+def built(store, key, writes):
+    return store.build(key(), writes(), node="stage1").ref
+
+
+def test_nothing_to_say_of_what_is_there(store, key, built):
+    assert explain(store, key(), "stage1") == []
+
+
+def test_nothing_built_yet(store, key, built):
+    assert explain(store, key(stage="other"), "other") == ["nothing built yet"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines"),
+    [
+        ({"config": {"steps": 4, "optimiser": {"rate": 0.1}}}, ["config steps: 3 -> 4"]),
+        ({"config": {"steps": 3, "optimiser": {"rate": None}}}, ["config optimiser.rate: 0.1 -> null"]),
+        (
+            {"config": {"steps": 3, "optimiser": {"rate": 0.1, "betas": [0.9]}}},
+            ["config optimiser.betas: (none) -> [0.9]"],
+        ),
+        ({"config": {"steps": 3}}, ["config optimiser.rate: 0.1 -> (none)"]),
+        ({"config": {"steps": 3, "optimiser": {"rate": "r" * 99}}}, [f'config optimiser.rate: 0.1 -> "{"r" * 58}…']),
+        ({"code": {"pipeline/train.py": "c1"}}, ["code of pipeline/train.py changed"]),
+        (
+            {"code": {"pipeline/loss.py": "c0"}},
+            ["code of pipeline/loss.py is new", "code of pipeline/train.py is no longer used"],
+        ),
+        ({"inputs": {"tokens": "i1"}}, ["input tokens changed"]),
+        ({"inputs": {"tokens": "i0", "mined": "i2"}}, ["input mined is new"]),
+        ({"sources": {"corpus": "s1"}}, ["source corpus changed"]),
+        ({"libraries": {"tokenizers": "0.23"}}, ['library tokenizers: (none) -> "0.23"']),
+    ],
+)
+def test_each_difference_is_a_line(store, key, built, changed, lines):
+    assert explain(store, key(**changed), "stage1") == lines
+
+
+def test_a_broken_artifact_is_named_and_left_in_place(store, key, built):
+    (built.path / "model.bin").write_text("")
+    line = f"artifact missing or broken: objects/{built.digest[:12]}: model.bin has 0 bytes, not 5"
+    assert explain(store, key(), "stage1") == [line]
+    assert list(store.broken.iterdir()) == []
+    (built.path / "model.bin").unlink()
+    assert explain(store, key(), "stage1") == [line.replace("has 0 bytes, not 5", "is missing")]
+    store.lookup(key())
+    assert explain(store, key(), "stage1") == [f"artifact missing or broken: objects/{built.digest[:12]}: is missing"]
+
+
+def test_the_nearest_is_of_the_same_node_then_the_least_different_then_the_newest(store, key, writes):
+    def build(node, **config):
+        return store.build(key(config=config), writes(str(config)), node=node).ref.key
+
+    far = build("stage1", a=1, b=1, c=1)
+    near = build("stage1", a=1, b=2, c=1)
+    newer = build("stage1", a=1, b=3, c=1)
+    build("stage2", a=1, b=4, c=2)
+    wanted = key(config={"a": 1, "b": 4, "c": 1})
+    assert nearest(store, wanted, "stage1").key == newer
+    assert nearest(store, key(config={"a": 1, "b": 2, "c": 9}), "stage1").key == near
+    assert nearest(store, key(config={"a": 1, "b": 1, "c": 9}), "stage1").key == far
+    assert explain(store, wanted, "stage2") == ["config c: 2 -> 1"]
+    assert nearest(store, wanted, "stage3").config == {"a": 1, "b": 4, "c": 2}

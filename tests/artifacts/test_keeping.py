@@ -1,0 +1,160 @@
+"""Runs, verification and what may be removed."""
+
+import os
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from artifacts import locks
+from artifacts.errors import StoreError
+from artifacts.gc import gc
+from artifacts.runs import newest_run, record_run, runs
+from artifacts.verify import verify
+
+
+@pytest.fixture
+def three(store, key, writes):
+    """Artifacts of three configurations, all last used ten days ago."""
+    refs = [store.build(key(config={"n": n}), writes(f"model {n}"), node=f"n{n}").ref for n in range(3)]
+    for ref in refs:
+        age(store.keys / f"{ref.key}.json", 10)
+    return refs
+
+
+def age(path, days):
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))
+
+
+def digests(store):
+    return {path.name for path in store.objects.iterdir()}
+
+
+def test_runs_are_remembered(store, three, tmp_path):
+    assert newest_run(store) is None
+    record_run(store, "pydocs", {"a": three[0]}, {"until": None, "recipe": {"steps": 3}})
+    path = record_run(store, "marco/x", {"a": three[0], "b": three[1]}, {})
+    assert path.name.endswith("Z-marco_x.json")
+    assert newest_run(store).nodes == {"a": three[0], "b": three[1]}
+    assert newest_run(store, "pydocs").details == {"until": None, "recipe": {"steps": 3}}
+    assert newest_run(store, "other") is None
+    assert [run.name for run in runs(store)] == ["marco/x", "pydocs"]
+
+
+def test_a_run_recorded_again_as_it_goes_on_is_one_run(store, three):
+    begun = datetime.now(UTC)
+    for count in (1, 2):
+        record_run(store, "pydocs", {str(n): three[n] for n in range(count)}, {}, begun)
+    assert [set(run.nodes) for run in runs(store)] == [{"0", "1"}]
+    assert runs(store)[0].created == begun.isoformat()
+
+
+def test_a_damaged_run_record_is_passed_over(store, three):
+    record_run(store, "pydocs", {"a": three[0]}, {})
+    (store.runs / "20990101T000000.000000Z-x.json").write_text("{half")
+    assert [run.name for run in runs(store)] == ["pydocs"]
+
+
+def test_gc_keeps_what_the_newest_runs_name(store, three):
+    record_run(store, "old", {"a": three[0]}, {})
+    record_run(store, "new", {"a": three[1]}, {})
+    removed = gc(store, runs=1, days=3)
+    assert digests(store) == {three[1].digest}
+    assert [record.key for record in store.records()] == [three[1].key]
+    assert sum(one.bytes for one in removed) > 0
+    assert {one.why for one in removed} == {"train: not used lately", "no key is left"}
+    assert verify(store) == []
+    assert gc(store, runs=1, days=3) == []
+
+
+def test_gc_keeps_what_was_used_lately(store, three, key):
+    store.lookup(key(config={"n": 2}))
+    gc(store, runs=0, days=3)
+    assert digests(store) == {three[2].digest}
+    assert gc(store, runs=0, days=100) == []
+
+
+def test_gc_keeps_an_object_that_another_key_names(store, three, key, writes):
+    same = store.build(key(config={"n": 9}), writes("model 0"), node="a").ref
+    gc(store, runs=0, days=3)
+    assert digests(store) == {same.digest} == {three[0].digest}
+
+
+def test_a_dry_gc_tells_the_same_and_removes_nothing(store, three):
+    def everything():
+        return sorted(path for path in store.root.rglob("*") if path.parent != store.locks)
+
+    before = everything()
+    told = gc(store, runs=0, days=3, dry_run=True)
+    assert everything() == before
+    assert gc(store, runs=0, days=3) == told
+    assert digests(store) == set()
+
+
+def test_gc_removes_what_was_left_over(store, three, key):
+    def fail(out, checkpoints):
+        (checkpoints / "step").write_text("x" * 1000)
+        raise RuntimeError
+
+    for stage in ("stale", "fresh"):
+        with pytest.raises(RuntimeError):
+            store.build(key(stage=stage), fail, node="a")
+    for path in [store.work / key(stage="stale").hex, *(store.work / key(stage="stale").hex).rglob("*")]:
+        age(path, 10)
+    (three[0].path / "model.bin").unlink()
+    store.lookup(key(config={"n": 0}))
+    half = store.keys / ".half.json.host.1.1"
+    half.write_text("{")
+    age(half, 10)
+    removed = gc(store, runs=0, days=3)
+    assert [path.name for path in store.work.iterdir()] == [key(stage="fresh").hex]
+    assert list(store.broken.iterdir()) == list(store.keys.iterdir()) == list(store.objects.iterdir()) == []
+    assert next(one for one in removed if one.path.parts[0] == "work").bytes == 1000
+
+
+def test_gc_spares_a_locked_key_and_what_its_builder_reads(store, three):
+    who = locks.holder("train", "stage2", {"start": three[1].identity})
+    with locks.hold(store.lock_file(three[0].key), who):
+        gc(store, runs=0, days=0)
+    assert digests(store) == {three[0].digest, three[1].digest}
+
+
+def test_gc_of_no_store_makes_none(store):
+    assert gc(store, runs=0, days=0) == []
+    assert not store.root.exists()
+
+
+def test_a_whole_store_has_no_problems(store, three):
+    assert verify(store) == []
+    assert verify(store, "n1") == []
+
+
+def test_a_flipped_bit_is_found_and_set_aside(store, three, key):
+    path = three[1].path / "model.bin"
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+    assert verify(store, "n0") == []
+    assert verify(store) == [f"objects/{three[1].digest[:12]}: model.bin was changed"]
+    assert store.lookup(key(config={"n": 1})) is None
+    assert digests(store) == {three[0].digest, three[2].digest}
+    assert len(list(store.broken.iterdir())) == 1
+    assert verify(store) == [f"keys/{three[1].key}.json: its artifact is not there"]
+
+
+def test_a_changed_record_is_found_and_set_aside(store, three):
+    path = store.keys / f"{three[0].key}.json"
+    path.write_text(path.read_text().replace('"n": 0', '"n": 7'))
+    (store.keys / f"{three[1].key}.json").write_text("{half")
+    assert verify(store) == [
+        f"keys/{three[1].key}.json: cannot be read",
+        f"keys/{three[0].key}.json: was changed",
+    ]
+    assert [record.key for record in store.records()] == [three[2].key]
+    assert verify(store) == []
+
+
+def test_verifying_what_is_not_there_is_refused(store, three):
+    with pytest.raises(StoreError, match="holds no artifact 'n7'"):
+        verify(store, "n7")

@@ -1,0 +1,329 @@
+"""Looking up and building, in one process."""
+
+import json
+import os
+import pickle
+import time
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from artifacts import objects
+from artifacts.errors import StoreError
+from artifacts.store import Store
+
+
+def names(store):
+    """All files of the store but locks and the cache, relative."""
+    found = (path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
+    return {name for name in found if not name.startswith("locks/")}
+
+
+def test_what_is_built_is_found(store, key, writes, never):
+    assert store.lookup(key()) is None
+    built = store.build(key(), writes("model", loss=0.5), node="stage1")
+    assert not built.hit
+    assert (built.ref.path / "model.bin").read_text() == "model"
+    assert (built.ref.path / "sub/words.txt").read_text() == "modelmodel"
+    assert built.ref.metrics == {"loss": 0.5}
+    assert built.ref.identity == built.ref.digest == built.ref.path.name
+    again = store.build(key(), never, node="stage1")
+    assert again.hit
+    assert not again.kept
+    assert again.ref == built.ref == store.lookup(key()) == Store(store.root).lookup(key())
+    assert pickle.loads(pickle.dumps(built.ref)) == built.ref
+    object_files = {f"objects/{built.ref.digest}/{name}" for name in ("model.bin", "sub/words.txt", "manifest.json")}
+    assert names(store) == {"format.json", f"keys/{key().hex}.json"} | object_files
+    assert list(store.work.iterdir()) == []
+
+
+def test_the_record_is_the_lineage(store, key, writes):
+    built = store.build(key(), writes(loss=1), node="stage1", recipe="pydocs")
+    record = store.record(key().hex)
+    for part in ("stage", "code", "config", "sources", "inputs", "libraries"):
+        assert getattr(record, part) == getattr(key(), part)
+    assert (record.node, record.recipe, record.kept_from) == ("stage1", "pydocs", None)
+    assert record.bytes == sum(
+        path.stat().st_size for path in built.ref.path.rglob("*.*") if path.name != "manifest.json"
+    )
+    assert {"python", "torch", "prefect"} <= set(record.versions)
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(record.created)).total_seconds()) < 60
+    assert 0 <= record.seconds < 60
+
+
+def test_equal_content_is_one_object(store, key, writes):
+    one = store.build(key(), writes("same"), node="a").ref
+    other = store.build(key(config={"steps": 4}), writes("same"), node="a").ref
+    assert one.digest == other.digest
+    assert one.key != other.key
+    assert len(list(store.objects.iterdir())) == 1
+
+
+def test_equal_content_does_not_hide_behind_a_damaged_object(store, key, writes):
+    one = store.build(key(), writes("same"), node="a").ref
+    (one.path / "model.bin").write_text("sams")
+    other = store.build(key(config={"steps": 4}), writes("same"), node="a").ref
+    assert (other.path / "model.bin").read_text() == "same"
+    assert len(list(store.broken.iterdir())) == 1
+
+
+def test_identity_may_be_the_key(store, key, writes):
+    ref = store.build(key(), writes("1"), node="bm25", identity="key").ref
+    assert ref.identity == key().hex != ref.digest
+    (ref.path / "model.bin").unlink()
+    again = store.build(key(), writes("2"), node="bm25", identity="key").ref
+    assert again.identity == ref.identity
+    assert again.digest != ref.digest
+
+
+def delete(ref):
+    (ref.path / "sub/words.txt").unlink()
+
+
+def truncate(ref):
+    os.truncate(ref.path / "model.bin", 2)
+
+
+def lose(ref):
+    ref.path.rename(ref.path.with_name("elsewhere"))
+
+
+def lose_manifest(ref):
+    (ref.path / objects.MANIFEST).unlink()
+
+
+def forge_manifest(ref):
+    path = ref.path / objects.MANIFEST
+    path.write_text(path.read_text().replace('"size":5', '"size":6'))
+
+
+@pytest.mark.parametrize("damage", [delete, truncate, lose, lose_manifest, forge_manifest])
+def test_damage_is_noticed_set_aside_and_mended(store, key, writes, damage):
+    ref = store.build(key(), writes(), node="a").ref
+    damage(ref)
+    assert store.lookup(key(), set_aside=False) is None
+    assert list(store.broken.iterdir()) == []
+    assert store.lookup(key()) is None
+    assert len(list(store.broken.iterdir())) == (damage is not lose)
+    built = store.build(key(), writes(), node="a")
+    assert not built.hit
+    assert built.ref == ref == store.lookup(key(), deep=True)
+
+
+def test_a_flipped_bit_is_noticed_when_one_looks(store, key, writes, never):
+    ref = store.build(key(), writes("model"), node="a").ref
+    (ref.path / "model.bin").write_text("mudel")
+    assert store.build(key(), never, node="a").hit
+    assert store.lookup(key(), deep=True, set_aside=False) is None
+    assert not store.build(key(), writes("model"), node="a", deep=True).hit
+    assert (ref.path / "model.bin").read_text() == "model"
+
+
+def test_a_record_that_cannot_be_read_is_none(store, key, writes):
+    ref = store.build(key(), writes(), node="a").ref
+    path = store.keys / f"{key().hex}.json"
+    text = path.read_text()
+    for damaged in (text[:50], text.replace(ref.digest, ""), text.replace(ref.digest, "../" * 21 + "x"), "[]"):
+        path.write_text(damaged)
+        assert store.lookup(key()) is None
+    assert store.objects.is_dir()
+    assert store.build(key(), writes(), node="a").ref == ref
+
+
+def test_an_exception_keeps_checkpoints_alone(store, key, writes):
+    def fail(out, checkpoints):
+        (out / "half").write_text("x")
+        (checkpoints / "step-1").write_text("1")
+        raise RuntimeError("no")
+
+    def resume(out, checkpoints):
+        assert list(out.iterdir()) == []
+        assert (checkpoints / "step-1").read_text() == "1"
+        return writes()(out, checkpoints)
+
+    with pytest.raises(RuntimeError, match="no"):
+        store.build(key(), fail, node="a")
+    assert names(store) == {"format.json"} | {f"work/{key().hex}/{name}" for name in ("begun", "checkpoints/step-1")}
+    assert store.build(key(), resume, node="a").ref
+    assert list(store.work.iterdir()) == []
+
+
+def test_refresh_builds_once(store, key, writes, never):
+    store.build(key(), writes("old"), node="a")
+    asked = datetime.now(UTC)
+    fresh = store.build(key(), writes("new"), node="a", refresh_since=asked)
+    assert not fresh.hit
+    assert (store.lookup(key()).path / "model.bin").read_text() == "new"
+    assert store.build(key(), never, node="a", refresh_since=asked).hit
+
+
+def test_refresh_forgets_older_checkpoints_but_not_its_own(store, key, writes):
+    def fail(out, checkpoints):
+        (checkpoints / f"step-{len(list(checkpoints.iterdir()))}").touch()
+        raise RuntimeError(str(sorted(path.name for path in checkpoints.iterdir())))
+
+    with pytest.raises(RuntimeError):
+        store.build(key(), fail, node="a")
+    time.sleep(0.05)
+    asked = datetime.now(UTC)
+    time.sleep(0.05)
+    with pytest.raises(RuntimeError, match=r"\['step-0'\]"):
+        store.build(key(), fail, node="a", refresh_since=asked)
+    with pytest.raises(RuntimeError, match=r"\['step-0', 'step-1'\]"):
+        store.build(key(), fail, node="a", refresh_since=asked)
+
+
+def test_refresh_of_a_retried_flow_in_another_time_zone(store, key, writes, never):
+    store.build(key(), writes(), node="a")
+    ago = (datetime.now(UTC) - timedelta(minutes=1)).astimezone()
+    assert store.build(key(), never, node="a", refresh_since=ago).hit
+
+
+def test_keep_accepts_older_code_alone(store, key, writes, never):
+    old = store.build(key(), writes("old"), node="a").ref
+    newer = key(code={"pipeline/train.py": "c1"})
+    built = store.build(newer, never, node="a", keep=True)
+    assert built.hit
+    assert built.kept
+    assert built.ref.digest == old.digest
+    assert built.ref.key == newer.hex
+    assert store.record(newer.hex).kept_from == old.key
+    assert store.record(newer.hex).code == newer.code
+    assert store.lookup(newer) == built.ref
+    other = key(code={"pipeline/train.py": "c1"}, config={"steps": 9})
+    assert not store.build(other, writes(), node="a", keep=True).hit
+
+
+def test_keep_takes_the_newest_that_is_whole(store, key, writes, never):
+    store.build(key(code={"a": "1"}), writes("1"), node="a")
+    second = store.build(key(code={"a": "2"}), writes("2"), node="a").ref
+    third = store.build(key(code={"a": "3"}), writes("3"), node="a").ref
+    (third.path / "model.bin").unlink()
+    assert store.build(key(code={"a": "4"}), never, node="a", keep=True).ref.digest == second.digest
+
+
+def test_metrics_are_plain(store, key, writes):
+    given = {
+        "loss": np.float32(0.5),
+        "steps": np.int64(3),
+        "bad": float("nan"),
+        "far": np.inf,
+        "name": "x",
+        "none": None,
+    }
+    metrics = store.build(key(), writes(**given), node="a").ref.metrics
+    assert metrics == {"loss": 0.5, "steps": 3, "bad": None, "far": None, "name": "x", "none": None}
+    assert store.lookup(key()).metrics == metrics
+
+
+def test_modes_follow_the_umask(tmp_path, key):
+    def secretive(out, checkpoints):
+        (out / "sub").mkdir(mode=0o700)
+        (out / "sub/private").touch(mode=0o600)
+        return {}
+
+    before = os.umask(0o002)
+    try:
+        store = Store(tmp_path / "shared")
+        ref = store.build(key(), secretive, node="a").ref
+    finally:
+        os.umask(before)
+    paths = [path for path in store.root.rglob("*") if path.parent != store.locks]
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o664}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o775}
+    assert ref.path.stat().st_mode & 0o777 == 0o775
+
+
+@pytest.mark.parametrize("kind", ["link", "manifest", "nothing", "pipe"])
+def test_what_no_artifact_can_be_is_refused(store, key, kind):
+    def make(out, checkpoints):
+        if kind == "link":
+            (out / "link").symlink_to("/etc/hostname")
+        if kind == "pipe":
+            os.mkfifo(out / "pipe")
+        if kind == "manifest":
+            (out / "manifest.json").write_text("{}")
+        return {}
+
+    with pytest.raises(ValueError, match=r"plain files|the store's|no file"):
+        store.build(key(), make, node="a")
+    assert store.lookup(key()) is None
+    assert list(store.objects.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"format": 2}', r"format\.json: format 2 is newer than 1"),
+        ("{}", r"format\.json: not the format file of a store"),
+        ("half", r"format\.json: not the format file of a store"),
+    ],
+)
+def test_another_format_is_refused(tmp_path, text, line):
+    (tmp_path / "format.json").write_text(text)
+    with pytest.raises(StoreError, match=line):
+        Store(tmp_path)
+
+
+def test_a_file_is_no_store(tmp_path, key, never):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file: not a folder"):
+        Store(tmp_path / "file")
+
+
+def test_reading_makes_no_folder(store, key):
+    assert store.lookup(key()) is None
+    assert store.records() == []
+    with pytest.raises(StoreError, match=r"holds no artifact 'x'"):
+        store.show("x")
+    assert not store.root.exists()
+
+
+def test_artifacts_are_shown_by_stage_node_digest_or_key(store, key, writes):
+    first = store.build(key(), writes("1"), node="encode-1").ref
+    second = store.build(key(config={}), writes("2"), node="encode-2").ref
+    assert store.show("train").key == second.key
+    assert store.show("encode-1").key == first.key
+    assert store.show(first.digest[:10]).key == first.key
+    assert store.show(second.key[:10]).digest == second.digest
+    assert [record.node for record in store.records()] == ["encode-2", "encode-1"]
+    assert store.records("other") == []
+    assert store.ref(store.show("encode-1")) == first
+
+
+def test_a_beginning_shared_by_two_artifacts_is_refused(store, key, writes):
+    for number in range(40):
+        store.build(key(config={"n": number}), writes(str(number)), node="a")
+    with pytest.raises(StoreError, match=r"artifacts begin with '\w'"):
+        store.show(store.records()[0].digest[0])
+
+
+def test_a_moved_store_is_whole(store, key, writes, tmp_path):
+    digest = store.build(key(), writes(), node="a").ref.digest
+    store.root.rename(tmp_path / "moved")
+    ref = Store(tmp_path / "moved").lookup(key())
+    assert ref.path == tmp_path / "moved/objects" / digest
+
+
+def test_a_hit_takes_milliseconds_however_large(store, key):
+    def make(out, checkpoints):
+        for number in range(100):
+            with (out / f"shard-{number:05}.npy").open("wb") as file:
+                file.truncate(100_000 if number else 200_000_000)
+        return {}
+
+    store.build(key(), make, node="a")
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        assert Store(store.root).lookup(key()) is not None
+        times.append(time.perf_counter() - begun)
+    assert min(times) < 0.05
+
+
+def test_the_record_on_disk_is_plain_json(store, key, writes):
+    store.build(key(), writes(), node="a")
+    record = json.loads((store.keys / f"{key().hex}.json").read_text())
+    assert record["key"] == key().hex
+    assert record["inputs"] == {"tokens": "i0"}
