@@ -18,6 +18,9 @@ THREADS = min(8, os.cpu_count() or 1)
 NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "quota used up", errno.EFBIG: "file size limit reached"}
 REFUSED = {errno.EACCES: "permission denied", errno.EPERM: "permission denied", errno.EROFS: "read-only file system"}
 
+FULL_BYTES = 1 << 20
+"""A disk with less free space is full: what fails then fails for that."""
+
 
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
@@ -69,12 +72,15 @@ def storage_errors(folder: Path) -> Iterator[None]:
 
 
 def _storage_line(error: BaseException | None, folder: Path) -> str | None:
+    free = shutil.disk_usage(folder).free
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
-        # Libraries that write in other languages (safetensors, a child process) keep only the system's words.
-        if number in NO_SPACE or os.strerror(errno.ENOSPC) in str(error):
-            what = NO_SPACE.get(number or errno.ENOSPC, NO_SPACE[errno.ENOSPC])
-            return f"{folder}: {what} ({shutil.disk_usage(folder).free / 2**30:.2f} GiB free)"
+        what = NO_SPACE.get(number or 0)
+        # Libraries keep only the system's words (safetensors, a child process), or not even those (NumPy, torch.save).
+        if os.strerror(errno.ENOSPC) in str(error) or (isinstance(error, OSError | RuntimeError) and free < FULL_BYTES):
+            what = NO_SPACE[errno.ENOSPC]
+        if what is not None:
+            return f"{folder}: {what} ({free / 2**30:.2f} GiB free)"
         name = getattr(error, "filename", None)
         if number in REFUSED and name is not None and Path(os.fsdecode(name)).is_relative_to(folder):
             return f"{os.fsdecode(name)}: {REFUSED[number]}"

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -43,6 +44,23 @@ def test_a_disk_that_fills_while_a_stage_works(store, key, writes, make):
     assert [path.name for path in (store.work / key().hex).iterdir() if path.name == "out"] == []
     assert (store.work / key().hex / "checkpoints/step-1").exists()
     assert not store.build(key(), writes(), node="a").hit
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("2000 requested and 783 written"), RuntimeError("unexpected pos 576 vs 534")]
+)
+def test_words_that_do_not_say_so_on_a_full_disk(store, key, monkeypatch, error):
+    """NumPy's and torch.save's."""
+
+    def fail(out, checkpoints):
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        store.build(key(), fail, node="a")
+    usage = shutil.disk_usage(store.root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4096))
+    with pytest.raises(StoreError, match=FULL):
+        store.build(key(), fail, node="a")
 
 
 @pytest.mark.parametrize("call", range(3))

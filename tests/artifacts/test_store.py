@@ -39,14 +39,12 @@ def test_what_is_built_is_found(store, key, writes, never):
 
 
 def test_the_record_is_the_lineage(store, key, writes):
-    built = store.build(key(), writes(loss=1), node="stage1", recipe="pydocs")
+    store.build(key(), writes(loss=1), node="stage1", recipe="pydocs")
     record = store.record(key().hex)
     for part in ("stage", "code", "config", "sources", "inputs", "libraries"):
         assert getattr(record, part) == getattr(key(), part)
     assert (record.node, record.recipe, record.kept_from) == ("stage1", "pydocs", None)
-    assert record.bytes == sum(
-        path.stat().st_size for path in built.ref.path.rglob("*.*") if path.name != "manifest.json"
-    )
+    assert record.bytes == len("model") * 3
     assert {"python", "torch", "prefect"} <= set(record.versions)
     assert abs((datetime.now(UTC) - datetime.fromisoformat(record.created)).total_seconds()) < 60
     assert 0 <= record.seconds < 60
@@ -204,15 +202,8 @@ def test_keep_takes_the_newest_that_is_whole(store, key, writes, never):
 
 
 def test_metrics_are_plain(store, key, writes):
-    given = {
-        "loss": np.float32(0.5),
-        "steps": np.int64(3),
-        "bad": float("nan"),
-        "far": np.inf,
-        "name": "x",
-        "none": None,
-    }
-    metrics = store.build(key(), writes(**given), node="a").ref.metrics
+    odd = {"loss": np.float32(0.5), "steps": np.int64(3), "bad": float("nan"), "far": np.inf}
+    metrics = store.build(key(), writes(**odd, name="x", none=None), node="a").ref.metrics
     assert metrics == {"loss": 0.5, "steps": 3, "bad": None, "far": None, "name": "x", "none": None}
     assert store.lookup(key()).metrics == metrics
 
