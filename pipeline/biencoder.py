@@ -1,6 +1,6 @@
 """The bi-encoder: input rows, pooled vectors, and encoding many rows at once.
 
-Shapes: N rows, B rows of one forward call, L tokens (padded), D dimension.
+Shapes: N rows, B rows of one forward call, L tokens (padded), D dimension, H heads, E dimension of a head.
 A row is the ids of one input, special tokens included, int64 [length].
 """
 
@@ -8,11 +8,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch.nn import functional as F
 
 from pipeline.checkpoint import load_encoder, longest_input
 from pipeline.errors import InputError
@@ -55,8 +56,8 @@ def passage_rows(tokens: Tokens, indices: Iterable[int], title_limit: int, limit
 class Encoder:
     """A backbone and what is taken from its last layer."""
 
-    model: PreTrainedModel
-    """BERT or RoBERTa type, without pooler: `model(input_ids=, attention_mask=).last_hidden_state`."""
+    model: Any
+    """`BertModel` or `RobertaModel`, without pooler."""
     pooling: str
     """`cls` or `mean`."""
 
@@ -125,10 +126,29 @@ def groups(lengths: Sequence[int] | np.ndarray, budget: int) -> list[np.ndarray]
     return parts
 
 
-def pool(hidden_BLD: Tensor, mask_BL: Tensor, pooling: str) -> Tensor:
-    """[B, D]: the first position's vector, or the mean over real positions."""
-    if pooling == "cls":
-        return hidden_BLD[:, 0]
+def first_position(layer: Any, hidden_BLD: Tensor, attend_B11L: Tensor | None) -> Tensor:
+    """What a BERT or RoBERTa layer gives at the first position, [B, D]; the other positions serve as keys and values.
+
+    `attend_B11L`: which positions are real, bool; None where all are.
+    """
+    own, first_B1D = layer.attention.self, hidden_BLD[:, :1]
+
+    def heads(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2)
+
+    context_BH1E = F.scaled_dot_product_attention(
+        heads(own.query(first_B1D)),
+        heads(own.key(hidden_BLD)),
+        heads(own.value(hidden_BLD)),
+        attn_mask=attend_B11L,
+        dropout_p=own.dropout.p if own.training else 0.0,
+    )
+    attended_B1D = layer.attention.output(context_BH1E.transpose(1, 2).flatten(2), first_B1D)
+    return layer.output(layer.intermediate(attended_B1D), attended_B1D)[:, 0]
+
+
+def mean(hidden_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+    """Mean over real positions, [B, D]."""
     weights_BL1 = mask_BL[:, :, None].to(hidden_BLD.dtype)
     return (hidden_BLD * weights_BL1).sum(1) / weights_BL1.sum(1)
 
@@ -155,14 +175,16 @@ def _forward(encoder: Encoder, rows: Rows) -> Tensor:
     mask_BL = np.arange(lengths.max()) < lengths[:, None]
     ids_BL = np.full(mask_BL.shape, encoder.model.config.pad_token_id or 0)
     ids_BL[mask_BL] = np.concatenate(rows)
-    device = encoder.device
-    mask = torch.from_numpy(mask_BL).to(device)
-    hidden_BLD = encoder.model(
-        input_ids=torch.from_numpy(ids_BL).to(device),
-        # Without a mask attention takes its fastest path.
-        attention_mask=None if mask_BL.all() else mask.long(),
-    ).last_hidden_state
-    return pool(hidden_BLD, mask, encoder.pooling)
+    mask = torch.from_numpy(mask_BL).to(encoder.device)
+    # Without a mask attention takes its fastest path.
+    attend_B11L = None if mask_BL.all() else mask[:, None, None, :]
+    *layers, last = encoder.model.encoder.layer
+    hidden_BLD = encoder.model.embeddings(input_ids=torch.from_numpy(ids_BL).to(encoder.device))
+    for layer in layers:
+        hidden_BLD = layer(hidden_BLD, attend_B11L)
+    if encoder.pooling == "cls":
+        return first_position(last, hidden_BLD, attend_B11L)
+    return mean(last(hidden_BLD, attend_B11L), mask)
 
 
 def encode_rows(encoder: Encoder, rows: Rows, budget: int, done: Callable[[int], None] | None = None) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Fine-tuning a bi-encoder on questions, their judged passages and negatives (coCondenser, section 3.3)."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,12 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.training import Optimiser
 from pipeline.work import Metrics, Progress, Work
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from pipeline.biencoder import Encoder
+    from pipeline.ragged import Specials
 
 
 class FinetuneConfig(Config):
@@ -135,7 +141,7 @@ def train(
     artifact, drawn_from = Tokens.open(Path(tokens)), examples.load_pools(Path(pools))
     total = settings.epochs * examples.epoch_size(drawn_from)
     steps = -(-total // settings.batch_queries)
-    questions, passages = starting_encoders(Path(start), settings, artifact.specials.vocab_size, device)
+    questions, passages = starting_encoders(Path(start), settings, artifact.specials, device)
     module = torch.nn.ModuleList([questions.model] if settings.tied else [questions.model, passages.model])
     per_question = 1 + settings.negatives_per_query
 
@@ -183,21 +189,22 @@ def train(
     return {"steps": steps, "loss": sum(row["loss"] for row in last_tenth) / len(last_tenth)}
 
 
-def starting_encoders(start: Path, settings: FinetuneConfig, vocab_size: int, device: str):
+def starting_encoders(
+    start: Path, settings: FinetuneConfig, specials: "Specials", device: str
+) -> "tuple[Encoder, Encoder]":
     """The (question, passage) encoders that training starts from; the same object where tied."""
     import copy
 
     import torch
 
-    from pipeline.biencoder import Encoder, load_encoders
+    from pipeline.biencoder import Encoder, check_fits, load_encoders
 
     loaded = load_encoders(start)
     if settings.tied and loaded[0] is not loaded[1]:
         raise InputError(f"tied: {start} holds two encoders (`query/` and `passage/`); set `tied: false`")
-    model = loaded[0].model
-    if vocab_size > model.config.vocab_size:
-        raise InputError(f"{start}: {model.config.vocab_size} token embeddings, but the tokens have {vocab_size} ids")
-    questions = Encoder(model, settings.pooling).to(device)
+    check_fits(loaded[0], specials, start, "question_tokens", settings.question_tokens)
+    check_fits(loaded[1], specials, start, "passage_tokens", settings.passage_tokens)
+    questions = Encoder(loaded[0].model, settings.pooling).to(device)
     passages = questions if settings.tied else Encoder(copy.deepcopy(loaded[1].model), settings.pooling).to(device)
     for encoder in (questions, passages):
         for layer in encoder.model.modules():
@@ -206,11 +213,18 @@ def starting_encoders(start: Path, settings: FinetuneConfig, vocab_size: int, de
     return questions, passages
 
 
-def write_checkpoint(out: Path, questions, passages, settings: FinetuneConfig, start: Path, history: list) -> None:
+def write_checkpoint(
+    out: Path,
+    questions: "PreTrainedModel",
+    passages: "PreTrainedModel",
+    settings: FinetuneConfig,
+    start: Path,
+    history: list[dict[str, float]],
+) -> None:
     """Write the trained model, or both under `query/` and `passage/`, with the tokenizer of `start`."""
     from pipeline.checkpoint import save_checkpoint
 
     pairs = [(out, questions)] if settings.tied else [(out / "query", questions), (out / "passage", passages)]
     for folder, model in pairs:
         tokenizer = start / folder.name if (start / folder.name).is_dir() and not settings.tied else start
-        save_checkpoint(folder, model.cpu(), tokenizer, history=history, pooling=settings.pooling)
+        save_checkpoint(folder, model, tokenizer, history=history, pooling=settings.pooling)

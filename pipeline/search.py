@@ -67,15 +67,14 @@ def run(
     token_budget: int,
 ) -> dict:
     """The child of `search`: encode the questions, search, write the run. Memory: a block of passages."""
-    from pipeline.biencoder import encode_rows, load_encoders, question_rows
-    from pipeline.encode import check_vocabulary
+    from pipeline.biencoder import check_fits, encode_rows, load_encoders, question_rows
     from pipeline.ragged import Tokens
     from pipeline.runs import writer
 
     settings = SearchConfig(**config)
     artifact = Tokens.open(Path(tokens))
     encoder = load_encoders(Path(checkpoint))[0].to(device)
-    check_vocabulary(encoder, artifact, Path(checkpoint))
+    check_fits(encoder, artifact.specials, Path(checkpoint), "question_tokens", settings.question_tokens)
     vectors_ND = read_vectors(Path(index, "index"))
     ids = np.array(passage_ids(Path(collection)), dtype=object)
     wanted = list(_batches(Path(collection), settings.splits))

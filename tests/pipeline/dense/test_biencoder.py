@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from pipeline.biencoder import (
     Encoder,
@@ -12,7 +13,6 @@ from pipeline.biencoder import (
     load_encoders,
     passage_row,
     passage_rows,
-    pool,
     question_row,
     read_pooling,
     represent,
@@ -52,11 +52,19 @@ def test_groups_hold_each_row_once_within_the_budget(lengths, budget):
     assert flat == sorted(flat)
 
 
-def test_pooling():
-    hidden = torch.arange(12.0).reshape(1, 3, 4)
-    mask = torch.tensor([[True, True, False]])
-    assert pool(hidden, mask, "cls").tolist() == [[0, 1, 2, 3]]
-    assert pool(hidden, mask, "mean").tolist() == [[2, 3, 4, 5]]
+@pytest.mark.parametrize(("configuration", "model"), [(BertConfig, BertModel), (RobertaConfig, RobertaModel)])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_vectors_are_those_of_transformers(configuration, model, pooling):
+    torch.manual_seed(0)
+    shape = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 40}
+    encoder = Encoder(
+        model(configuration(vocab_size=90, initializer_range=0.3, **shape), add_pooling_layer=False).eval(), pooling
+    )
+    rows = [np.arange(5, 5 + length) for length in (9, 30, 9, 17, 2)]
+    for row, vector in zip(rows, encode_rows(encoder, rows, 60), strict=True):
+        with torch.no_grad():
+            hidden = encoder.model(input_ids=torch.from_numpy(row)[None]).last_hidden_state[0].numpy()
+        np.testing.assert_allclose(vector, hidden[0] if pooling == "cls" else hidden.mean(0), atol=3e-6)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
