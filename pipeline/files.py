@@ -120,8 +120,10 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in lines(path):
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"{path}:{number}: invalid JSON: {error}") from None
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}:{number}: invalid JSON: {error.msg} at character {error.colno}") from None
+        except RecursionError:
+            raise InputError(f"{path}:{number}: invalid JSON: nested too deeply") from None
         if not isinstance(value, dict):
             raise InputError(f"{path}:{number}: a JSON object expected, {type(value).__name__} found")
         yield f"{path}:{number}", value
@@ -178,7 +180,8 @@ def _decoded(path: Path) -> Iterator[str]:
                 raise InputError(f"{path}:{line}: invalid UTF-8") from None
             if not chunk:
                 return
-            yield text
+            if text:  # none where a character is cut in two
+                yield text
             line += text.count("\n")
             chunk = stream.read(CHUNK)
 

@@ -193,4 +193,4 @@ def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
     try:
         "".join((row_id, *texts)).encode()
     except UnicodeEncodeError:
-        raise InputError(f"{place}: {kind} '{row_id!a}' holds half of a surrogate pair") from None
+        raise InputError(f"{place}: {kind} {row_id!a} holds half of a surrogate pair") from None

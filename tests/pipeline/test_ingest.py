@@ -1,0 +1,244 @@
+"""What ingest writes, what it counts, and each thing that it refuses."""
+
+import gzip
+import hashlib
+import lzma
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import collection
+from pipeline.errors import InputError
+from pipeline.ids import contains, forbid_repeats, hash_id, sort
+
+CORPUS = [
+    '{"_id": "p1", "title": "One", "text": "first passage", "doc": "d1"}',
+    '{"_id": "p2", "title": "", "text": "second passage\\nof two lines", "doc": "d1"}',
+    '{"_id": "p3", "text": "drei größere Wörter", "doc": "d2"}',
+]
+QUERIES = [
+    '{"_id": "q1", "text": "which is first?", "answers": ["first"]}',
+    '{"_id": "q2", "text": "which is third?"}',
+    '{"_id": "q3", "text": "judged nowhere"}',
+]
+HEADER = "query-id\tcorpus-id\tscore"
+QRELS = {"train": [HEADER, "q1\tp1\t2", "q1\tp2\t0"], "test": [HEADER, "q2\tp3\t1"]}
+
+
+def write(folder: Path, corpus=CORPUS, queries=QUERIES, qrels=QRELS) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("".join(line + "\n" for line in corpus), encoding="utf-8")
+    (folder / "queries.jsonl").write_text("".join(line + "\n" for line in queries), encoding="utf-8")
+    for split, lines in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def beir(folder: Path, document_key: str = "") -> dict:
+    return {"reader": "beir", "folder": folder, "document_key": document_key}
+
+
+def test_tables(tmp_path, ingested):
+    made = ingested(**beir(write(tmp_path / "set"), "doc"))
+    assert made.passages == [
+        ("p1", "d1", "One", "first passage"),
+        ("p2", "d1", "", "second passage\nof two lines"),
+        ("p3", "d2", "", "drei größere Wörter"),
+    ]
+    assert made.queries == [("q1", "train", "which is first?", ["first"]), ("q2", "test", "which is third?", [])]
+    assert made.qrels == {"q1": {"p1": 2, "p2": 0}, "q2": {"p3": 1}}
+    assert made.negatives == {}
+    expected = {"passages": 3, "documents": 2, "words": 10, "queries": 2, "qrels": 3, "unjudged_queries": 1}
+    expected |= {"train_queries": 1, "dev_queries": 0, "test_queries": 1, "train_qrels": 2, "test_qrels": 1}
+    assert made.counts.items() >= expected.items()
+    assert {name for name in expected if not made.counts[name]} == {"dev_queries"}
+    for name in ("passages", "queries", "qrels"):
+        assert pq.read_schema(made.folder / f"{name}.parquet") == collection.schemas()[name]
+
+
+def test_loading_by_split(tmp_path, ingested):
+    folder = ingested(**beir(write(tmp_path / "set"))).folder
+    assert [query.query_id for query in collection.read_queries(folder, ["test"])] == ["q2"]
+    assert collection.read_qrels(folder, ["train"]) == {"q1": {"p1": 2, "p2": 0}}
+    assert collection.passage_ids(folder) == ["p1", "p2", "p3"]
+    assert collection.passage_count(folder) == 3
+    assert [batch["title"] for batch in collection.passage_batches(folder, ["title"], rows=2)] == [["One", ""], [""]]
+
+
+def test_without_documents_each_passage_is_one(tmp_path, ingested):
+    made = ingested(**beir(write(tmp_path / "set")))
+    assert [row[1] for row in made.passages] == ["p1", "p2", "p3"]
+    assert made.counts["documents"] == 3
+
+
+def test_without_qrels_a_collection_for_pretraining(tmp_path, ingested):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text("\n".join(CORPUS), encoding="utf-8")
+    made = ingested(**beir(folder))
+    assert (len(made.passages), made.queries, made.qrels) == (3, [], {})
+
+
+def _zst(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", _zst)])
+def test_compressed_gives_the_same_bytes(tmp_path, ingested, ending, pack):
+    plain = ingested(**beir(write(tmp_path / "set")))
+    packed = write(tmp_path / "packed")
+    for path in [packed / "corpus.jsonl", packed / "queries.jsonl", *packed.glob("qrels/*.tsv")]:
+        path.with_name(path.name + ending).write_bytes(pack(path.read_bytes()))
+        path.unlink()
+    assert _digests(ingested(**beir(packed)).folder) == _digests(plain.folder)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def test_empty_passages_and_repeated_judgements_are_dropped_and_counted(tmp_path, ingested):
+    corpus = [*CORPUS, '{"_id": "p4", "text": " \\n"}', '{"_id": "p5", "title": "Title alone", "text": ""}']
+    qrels = {"train": [*QRELS["train"], "q1\tp4\t1", "q1\tp1\t2"], "test": QRELS["test"]}
+    made = ingested(**beir(write(tmp_path / "set", corpus, qrels=qrels)))
+    assert [row[0] for row in made.passages] == ["p1", "p2", "p3", "p5"]
+    assert made.qrels["q1"] == {"p1": 2, "p2": 0}
+    expected = {"empty_passages": 1, "qrels_to_empty": 1, "duplicate_qrels": 1, "unknown_qrels": 0, "train_qrels": 2}
+    assert made.counts.items() >= expected.items()
+
+
+def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
+    corpus = [f'{{"_id": "p{i}", "text": "passage {i}"}}' for i in range(99)]
+    queries = ['{"_id": "q1", "text": "question"}']
+    lines = [HEADER, *(f"q1\tp{i}\t1" for i in range(99)), "q1\tlost\t1"]
+    made = ingested(**beir(write(tmp_path / "good", corpus, queries, {"train": lines})))
+    assert (made.counts["unknown_qrels"], made.counts["qrels"]) == (1, 99)
+    folder = write(tmp_path / "bad", corpus, queries, {"train": [*lines, "q2\tp1\t1"]})
+    with pytest.raises(InputError, match=r"train.tsv:101: unknown passage id 'lost' \(2 of 101 qrels"):
+        ingested(**beir(folder))
+
+
+BAD = {
+    "duplicate passage id": (
+        {"corpus": [*CORPUS, CORPUS[0]]},
+        r"corpus.jsonl:4: passage id 'p1' already stands at .*corpus.jsonl:1$",
+    ),
+    "duplicate query id": (
+        {"queries": [*QUERIES, QUERIES[1]]},
+        r"queries.jsonl:4: query id 'q2' already stands at .*queries.jsonl:2$",
+    ),
+    "scattered document": (
+        {"corpus": [*CORPUS, '{"_id": "p4", "text": "late", "doc": "d1"}']},
+        r"corpus.jsonl:4: document .* 'd1' already stands at .*corpus.jsonl:1$",
+    ),
+    "no document key": ({"corpus": [*CORPUS, '{"_id": "p4", "text": "late"}']}, r"corpus.jsonl:4: .*'doc'"),
+    "query in two splits": (
+        {"qrels": {**QRELS, "dev": [HEADER, "q1\tp1\t1"]}},
+        r"dev.tsv:2: query 'q1' is already judged in train",
+    ),
+    "columns": (
+        {"qrels": {"train": [HEADER, "q1\tp1"], "test": QRELS["test"]}},
+        r"train.tsv:2: 3 columns expected, 2 found",
+    ),
+    "no integer": ({"qrels": {"train": [HEADER, "q1\tp1\t1.5"]}}, r"train.tsv:2: relevance '1.5' is not an integer"),
+    "invalid JSON": ({"corpus": [CORPUS[0], '{"_id": "p2", ']}, r"corpus.jsonl:2: invalid JSON"),
+    "no object": ({"corpus": [CORPUS[0], '["p2"]']}, r"corpus.jsonl:2: a JSON object expected, list found"),
+    "no text": ({"corpus": [CORPUS[0], '{"_id": "p2", "doc": "d2"}']}, r"corpus.jsonl:2: no text in field 'text'"),
+    "text of another type": (
+        {"corpus": [CORPUS[0], '{"_id": "p2", "text": ["a"], "doc": "d2"}']},
+        r"corpus.jsonl:2: field 'text' is no text",
+    ),
+    "white space in an id": (
+        {"corpus": [CORPUS[0], '{"_id": "p 2", "text": "t", "doc": "d"}']},
+        r"corpus.jsonl:2: passage id 'p 2'",
+    ),
+    "half a surrogate pair": (
+        {"corpus": [CORPUS[0], '{"_id": "p2", "text": "\\ud800", "doc": "d"}']},
+        r"corpus.jsonl:2: passage 'p2' holds half",
+    ),
+    "answers of another type": (
+        {"queries": ['{"_id": "q1", "text": "t", "answers": "a"}']},
+        r"queries.jsonl:1: field 'answers' is no list",
+    ),
+    "empty file": ({"corpus": []}, r"corpus.jsonl: empty file"),
+    "only empty passages": ({"corpus": ['{"_id": "p1", "text": "", "doc": "d"}']}, r"holds no passage with text"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_content_is_refused_by_file_and_line(tmp_path, ingested, name):
+    changed, message = BAD[name]
+    with pytest.raises(InputError, match=message) as caught:
+        ingested(**beir(write(tmp_path / "set", **changed), "doc"))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file(tmp_path, ingested):
+    folder = write(tmp_path / "set")
+    (folder / "corpus.jsonl").unlink()
+    with pytest.raises(InputError, match=r"corpus.jsonl: no such file"):
+        ingested(**beir(folder))
+
+
+def test_invalid_utf8_names_its_line(tmp_path, ingested):
+    folder = write(tmp_path / "set")
+    (folder / "corpus.jsonl").write_bytes(CORPUS[0].encode() + b'\n{"_id": "p2", "text": "\xff"}\n')
+    with pytest.raises(InputError, match=r"corpus.jsonl:2: invalid UTF-8 at byte 24 of the line"):
+        ingested(**beir(folder))
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", _zst)])
+@pytest.mark.parametrize("damage", ["cut short", "no archive"])
+def test_unreadable_archive(tmp_path, ingested, ending, pack, damage):
+    folder = write(tmp_path / "set")
+    path = folder / "corpus.jsonl"
+    data = pack(path.read_bytes())
+    path.with_name(path.name + ending).write_bytes(data[:-9] if damage == "cut short" else b"no archive at all")
+    path.unlink()
+    with pytest.raises(InputError, match=rf"corpus.jsonl{ending}: unreadable archive: \S+"):
+        ingested(**beir(folder))
+
+
+def test_row_groups_are_written_as_they_come(tmp_path):
+    """No more than two groups of rows are alive at once, however many there are."""
+    alive = []
+
+    def rows():
+        for i in range(3 * collection.ROWS + 1):
+            if i % collection.ROWS == 0:
+                alive.append(pq_groups(tmp_path / "p.parquet"))
+            yield collection.Passage(f"p{i}", f"p{i}", "", "text " * 100)
+
+    def pq_groups(path: Path) -> int:
+        return path.stat().st_size if path.exists() else 0
+
+    assert collection.write_table(tmp_path / "p.parquet", collection.schemas()["passages"], rows()) == 24577
+    assert alive[0] < alive[1] < alive[2] < alive[3]
+    groups = pq.read_metadata(tmp_path / "p.parquet")
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [8192, 8192, 8192, 1]
+
+
+def test_equal_hashes_of_different_ids_are_no_repeat(monkeypatch):
+    """A collision only costs a second reading."""
+    monkeypatch.setattr("pipeline.ids.hash_id", lambda text: 7)
+    hashes = sort(_array([7, 7]))
+    forbid_repeats("id", hashes, [("line 1", "a"), ("line 2", "b")])
+    with pytest.raises(InputError, match="line 3: id 'a' already stands at line 1"):
+        forbid_repeats("id", hashes, [("line 1", "a"), ("line 2", "b"), ("line 3", "a")])
+
+
+def test_membership_by_hash():
+    known = sort(_array([hash_id(f"id{i}") for i in range(1000)]))
+    assert contains(known, ["id0", "id999", "id1000", ""]).tolist() == [True, True, False, False]
+    assert contains(sort(_array([])), ["id0"]).tolist() == [False]
+
+
+def _array(values: list[int]):
+    from array import array
+
+    return array("Q", values)

@@ -1,0 +1,277 @@
+"""Readers of files: MS MARCO, DPR, plain text; and the files themselves."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from pipeline import files
+from pipeline.errors import InputError
+from pipeline.ingest import IngestConfig, missing, sources
+from pipeline.readers.cut import WORD, cut
+
+CONFIG = TypeAdapter(IngestConfig)
+
+
+def put(folder: Path, name: str, *lines: str, end: str = "\n") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode())
+    return path
+
+
+@pytest.fixture
+def marco(tmp_path) -> dict:
+    return {
+        "reader": "msmarco",
+        "collection": put(tmp_path, "collection.tsv", "0\tzero text", "1\tone text", "2\ttwo text"),
+        "layout": "passages",
+        "titles": None,
+        "train_queries": put(tmp_path, "queries.train.tsv", "10\twhat is zero", "11\tnever judged", "12\tone? "),
+        "train_qrels": put(tmp_path, "qrels.train.tsv", "10\t0\t0\t1", "12\t0\t1\t1"),
+        "dev_queries": None,
+        "dev_qrels": None,
+        "test_queries": put(tmp_path, "test-queries.tsv", "20\ta test"),
+        "test_qrels": put(tmp_path, "qrels-pass.txt", "20 Q0 2 3", "20 Q0 1 0"),
+        "negatives": None,
+        "negatives_per_query": 2,
+    }
+
+
+def test_msmarco(marco, ingested):
+    made = ingested(**marco)
+    assert made.passages == [("0", "0", "", "zero text"), ("1", "1", "", "one text"), ("2", "2", "", "two text")]
+    assert made.queries == [
+        ("10", "train", "what is zero", []),
+        ("12", "train", "one?", []),
+        ("20", "test", "a test", []),
+    ]
+    assert made.qrels == {"10": {"0": 1}, "12": {"1": 1}, "20": {"2": 3, "1": 0}}
+    assert made.counts["unjudged_queries"] == 1
+
+
+def test_msmarco_documents(marco, tmp_path, ingested):
+    collection = put(tmp_path, "docs.tsv", "0\thttp://a\tTitle\tbody", "1\thttp://b\t\tother", "2\tu\tThree\tt")
+    made = ingested(**marco | {"collection": collection, "layout": "documents"})
+    assert made.passages == [("0", "0", "Title", "body"), ("1", "1", "", "other"), ("2", "2", "Three", "t")]
+    with pytest.raises(InputError, match=r"collection.tsv:1: 4 columns expected, 2 found"):
+        ingested(**marco | {"layout": "documents"})
+
+
+def test_msmarco_titles_in_the_collections_order(marco, tmp_path, ingested):
+    made = ingested(**marco | {"titles": put(tmp_path, "para.title.txt", "0\tZero", "2\tTwo ")})
+    assert [row[2] for row in made.passages] == ["Zero", "", "Two"]
+    with pytest.raises(InputError, match=r"titles.tsv:2: passage '0' is unknown, or out of"):
+        ingested(**marco | {"titles": put(tmp_path, "titles.tsv", "2\tTwo", "0\tZero")})
+
+
+def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, ingested):
+    lines = ["10\t0\t1", "10\t0\t1", "10\t0\t2", "10\t0\t0", "12\t1\t2"]
+    made = ingested(**marco | {"negatives": put(tmp_path, "triples.tsv", *lines, end="\r\n")})
+    assert made.negatives == {"10": ["1", "2"], "12": ["2"]}
+    assert made.counts["negatives"] == 3
+    with pytest.raises(InputError, match=r"bad.tsv:2: unknown passage id '9' \(1 of 2 negatives"):
+        ingested(**marco | {"negatives": put(tmp_path, "bad.tsv", "10\t0\t1", "10\t0\t9")})
+
+
+@pytest.mark.parametrize(
+    ("field", "lines", "message"),
+    [
+        ("collection", ["0\tfine", "1 no tab"], r"collection:2: 2 columns expected, 1 found"),
+        ("collection", ["0\tfine", "0\tagain"], r"collection:2: passage id '0' already stands at .*collection:1"),
+        ("train_queries", ["10\ta", "10\tb"], r"train_queries:2: query id '10' already stands at .*train_queries:1"),
+        ("train_qrels", ["10\t0\t0"], r"train_qrels:1: 4 columns expected, 3 found"),
+        ("train_qrels", ["10\t0\t0\tyes"], r"train_qrels:1: relevance 'yes' is not an integer"),
+        ("train_qrels", ["99\t0\t0\t1"], r"train_qrels:1: unknown query id '99'"),
+    ],
+)
+def test_msmarco_bad_files(marco, tmp_path, ingested, field, lines, message):
+    with pytest.raises(InputError, match=message):
+        ingested(**marco | {field: put(tmp_path, field, *lines)})
+
+
+def test_msmarco_queries_and_qrels_come_together(marco, ingested):
+    with pytest.raises(InputError, match=r"ingest.train_queries and ingest.train_qrels: set both or neither"):
+        ingested(**marco | {"train_qrels": None})
+
+
+def test_missing_says_what_would_bring_the_files(marco, tmp_path):
+    absent = {name: tmp_path / "gone" / f"{name}.tsv" for name in ("collection", "qrels.dev.small")}
+    config = CONFIG.validate_python(
+        marco | {"collection": absent["collection"], "dev_qrels": absent["qrels.dev.small"]}
+    )
+    first, second = missing(config)
+    assert first.startswith(f"{absent['collection']} does not exist: wget https://msmarco.")
+    assert "collection.tar.gz && tar xzf collection.tar.gz" in first
+    assert "qrels.dev.small.tsv does not exist: wget" in second
+    assert missing(CONFIG.validate_python(marco)) == []
+    assert sources(CONFIG.validate_python(marco)) == {}
+
+
+def test_missing_beir_folder(tmp_path):
+    beir = {"reader": "beir", "folder": tmp_path / "scifact", "document_key": ""}
+    assert "BEIR/datasets/scifact.zip && unzip" in missing(CONFIG.validate_python(beir))[0]
+    (tmp_path / "scifact" / "qrels").mkdir(parents=True)
+    said = missing(CONFIG.validate_python(beir))
+    assert [line.split(" does not")[0].rsplit("/")[-1] for line in said] == ["corpus.jsonl", "queries.jsonl"]
+    put(tmp_path, "scifact/corpus.jsonl.gz")
+    put(tmp_path, "scifact/queries.jsonl")
+    assert missing(CONFIG.validate_python(beir)) == []
+
+
+CONTEXTS = {
+    "question": "who is zero",
+    "answers": ["Zero", "nought"],
+    "positive_ctxs": [{"passage_id": "3", "text": "x"}, {"psg_id": "1"}],
+    "negative_ctxs": [{"passage_id": "2"}],
+    "hard_negative_ctxs": [{"passage_id": "2"}, {"passage_id": "2"}, {"passage_id": "4"}],
+}
+
+
+@pytest.fixture
+def dpr(tmp_path) -> dict:
+    rows = ['1\t"text ""quoted"" here"\tA', "2\tmore of a\tA", "3\tb's text\tB", "4\ta again\tA"]
+    records = [CONTEXTS, {"question": "no contexts", "answers": []}]
+    return {
+        "reader": "dpr",
+        "passages": put(tmp_path, "psgs_w100.tsv", "id\ttext\ttitle", *rows),
+        "train": put(tmp_path, "biencoder-nq-train.json", json.dumps(records, indent=4)),
+        "dev": None,
+        "test": put(tmp_path, "nq-test.qa.csv", "who?\t['I', \"it's\"]"),
+    }
+
+
+def test_dpr(dpr, ingested):
+    made = ingested(**dpr)
+    assert made.passages == [
+        ("1", "1", "A", 'text "quoted" here'),
+        ("2", "1", "A", "more of a"),
+        ("3", "3", "B", "b's text"),
+        ("4", "4", "A", "a again"),
+    ]
+    assert made.queries == [
+        ("train-0", "train", "who is zero", ["Zero", "nought"]),
+        ("train-1", "train", "no contexts", []),
+        ("test-0", "test", "who?", ["I", "it's"]),
+    ]
+    assert made.qrels == {"train-0": {"3": 1, "1": 1}}
+    assert list(made.qrels["train-0"]) == ["3", "1"]
+    assert made.negatives == {"train-0": ["2", "4"]}
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "lines", "message"),
+    [
+        ("passages", "p.tsv", ["id\ttext\ttitle", "1\ta"], r"p.tsv:2: 3 columns expected, 2 found"),
+        ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a" b\tc'], r"p.tsv:2: "),
+        ("test", "q.csv", ["who?\tnot a list"], r"q.csv:1: the answers are no list"),
+        ("test", "q.csv", ["who?"], r"q.csv:1: 2 columns expected, 1 found"),
+        ("train", "q.json", ["[", '{"question": "q"},', '{"question" 1}]'], r"q.json:3: invalid JSON: Expecting ':'"),
+        ("train", "q.json", ['{"question": "q"}'], r"q.json:1: invalid JSON: \[ expected"),
+        ("train", "q.json", ["[", '{"question": "q"}'], r"q.json:3: invalid JSON: the file ends"),
+        ("train", "q.json", ["[", '{"answers": []}]'], r"q.json:2: no text in field 'question'"),
+        ("train", "q.json", ['[{"question": "q", "answers": "a"}]'], r"q.json:1: field 'answers'"),
+        ("train", "q.json", ['[{"question": "q", "positive_ctxs": ["1"]}]'], r"q.json:1: field 'positive_ctxs'"),
+    ],
+)
+def test_dpr_bad_files(dpr, tmp_path, ingested, field, name, lines, message):
+    with pytest.raises(InputError, match=message):
+        ingested(**dpr | {field: put(tmp_path, name, *lines)})
+
+
+def test_json_list_is_read_in_pieces(tmp_path, monkeypatch):
+    records = [{"text": f'ünï {i} [{{]}}\n"', "list": [i, {"a": None}], "true": True} for i in range(50)]
+    for indent in (None, 4):
+        path = put(tmp_path, f"{indent}.json", json.dumps(records, indent=indent, ensure_ascii=False))
+        for chunk in (1, 7, 1 << 20):
+            monkeypatch.setattr(files, "CHUNK", chunk)
+            assert [record for _, record in files.json_list(path)] == records
+    lines = [int(place.rsplit(":")[-1]) for place, _ in files.json_list(tmp_path / "4.json")]
+    text = (tmp_path / "4.json").read_text(encoding="utf-8").split("\n")
+    assert lines == [number for number, line in enumerate(text, 1) if line == "    {"]
+    assert list(files.json_list(put(tmp_path, "none.json", "[ ]"))) == []
+
+
+def test_json_list_names_the_line_of_invalid_utf8(tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_bytes(b'[\n{"a": 1},\n{"a": "\xff"}]')
+    with pytest.raises(InputError, match=r"bad.json:3: invalid UTF-8"):
+        list(files.json_list(path))
+
+
+def test_lines_pass_over_blank_ones_and_the_byte_order_mark(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes("\ufefffirst\r\n\n \nsecond\u2028half".encode())
+    assert list(files.lines(path)) == [(1, "first"), (4, "second\u2028half")]
+    assert [number for number, _ in files.lines(path, blank=True)] == [1, 2, 3, 4]
+
+
+def text_fields(path: Path, **changed) -> dict:
+    fields = {"reader": "text", "path": path, "pattern": "**/*", "documents": "files"}
+    return fields | {"id_key": "", "title_key": "", "text_key": "text", "passage_words": 0} | changed
+
+
+def test_text_folder(tmp_path, ingested):
+    put(tmp_path, "set/b.txt", "one two.", "", "three four.")
+    put(tmp_path, "set/a name/c.txt.v2.md", "five")
+    put(tmp_path, "set/empty.txt")
+    made = ingested(**text_fields(tmp_path / "set", passage_words=2))
+    assert made.passages == [
+        ("a%20name/c.txt.v2.md#0", "a%20name/c.txt.v2.md", "c.txt.v2", "five"),
+        ("b.txt#0", "b.txt", "b", "one two."),
+        ("b.txt#1", "b.txt", "b", "three four."),
+    ]
+    assert (made.counts["documents"], made.counts["files"], made.counts["empty_files"]) == (2, 2, 1)
+    with pytest.raises(InputError, match=r"set: no file matches ingest.pattern '\*.html'"):
+        ingested(**text_fields(tmp_path / "set", pattern="*.html"))
+
+
+def test_text_lines_and_jsonl(tmp_path, ingested):
+    made = ingested(**text_fields(put(tmp_path, "t.txt", "one", "", "two"), documents="lines"))
+    assert made.passages == [("t.txt:1#0", "t.txt:1", "", "one"), ("t.txt:3#0", "t.txt:3", "", "two")]
+    path = put(tmp_path, "d.jsonl", '{"key": 7, "name": "N", "body": "x y"}', '{"key": "k", "body": ""}')
+    made = ingested(**text_fields(path, id_key="key", title_key="name", text_key="body"))
+    assert made.passages == [("7#0", "7", "N", "x y")]
+    assert made.counts["empty_passages"] == 1
+    with pytest.raises(InputError, match=r"d.jsonl:1: no text in field 'text'"):
+        ingested(**text_fields(path))
+    with pytest.raises(InputError, match=r"e.txt: empty file"):
+        ingested(**text_fields(put(tmp_path, "e.txt")))
+
+
+def test_a_reader_takes_its_own_fields_only(marco, tmp_path):
+    with pytest.raises(ValidationError, match="Input tag 'warc'"):
+        CONFIG.validate_python({"reader": "warc"})
+    with pytest.raises(ValidationError, match="negatives_per_query"):
+        CONFIG.validate_python(marco | {"negatives_per_query": 0})
+    with pytest.raises(ValidationError, match="folder"):
+        CONFIG.validate_python({"reader": "beir", "document_key": ""})
+
+
+@pytest.mark.parametrize("words", [1, 7, 80])
+@pytest.mark.parametrize("length", [1, 3, 79, 200, 1003])
+def test_cut_loses_no_word_and_keeps_lengths_near(words, length):
+    text = " ".join(f"w{i}" + ("." if i % 9 == 0 else "") + ("\n\n" if i % 31 == 0 else "") for i in range(length))
+    passages = cut(text, words)
+    assert [word for passage in passages for word in WORD.findall(passage)] == WORD.findall(text)
+    assert len(passages) == max(1, round(length / words))
+    sizes = [len(WORD.findall(passage)) for passage in passages]
+    assert min(sizes) >= min(0.3 * length / len(passages), 1)
+    assert max(sizes) <= 1.7 * length / len(passages) + 1
+
+
+def test_cut_prefers_paragraph_to_sentence_to_line_to_word():
+    words = [f"w{i}" for i in range(20)]
+    assert cut(" ".join(words), 10) == [" ".join(words[:10]), " ".join(words[10:])]
+
+    def broken(**ends: str) -> list[int]:
+        text = "".join(word + ends.get(word, " ") for word in words)
+        return [len(passage.split()) for passage in cut(text, 10)]
+
+    assert broken(w10="\n") == [11, 9]
+    assert broken(w10="\n", w8=". ") == [9, 11]
+    assert broken(w10="\n\n", w8=". ") == [11, 9]
+    assert broken(w2="\n\n") == [10, 10]
+    assert cut(" \n", 10) == []
+    assert cut(" a b \n c ", 0) == ["a b \n c"]
