@@ -164,7 +164,7 @@ def test_dpr(dpr, ingested):
     ("field", "name", "lines", "message"),
     [
         ("passages", "p.tsv", ["id\ttext\ttitle", "1\ta"], r"p.tsv:2: 3 columns expected, 2 found"),
-        ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a" b\tc'], r"p.tsv:2: "),
+        ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a\tc'], r"p.tsv:2: 3 columns expected, 2 found"),
         ("test", "q.csv", ["who?\tnot a list"], r"q.csv:1: the answers are no list"),
         ("test", "q.csv", ["who?"], r"q.csv:1: 2 columns expected, 1 found"),
         ("train", "q.json", ["[", '{"question": "q"},', '{"question" 1}]'], r"q.json:3: invalid JSON: Expecting ':'"),
