@@ -39,14 +39,8 @@ def _step(store: Store, node: Node, steps: dict[str, Step]) -> Step:
     given = {name: steps[source.name] for name, source in node.inputs.items() if source is not None}
     waiting = list(dict.fromkeys(step.node for step in given.values() if step.ref is None))
     if waiting:
-        return Step(
-            node.name,
-            "unknown",
-            [f"unknown until {' and '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} built"],
-            seconds,
-            size,
-            None,
-        )
+        why = f"unknown until {' and '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} built"
+        return Step(node.name, "unknown", [why], seconds, size, None)
     try:
         key = key_of(store, node.stage, node.config, {name: step.ref for name, step in given.items()})
     except StoreError as error:

@@ -1,0 +1,159 @@
+"""`cocondenser up`: Prefect's server, work pool, deployments and one worker, in the foreground."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+from flows.cli_options import terminal
+from flows.deployments import POOL, PREFECT_YAML
+from flows.server import healthy
+from pipeline.errors import InputError
+
+PROFILE = "cocondenser"
+START_SECONDS = 120
+STOP_SECONDS = 20
+HEARTBEAT_SECONDS = 30
+SETTINGS = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # A lease that outlives the server, else a limit's slot is lost when it starts again.
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+def up(port: int) -> None:
+    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError where the port is taken."""
+    page = f"http://127.0.0.1:{port}"
+    api = f"{page}/api"
+    if healthy(api):
+        raise InputError(f"--port {port}: a Prefect server answers there already")
+    if not PREFECT_YAML.is_file():
+        raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
+    environment = {**os.environ, **SETTINGS, "PREFECT_API_URL": api}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
+        terminal.print("Starting Prefect's server ...")
+        serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        server = running.enter_context(process(serve, environment, quiet=True))
+        wait_until_healthy(api, server)
+        running.enter_context(active_profile(api))
+        prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
+        prefect(["--no-prompt", "deploy", "--all"], environment)
+        os.environ.update(environment)
+        crash_runs_without_heartbeat()
+        terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs\nStop:   Ctrl-C\n")
+        worker = running.enter_context(process(["worker", "start", "--pool", POOL, "--limit", "1"], environment))
+        while worker.poll() is None and server.poll() is None:
+            time.sleep(0.5)
+        raise InputError("Prefect's worker or server has ended by itself; its last lines stand above")
+    terminal.print("All has ended.")
+
+
+def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
+    """A short Prefect command, silent unless it fails."""
+    command = [sys.executable, "-m", "prefect", *arguments]
+    done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
+
+
+@contextmanager
+def process(
+    arguments: list[str], environment: Mapping[str, str], quiet: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A Prefect process that ends with the block; at the latest with this process, should it be killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "prefect", *arguments],
+        env=environment,
+        cwd=PREFECT_YAML.parent,
+        stdout=subprocess.DEVNULL if quiet else None,
+        # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    try:
+        yield child
+    finally:
+        stop(child)
+
+
+def end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """Ends the child and all that it started: a run under way ends its training and keeps its checkpoint."""
+    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def wait_until_healthy(api: str, server: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + START_SECONDS
+    while not healthy(api):
+        if server.poll() is not None or time.monotonic() > end:
+            raise InputError(f"Prefect's server does not answer at {api}; its last lines stand above")
+        time.sleep(0.3)
+
+
+@contextmanager
+def active_profile(api: str) -> Iterator[None]:
+    """The server's address in Prefect's profile `cocondenser`, active for as long as the server is there."""
+    from prefect.settings import PREFECT_API_URL, Profile, load_profiles, save_profiles
+
+    profiles = load_profiles()
+    before = profiles.active_name
+    if PROFILE in profiles.names:
+        profiles.remove_profile(PROFILE)
+    profiles.add_profile(Profile(name=PROFILE, settings={PREFECT_API_URL: api}))
+    profiles.set_active(PROFILE)
+    save_profiles(profiles)
+    try:
+        yield
+    finally:
+        profiles = load_profiles()
+        if profiles.active_name == PROFILE:
+            profiles.set_active(before if before in profiles.names and before != PROFILE else "ephemeral")
+            save_profiles(profiles)
+
+
+def crash_runs_without_heartbeat() -> None:
+    """An automation: a run whose process and worker were killed together would else be Running for ever."""
+    from prefect.automations import Automation
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import EventTrigger, Posture
+
+    name = "cocondenser: crash runs without heartbeat"
+    heartbeat = "prefect.flow-run.heartbeat"
+    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+    trigger: Any = EventTrigger(
+        after={heartbeat},
+        expect={heartbeat, *ends},
+        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=3 * HEARTBEAT_SECONDS),
+    )
+    crash = ChangeFlowRunState(
+        name=None, state=StateType.CRASHED, message="no heartbeat: its process was killed", force=False
+    )
+    with contextlib.suppress(ValueError):
+        cast(Automation, Automation.read(name=name)).delete()
+    Automation(name=name, trigger=trigger, actions=[crash]).create()
