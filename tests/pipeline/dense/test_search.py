@@ -9,7 +9,7 @@ from pipeline.errors import InputError
 from pipeline.index import IndexConfig, index, read_vectors
 from pipeline.ragged import Tokens
 from pipeline.rescore import best, error_bound, rescore
-from pipeline.search import SearchConfig, _candidates, encode_text, exact_top_k, search, top_k
+from pipeline.search import SearchConfig, _candidates, encode_text, exact_top_k, run, search, top_k
 
 
 def data(n=5000, q=40, dimension=24, seed=0):
@@ -121,13 +121,13 @@ def test_run_holds_the_best_passages_of_each_question(world, built, work, inline
     _, indexed = built
     done = work("search")
     metrics = search(SEARCH, world.collection, world.tokens, world.checkpoint, indexed, done)
-    run = pq.read_table(done.out / "run.parquet").to_pandas()
+    found = pq.read_table(done.out / "run.parquet").to_pandas()
     assert metrics == {"questions": 24 + 18, "passages": 120}
-    assert run.groupby("split").size().to_dict() == {"test": 18 * 20, "train": 24 * 10}
+    assert found.groupby("split").size().to_dict() == {"test": 18 * 20, "train": 24 * 10}
     encoder = load_encoders(world.checkpoint)[0]
     questions = encode_rows(encoder, question_rows(Tokens.open(world.tokens), [0], 16), 512)
     rows, scores = top_k(questions, indexed, 10)
-    first = run[run.query_id == "q0"]
+    first = found[found.query_id == "q0"]
     assert first["passage_id"].tolist() == [f"d{row // 2}-{row % 2}" for row in rows[0]]
     np.testing.assert_allclose(first["score"], scores[0], rtol=1e-6)
     assert first["rank"].tolist() == list(range(1, 11))
@@ -193,3 +193,19 @@ def test_pyserini_reads_the_index_and_finds_the_same(world, built):
         hits = searcher.search(question[None], k=10)
         assert [hit.docid for hit in hits] == [f"d{row // 2}-{row % 2}" for row in rows[q]]
         np.testing.assert_allclose([hit.score for hit in hits], scores[q], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_child_process_writes_the_same_run(world, work):
+    """The whole way through real child processes, against the same in this process."""
+    embeddings, indexed, child, here = (work(name) for name in ("embeddings", "index", "child", "here"))
+    encode(ENCODE, world.tokens, world.checkpoint, embeddings)
+    index(IndexConfig(kind="flat"), world.collection, embeddings.out, indexed)
+    inputs = (world.collection, world.tokens, world.checkpoint, indexed.out)
+    search(SEARCH, *inputs, child)
+    names = dict(
+        zip(("collection", "tokens", "checkpoint", "index", "out"), map(str, (*inputs, here.out)), strict=True)
+    )
+    run(progress=here.progress, device="cpu", config=SEARCH.model_dump(mode="json"), token_budget=512, **names)
+    for name in ("run.parquet", "run.trec"):
+        assert (child.out / name).read_bytes() == (here.out / name).read_bytes()
