@@ -1,5 +1,6 @@
 """Real processes, and kill -9 at every point."""
 
+import fcntl
 import os
 import random
 import signal
@@ -153,14 +154,19 @@ def test_who_waits_is_told_of_each_holder_once(tmp_path, python):
     assert str(told[0]).startswith(f"process {process.pid} on ")
 
 
-def test_a_lock_whose_file_was_removed_keeps_nobody_out_twice(tmp_path):
+def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_again(tmp_path, monkeypatch):
     lock = tmp_path / "it.lock"
-    with locks.hold(lock):
+    flock = fcntl.flock
+
+    def after_removal(descriptor, operation):
+        monkeypatch.undo()
         lock.unlink()
-        with locks.try_hold(lock) as free:
-            assert free
-            with locks.try_hold(lock) as twice:
-                assert not twice
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", after_removal)
+    with locks.hold(lock):
+        assert not is_free(lock)
+    assert is_free(lock)
 
 
 def test_gc_spares_what_is_being_built(store, train, key, writes, steps, python):
