@@ -51,7 +51,9 @@ def mask(
     size_W, ordinary_W = size_W[order_W], ordinary_W[order_W]  # sequence_W is the same in either order
     before_W = np.cumsum(size_W) - size_W - first_S[sequence_W]
     chosen_W = ordinary_W & ((before_W + size_W / 2 < fraction * length_S[sequence_W]) | (before_W == 0))
-    masked_T = np.isin(word_T, order_W[chosen_W])
+    masked_W = np.zeros(len(at_W), bool)
+    masked_W[order_W[chosen_W]] = True
+    masked_T = masked_W[word_T]
 
     at_M = np.flatnonzero(masked_T)
     key_M = row_S[sequence_T[at_M]], at_M - first_S[sequence_T[at_M]]

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+import torch
+
+from pipeline import batches, distributed
+from pipeline.errors import InputError
+from pipeline.ragged import Ragged, Specials
+
+SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+def texts() -> Ragged:
+    rng = np.random.default_rng(0)
+    return Ragged(
+        tokens=rng.integers(5, 60, 900).astype(np.uint16),
+        offsets=np.array([0, 900]),
+        word_starts=rng.random(900) < 0.7,
+        sentence_starts=None,
+    )
+
+
+def make(chunk: int) -> batches.Batch:
+    length_S = np.array([9, 4, 17, 4, 30, 9, 12])
+    begin_S = np.array([0, 800, 40, 60, 100, 300, 400])
+    return batches.batch(texts(), begin_S, length_S, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, chunk, "cpu")
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3, 7, 99])
+def test_chunks_hold_every_sequence_once(chunk):
+    batch, data = make(chunk), texts()
+    assert sorted(torch.cat([c.row_B for c in batch.chunks]).tolist()) == list(range(7))
+    assert batch.sequences == 7
+    assert batch.tokens == 85 + 2 * 7
+    assert batch.masked == sum(len(c.masked_M) for c in batch.chunks)
+    begins, lengths = [0, 800, 40, 60, 100, 300, 400], [9, 4, 17, 4, 30, 9, 12]
+    for c in batch.chunks:
+        restored = c.ids_BL.flatten().clone()
+        restored[c.masked_M] = c.label_M
+        for row, ids in zip(c.row_B.tolist(), restored.view_as(c.ids_BL).tolist(), strict=True):
+            text = data.tokens[begins[row] : begins[row] + lengths[row]].tolist()
+            assert ids == [2, *text, 3] + [0] * (len(ids) - len(text) - 2)
+        real = c.ids_BL != 0
+        assert real.all() if c.attention_BL is None else torch.equal(c.attention_BL, real)
+        assert bool(real.any(dim=0).all())  # no wider than its longest
+
+
+def test_ranks_share_the_chunks(monkeypatch):
+    whole = {c.number: c for c in make(2).chunks}
+    shared = []
+    for rank in range(3):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(distributed, "world", lambda: 3)
+        shared += make(2).chunks
+    assert sorted(c.number for c in shared) == sorted(whole)
+    for c in shared:
+        assert torch.equal(c.ids_BL, whole[c.number].ids_BL)
+        assert torch.equal(c.row_B, whole[c.number].row_B)
+
+
+def test_an_epoch_has_every_item_at_most_once():
+    per_epoch, rows = batches.sampler(np.ones(23, int), 5, 0, "x.batch_documents")
+    assert per_epoch == 4
+    epochs = [[rows(4 * epoch + i).tolist() for i in range(4)] for epoch in range(2)]
+    for epoch in epochs:
+        assert [len(batch) for batch in epoch] == [5] * 4
+        assert len({row for batch in epoch for row in batch}) == 20
+    assert epochs[0] != epochs[1]
+    assert [rows(i).tolist() for i in range(4)] == epochs[0]  # back to an earlier step: the same
+
+
+def test_batches_by_tokens_are_about_as_large():
+    size_N = np.random.default_rng(1).integers(10, 60, 400)
+    per_epoch, rows = batches.sampler(size_N, 500, 0, "x.batch_tokens")
+    epoch = [rows(i) for i in range(per_epoch)]
+    sizes = [int(size_N[row_S].sum()) for row_S in epoch]
+    assert per_epoch == size_N.sum() // 500
+    assert all(440 < size < 560 for size in sizes)
+    assert len({row for i in range(per_epoch) for row in rows(i).tolist()}) == sum(
+        len(rows(i)) for i in range(per_epoch)
+    )
+
+
+def test_a_collection_below_one_batch_is_refused():
+    with pytest.raises(InputError, match=r"^x.batch_documents: 2,048 asked for, but the whole collection holds 12"):
+        batches.sampler(np.ones(12, int), 2048, 0, "x.batch_documents")
+
+
+def test_length_of_training():
+    assert batches.updates(0, None, None, 100, 4000.0) == 0
+    assert batches.updates(None, 1.5, None, 100, 4000.0) == 150
+    assert batches.updates(None, None, 2_000_000, 100, 4000.0) == 500

@@ -1,0 +1,167 @@
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from pipeline.cocondenser import CocondenserConfig, cocondenser, train_cocondenser
+from pipeline.condenser import CondenserConfig, train_condenser
+from pipeline.errors import InputError
+from pipeline.work import Machine, Work, silent
+
+sys.path.insert(0, str(Path(__file__).parent))
+import small
+
+MACHINE = {
+    "device": "cpu",
+    "ranks": 1,
+    "threads": 1,
+    "workers": 1,
+    "token_budget": 1000,
+    "chunk_spans": 5,
+    "checkpoint_minutes": 60,
+}
+
+
+def prepare(folder: Path, dropout: float) -> tuple[Path, Path]:
+    """(tokens, a checkpoint with a head)."""
+    tokens, start = small.make(folder, dropout=dropout)
+    train_condenser(
+        progress=silent,
+        device="cpu",
+        config=CondenserConfig(**{**small.CONDENSER, "steps": 0}).model_dump(mode="json"),
+        tokens=str(tokens),
+        start=str(start),
+        tokenizer=str(start),
+        out=str(folder / "condenser"),
+        checkpoints=str(folder / "checkpoints"),
+        machine=MACHINE,
+    )
+    return tokens, folder / "condenser"
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("small"), dropout=0.1)
+
+
+def run(given, out: Path, start: Path | None = None, machine: dict | None = None, **fields):
+    """The training in this process; returns its metrics."""
+    config = CocondenserConfig(**{**small.COCONDENSER, **fields})
+    return train_cocondenser(
+        progress=silent,
+        device="cpu",
+        config=config.model_dump(mode="json"),
+        tokens=str(given[0]),
+        start=str(config.checkpoint or start or given[1]),
+        tokenizer=str(given[1]),
+        out=str(out),
+        checkpoints=str(out.with_suffix(".checkpoints")),
+        machine={**MACHINE, **(machine or {})},
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    head = {f"head.{name}": x for name, x in load_file(folder / "head.safetensors").items()}
+    return load_file(folder / "model.safetensors") | head
+
+
+def history(folder: Path) -> pandas.DataFrame:
+    return pandas.read_parquet(folder / "history.parquet")
+
+
+def assert_same(a: Path, b: Path) -> None:
+    """To float tolerance."""
+    pandas.testing.assert_frame_equal(history(a), history(b), rtol=1e-4)
+    for name, x in weights(a).items():
+        torch.testing.assert_close(x, weights(b)[name], rtol=1e-4, atol=1e-5)
+
+
+def test_spans_of_a_document_find_each_other(given, tmp_path):
+    metrics = run(given, tmp_path / "out", steps=80)
+    losses = history(tmp_path / "out")
+    for name in ("head_mlm", "late_mlm", "contrastive"):
+        assert losses[name][-8:].mean() < losses[name][:8].mean() - 0.1
+    assert metrics["documents"] == 60
+    lengths = small.np.diff(small.np.load(given[0] / "passages" / "offsets.npy"))
+    assert metrics["documents_too_short"] == (lengths < 16).sum() > 0
+
+
+def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
+    run(given, tmp_path / "out", objective="contrastive_only", steps=6)
+    assert "head_mlm" not in history(tmp_path / "out")
+    before, after = weights(given[1]), weights(tmp_path / "out")
+    for name in before:
+        head = name.startswith(("head.", "cls."))
+        assert torch.equal(before[name], after[name]) == head, name
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 16])
+def test_the_cache_changes_nothing_without_dropout(tmp_path, chunk):
+    given = prepare(tmp_path / "given", dropout=0.0)
+    run(given, tmp_path / "plain", machine={"chunk_spans": 0})
+    run(given, tmp_path / "cached", machine={"chunk_spans": chunk})
+    assert_same(tmp_path / "plain", tmp_path / "cached")
+
+
+def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields) -> None:
+    machine = Machine(**{**MACHINE, "ranks": ranks, "checkpoint_minutes": minutes})
+    config = CocondenserConfig(**{**small.COCONDENSER, **fields})
+    out.mkdir(exist_ok=True)
+    cocondenser(config, *given, Work(out, out.with_suffix(".checkpoints"), machine, progress))
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
+    run(given, tmp_path / "one", steps=20)
+    launched(given, tmp_path / "many", ranks, steps=20)
+    assert_same(tmp_path / "one", tmp_path / "many")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_and_resumed_gives_the_same_bytes(given, tmp_path, ranks):
+    launched(given, tmp_path / "whole", ranks, steps=150)
+    for last in (20, 60, 110):
+
+        def kill(done, *_, last=last):
+            if done >= last:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            launched(given, tmp_path / "killed", ranks, kill, minutes=0, steps=150)
+        assert not list((tmp_path / "killed").iterdir())
+    launched(given, tmp_path / "killed", ranks, steps=150)
+    for name in ("model.safetensors", "head.safetensors", "history.parquet"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_start_without_a_head_is_refused(given, tmp_path):
+    with pytest.raises(InputError, match=r"start/head\.safetensors: missing"):
+        run(given, tmp_path / "out", start=given[1].parent / "start")
+
+
+def test_a_finished_checkpoint_may_lack_a_head(given, tmp_path):
+    start = given[1].parent / "start"
+    run(given, tmp_path / "out", checkpoint=start)
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (start / "model.safetensors").read_bytes()
+    assert not (tmp_path / "out" / "head.safetensors").exists()
+
+
+def test_a_collection_below_one_batch_is_refused(given, tmp_path):
+    with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 asked for, but"):
+        run(given, tmp_path / "out", batch_documents=2048)
+
+
+def test_fields_that_do_not_go_together():
+    for fields, message in (
+        ({"tokens": 100}, "set one of steps, epochs, tokens"),
+        ({"batch_documents": None}, "set one of batch_documents, batch_tokens"),
+        ({"span_max": 7}, "span_max .7. is below span_min .8."),
+        ({"batch_documents": None, "batch_tokens": 87}, "does not hold two documents"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            CocondenserConfig(**{**small.COCONDENSER, **fields})

@@ -1,0 +1,166 @@
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForMaskedLM
+
+from pipeline.condenser import CondenserConfig, condenser, train_condenser
+from pipeline.errors import InputError
+from pipeline.work import Machine, Work, silent
+
+sys.path.insert(0, str(Path(__file__).parent))
+import small
+
+MACHINE = {
+    "device": "cpu",
+    "ranks": 1,
+    "threads": 1,
+    "workers": 1,
+    "token_budget": 1000,
+    "chunk_spans": 5,
+    "checkpoint_minutes": 60,
+}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    return small.make(tmp_path_factory.mktemp("small"))
+
+
+def run(given, out: Path, start: Path | None = None, machine: dict | None = None, **fields):
+    """The training in this process; returns its metrics."""
+    tokens, first = given
+    config = CondenserConfig(**{**small.CONDENSER, **fields})
+    return train_condenser(
+        progress=silent,
+        device="cpu",
+        config=config.model_dump(mode="json"),
+        tokens=str(tokens),
+        start=str(config.checkpoint or start or first),
+        tokenizer=str(first),
+        out=str(out),
+        checkpoints=str(out.with_suffix(".checkpoints")),
+        machine={**MACHINE, **(machine or {})},
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    head = {f"head.{name}": x for name, x in load_file(folder / "head.safetensors").items()}
+    return load_file(folder / "model.safetensors") | head
+
+
+def test_trains_and_loads_as_a_plain_model(given, tmp_path):
+    metrics = run(given, tmp_path / "out", steps=60)
+    history = pandas.read_parquet(tmp_path / "out" / "history.parquet")
+    assert len(history) == metrics["updates"] == 60
+    for name in ("head_mlm", "late_mlm"):
+        assert history[name][-6:].mean() < history[name][:6].mean() - 0.1
+        assert metrics[f"{name}_last"] == pytest.approx(history[name][-6:].mean())
+    assert metrics["documents"] == 60
+    lm = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    AutoModel.from_pretrained(tmp_path / "out", add_pooling_layer=False)
+    moved = load_file(given[1] / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    assert not torch.equal(lm.bert.embeddings.word_embeddings.weight, moved)
+    # As a file that was written without a word about its mode.
+    (tmp_path / "plain").touch()
+    for path in (tmp_path / "out").rglob("*.*"):
+        assert path.is_dir() or path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_equal_inputs_give_equal_bytes(given, tmp_path):
+    for name in "ab":
+        run(given, tmp_path / name)
+    for path in (tmp_path / "a").rglob("*"):
+        assert path.is_dir() or path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+
+
+def test_chunks_do_not_matter_without_dropout(tmp_path):
+    given = small.make(tmp_path / "given", dropout=0.0)
+    for chunk in (0, 1, 5):
+        run(given, tmp_path / f"{chunk}", machine={"chunk_spans": chunk})
+    whole = weights(tmp_path / "0")
+    for chunk in (1, 5):
+        for name, x in weights(tmp_path / f"{chunk}").items():
+            torch.testing.assert_close(x, whole[name], rtol=1e-4, atol=2e-5)
+
+
+def test_no_steps_pass_the_start_through_with_a_random_head(given, tmp_path):
+    metrics = run(given, tmp_path / "out", steps=0)
+    assert metrics["updates"] == 0
+    before, after = load_file(given[1] / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    head = load_file(tmp_path / "out" / "head.safetensors")
+    assert {name.split(".")[0] for name in head} == {"0", "1"}
+    assert float(head["0.attention.self.query.weight"].std()) == pytest.approx(0.02, rel=0.1)
+
+
+def test_continuing_takes_the_head_of_the_start(given, tmp_path):
+    with pytest.raises(InputError, match=r"head\.safetensors: missing"):
+        run(given, tmp_path / "out", continued=True)
+    run(given, tmp_path / "first", steps=2)
+    run(given, tmp_path / "second", start=tmp_path / "first", steps=0, continued=True)
+    assert (tmp_path / "first" / "head.safetensors").read_bytes() == (
+        tmp_path / "second" / "head.safetensors"
+    ).read_bytes()
+
+
+def test_a_finished_checkpoint_is_taken_through_the_stage(given, tmp_path):
+    """The stage itself, in its child process."""
+    run(given, tmp_path / "finished", steps=2)
+    config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
+    (tmp_path / "out").mkdir()
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    assert condenser(config, *given, work)["updates"] == 0
+    for name in ("model.safetensors", "head.safetensors"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "finished" / name).read_bytes()
+    (tmp_path / "finished" / "head.safetensors").unlink()
+    with pytest.raises(InputError, match=r"head\.safetensors: missing"):
+        run(given, tmp_path / "none", checkpoint=tmp_path / "finished")
+
+
+def test_a_head_of_another_size_is_refused(given, tmp_path):
+    run(given, tmp_path / "finished", steps=0)
+    shutil.copytree(given[1], tmp_path / "other")
+    head = load_file(tmp_path / "finished" / "head.safetensors")
+    from safetensors.torch import save_file
+
+    save_file({name: x[..., :-1].contiguous() for name, x in head.items()}, tmp_path / "other" / "head.safetensors")
+    with pytest.raises(InputError, match=r"other/head\.safetensors: not the head of this model"):
+        run(given, tmp_path / "out", start=tmp_path / "other", continued=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"skip_from": 2}, r"^condenser\.skip_from: 2 is outside the early layers of a model of 2"),
+        ({"length": 33}, r"^condenser: inputs of 33 tokens, but the model has 32 positions"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(given, tmp_path, fields, message):
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    with pytest.raises(InputError, match=message):
+        condenser(CondenserConfig(**{**small.CONDENSER, **fields}), *given, work)
+
+
+def test_a_vocabulary_beyond_the_model_is_refused(given, tmp_path):
+    shutil.copytree(given[0], tmp_path / "tokens")
+    specials = json.loads((given[0] / "specials.json").read_text())
+    (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 201}))
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    with pytest.raises(InputError, match="a model of 200 tokens, but the tokenizer has 201"):
+        condenser(CondenserConfig(**small.CONDENSER), tmp_path / "tokens", given[1], work)
+
+
+def test_fields_that_exclude_each_other():
+    for fields in ({"epochs": 1.0}, {"steps": None}, {"batch_tokens": 100}, {"batch_blocks": None}):
+        with pytest.raises(ValidationError, match="set one of"):
+            CondenserConfig(**{**small.CONDENSER, **fields})
+    with pytest.raises(ValidationError, match="below length"):
+        CondenserConfig(**{**small.CONDENSER, "batch_blocks": None, "batch_tokens": 20})

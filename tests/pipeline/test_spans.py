@@ -1,0 +1,48 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.spans import long_enough, spans
+
+
+@given(
+    st.lists(st.integers(32, 500), min_size=1, max_size=20),
+    st.integers(16, 200),
+    st.integers(0, 100),
+    st.integers(0, 10**6),
+)
+def test_two_spans_that_never_overlap(lengths, span_max, seed, step):
+    length_D = np.array(lengths)
+    begin_D = np.cumsum(length_D) - length_D
+    begin_S, length_S = spans(begin_D, length_D, np.arange(len(lengths)), span_max, seed, step)
+    first, second = begin_S[0::2], begin_S[1::2]
+    size = np.minimum(span_max, length_D // 2)
+    assert np.array_equal(length_S, np.repeat(size, 2))
+    assert (first >= begin_D).all()
+    assert (first + size <= second).all()
+    assert (second + size <= begin_D + length_D).all()
+    assert long_enough(length_D, 16).all()
+
+
+def test_gap_and_place_are_uniform():
+    """A document of 10 tokens with spans of 3: gaps of 0 to 4, and every place that a gap leaves."""
+    D = 20_000
+    begin_S, length_S = spans(np.zeros(D, int), np.full(D, 10), np.arange(D), 3, 5, 6)
+    gap = begin_S[1::2] - begin_S[0::2] - 3
+    counts = np.bincount(gap, minlength=5)
+    assert len(counts) == 5
+    assert abs(counts / D - 0.2).max() < 0.015
+    places = np.bincount(begin_S[0::2][gap == 1], minlength=4) / counts[1]
+    assert abs(places - 0.25).max() < 0.03
+    assert (length_S == 3).all()
+
+
+def test_spans_depend_on_seed_step_and_document_alone():
+    begin, length, document = np.array([0, 100, 300]), np.array([100, 200, 90]), np.array([4, 9, 2])
+    whole = spans(begin, length, document, 32, 1, 2)[0].reshape(3, 2)
+    assert np.array_equal(spans(begin[1:2], length[1:2], document[1:2], 32, 1, 2)[0], whole[1])
+    assert not np.array_equal(spans(begin, length, document, 32, 1, 3)[0].reshape(3, 2), whole)
+
+
+def test_short_documents_are_told_apart():
+    assert long_enough(np.array([0, 31, 32, 400]), 16).tolist() == [False, False, True, True]
