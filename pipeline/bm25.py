@@ -31,6 +31,9 @@ class BM25Config(Config):
     """Times that the title stands before the text in what is indexed (a weight on its terms). 0: text alone."""
     stemmer: Literal["porter", "krovetz", "none"]
     """Stemmer of Anserini's English analyser, for passages and questions alike."""
+    split_identifiers: bool
+    """Split words at `_`, at camelCase and at the dots of qualified names, in passages and questions alike. Lucene's
+    analyser keeps `numpy.linalg.norm` one word, which no question holds."""
     depth: int = Field(ge=1, le=10_000)
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     negatives_depth: int = Field(ge=1, le=10_000)
@@ -45,7 +48,7 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     are not searched: nothing would be trained on them. Questions longer than 20,000 characters are cut, those without
     a term in the index find nothing; both are counted.
     """
-    settings = config.model_dump(include={"k1", "b", "titles", "stemmer"})
+    settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers"})
     (work.out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
     paths = {"collection": str(collection.resolve()), "out": str(work.out.resolve())}
     job = {"do": "build", **config.model_dump(), **paths, "threads": threads(work.machine)}

@@ -36,6 +36,7 @@ QUESTIONS = 512
 SECONDS = 0.3
 """Shortest time between two progress lines."""
 
+IDENTIFIER = re.compile(r"_|(?<=[^\W\d])\.(?=[^\W\d])|(?<=[a-z0-9])(?=[A-Z])")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Say = Callable[[Mapping[str, Any]], None]
@@ -52,14 +53,19 @@ NEGATIVES = pa.schema(
 )
 
 
-def contents(title: str, text: str, titles: int) -> str:
+def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
     """What is indexed of a passage."""
-    return "\n".join([title] * titles + [text]).strip()
+    return words("\n".join([title] * job["titles"] + [text]).strip(), job)
 
 
-def cleaned(text: str) -> str:
+def cleaned(text: str, job: Mapping[str, Any]) -> str:
     """A question as Lucene gets it: cut, and control characters and lone surrogates (no UTF-8) made spaces."""
-    return CONTROL.sub(" ", text[:QUERY_CHARACTERS])
+    return words(CONTROL.sub(" ", text[:QUERY_CHARACTERS]), job)
+
+
+def words(text: str, job: Mapping[str, Any]) -> str:
+    """The text with its identifiers split, where the job says so: `io.TextWrapper` becomes `io Text Wrapper`."""
+    return IDENTIFIER.sub(" ", text) if job["split_identifiers"] else text
 
 
 def index(autoclass: Any, collection: Path, folder: Path, job: Mapping[str, Any], say: Say) -> Counter[str]:
@@ -74,7 +80,7 @@ def index(autoclass: Any, collection: Path, folder: Path, job: Mapping[str, Any]
     total = passage_count(collection)
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
         texts = [
-            contents(title, text, job["titles"]) for title, text in zip(batch["title"], batch["text"], strict=True)
+            contents(title, text, job) for title, text in zip(batch["title"], batch["text"], strict=True)
         ]
         rows = zip(batch["passage_id"], texts, strict=True)
         documents = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in rows if text]
@@ -111,7 +117,7 @@ def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Search:
     ScoredDocs = autoclass("io.anserini.search.ScoredDocs")
 
     def search(text: str, k: int) -> tuple[list[str], list[float]]:
-        hits = ScoredDocs.fromTopDocs(lucene.search(generator.buildQuery(FIELD, analyser, cleaned(text)), k), lucene)
+        hits = ScoredDocs.fromTopDocs(lucene.search(generator.buildQuery(FIELD, analyser, cleaned(text, job)), k), lucene)
         return hits.docids, hits.scores
 
     return search

@@ -54,7 +54,8 @@ def parts(run: Run, method: Method, k: float) -> np.ndarray:
 def union(first: Run, second: Run, method: Method, k: float) -> Union:
     passages = 1 + max(int(first.passage_R.max(initial=-1)), int(second.passage_R.max(initial=-1)), 0)
     keys = [run.question_R * passages + run.passage_R for run in (first, second)]
-    key_R = np.union1d(*keys)
+    key_R = np.sort(np.concatenate(keys))
+    key_R = key_R[np.diff(key_R, prepend=-1) > 0]
     columns = []
     for key, run in zip(keys, (first, second), strict=True):
         column_R = np.zeros(len(key_R))

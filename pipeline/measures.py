@@ -4,6 +4,7 @@ The providers break ties in opposite ways, so they are never given any: a passag
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import ir_measures
 import numpy as np
@@ -14,25 +15,30 @@ from pipeline.runs import Run
 
 Qrels = Mapping[str, Mapping[str, int]]
 
-PROVIDERS = {
-    ir_measures.msmarco: {"RR@10": RR @ 10, "RR@100": RR @ 100},
-    ir_measures.pytrec_eval: {
-        "nDCG@10": nDCG @ 10,
-        "R@20": R @ 20,
-        "R@50": R @ 50,
-        "R@100": R @ 100,
-        "R@1000": R @ 1000,
-        "AP": AP,
-        "Success@5": Success @ 5,
-        "Success@20": Success @ 20,
-        "Success@100": Success @ 100,
-    },
-}
-MEASURES = tuple(name for measures in PROVIDERS.values() for name in measures)
+PROVIDERS = (
+    (ir_measures.msmarco, 100, {"RR@10": RR @ 10, "RR@100": RR @ 100}),
+    (
+        ir_measures.pytrec_eval,
+        None,
+        {
+            "nDCG@10": nDCG @ 10,
+            "R@20": R @ 20,
+            "R@50": R @ 50,
+            "R@100": R @ 100,
+            "R@1000": R @ 1000,
+            "AP": AP,
+            "Success@5": Success @ 5,
+            "Success@20": Success @ 20,
+            "Success@100": Success @ 100,
+        },
+    ),
+)
+"""(provider, deepest rank that its measures look at, measures by name)."""
+MEASURES = tuple(name for _, _, measures in PROVIDERS for name in measures)
 
 
 def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:
-    """{query_id: {passage_id: -rank}}."""
+    """{query_id: {passage_id: -rank}}, best first."""
     ids_R = passage_ids.take(pa.array(run.passage_R)).to_pylist()
     score_R = (-run.rank_R).tolist()
     question_Q, start_Q = np.unique(run.question_R, return_index=True)
@@ -46,13 +52,15 @@ def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, 
 def measure(run: Qrels, query_ids: Sequence[str], qrels: Qrels, relevance: int) -> np.ndarray:
     """Every measure of every question, float64 [questions, len(MEASURES)]; a question without results counts as 0.
 
-    `run` is {query_id: {passage_id: -rank}}. Binary measures take judgements from `relevance` on, nDCG takes grades.
+    `run` is {query_id: {passage_id: -rank}}, best first. Binary measures take judgements from `relevance` on,
+    nDCG takes grades.
     """
     place = {query_id: n for n, query_id in enumerate(query_ids)}
     values_QM = np.zeros((len(query_ids), len(MEASURES)))
-    for provider, measures in PROVIDERS.items():
+    for provider, depth, measures in PROVIDERS:
+        top = {query_id: dict(islice(ranked.items(), depth)) for query_id, ranked in run.items()} if depth else run
         column = {at_level(m, relevance): MEASURES.index(name) for name, m in measures.items()}
-        for found in provider.iter_calc(list(column), qrels, run):
+        for found in provider.iter_calc(list(column), qrels, top):
             if found.query_id in place:
                 values_QM[place[found.query_id], column[found.measure]] = found.value
     return values_QM
