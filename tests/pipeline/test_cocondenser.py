@@ -74,10 +74,10 @@ def history(folder: Path) -> pandas.DataFrame:
 
 
 def assert_same(a: Path, b: Path) -> None:
-    """To float tolerance."""
+    """To float tolerance; a real difference would move weights by about the learning rate, 3e-3."""
     pandas.testing.assert_frame_equal(history(a), history(b), rtol=1e-4)
     for name, x in weights(a).items():
-        torch.testing.assert_close(x, weights(b)[name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(x, weights(b)[name], rtol=1e-3, atol=1e-4)
 
 
 def test_spans_of_a_document_find_each_other(given, tmp_path):
