@@ -79,9 +79,7 @@ def index(autoclass: Any, collection: Path, folder: Path, job: Mapping[str, Any]
     counts: Counter[str] = Counter(passages=0, passages_empty=0)
     total = passage_count(collection)
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
-        texts = [
-            contents(title, text, job) for title, text in zip(batch["title"], batch["text"], strict=True)
-        ]
+        texts = [contents(title, text, job) for title, text in zip(batch["title"], batch["text"], strict=True)]
         rows = zip(batch["passage_id"], texts, strict=True)
         documents = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in rows if text]
         if indexer.addRawDocuments(documents) != len(documents):
@@ -117,7 +115,8 @@ def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Search:
     ScoredDocs = autoclass("io.anserini.search.ScoredDocs")
 
     def search(text: str, k: int) -> tuple[list[str], list[float]]:
-        hits = ScoredDocs.fromTopDocs(lucene.search(generator.buildQuery(FIELD, analyser, cleaned(text, job)), k), lucene)
+        query = generator.buildQuery(FIELD, analyser, cleaned(text, job))
+        hits = ScoredDocs.fromTopDocs(lucene.search(query, k), lucene)
         return hits.docids, hits.scores
 
     return search

@@ -23,7 +23,7 @@ from pipeline.work import Machine, Work, silent
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-CONFIG = BM25Config(k1=0.9, b=0.4, titles=1, stemmer="porter", depth=10, negatives_depth=6)
+CONFIG = BM25Config(k1=0.9, b=0.4, titles=1, stemmer="porter", split_identifiers=False, depth=10, negatives_depth=6)
 EQUAL = [f"z{n:02}" for n in range(30, 10, -1)]  # passage order is not the order of the ids
 HUGE = " ".join(f"word{n}" for n in range(100_000))
 QUERIES = [
@@ -213,11 +213,29 @@ def test_best_asks_on_while_equal_scores_go_on():
 
 
 def test_contents_and_cleaning():
-    assert contents("Title", "text", 2) == "Title\nTitle\ntext"
-    assert contents("Title", "text", 0) == "text"
-    assert contents(" ", "\n", 1) == ""
-    assert cleaned("a\x00b\ud800c") == "a b c"
-    assert len(cleaned("x" * 1_000_000)) == 20_000
+    job = {"titles": 2, "split_identifiers": False}
+    assert contents("Title", "text", job) == "Title\nTitle\ntext"
+    assert contents("Title", "text", job | {"titles": 0}) == "text"
+    assert contents(" ", "\n", job) == ""
+    assert cleaned("a\x00b\ud800c", job) == "a b c"
+    assert len(cleaned("x" * 1_000_000, job)) == 20_000
+
+
+def test_identifiers_are_split_on_both_sides():
+    job = {"titles": 1, "split_identifiers": True}
+    assert contents("io.TextWrapper", "read_line 3.14 e.g. end.", job) == "io Text Wrapper\nread line 3.14 e g. end."
+    assert cleaned("io.TextWrapper", job) == "io Text Wrapper"
+    assert cleaned("io.TextWrapper", job | {"split_identifiers": False}) == "io.TextWrapper"
+
+
+def test_a_word_finds_the_identifier_that_holds_it(tmp_path):
+    passages = [("norm", "norm", "numpy.linalg.norm", "x"), ("other", "other", "y", "y")]
+    queries = [("q", "test", "a norm"), ("camel", "test", "linalgNorm")]
+    collection = write_collection(tmp_path / "collection", passages, queries, [])
+    for split, expected in ((True, ["q", "camel"]), (False, [])):
+        out = tmp_path / str(split)
+        build(collection, out, CONFIG.model_copy(update={"split_identifiers": split}))
+        assert [row["query_id"] for row in rows(out) if row["passage_id"] == "norm"] == expected
 
 
 def test_java_home(tmp_path, monkeypatch):
