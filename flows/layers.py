@@ -26,12 +26,12 @@ class Layer:
     origins: dict[Keys, str] = field(default_factory=dict)
 
     def origin(self, keys: Keys) -> str | None:
-        """Where the value at `keys` was written, else the nearest section around it, else a part of that."""
+        """Where the value at `keys` was written, else the nearest section around it, else a part of it, else the file."""
         for n in range(len(keys), 0, -1):
             within = [place for written, place in self.origins.items() if written[:n] == keys[:n]]
             if within:
                 return self.origins.get(keys[:n], within[-1])
-        return None
+        return self.origins.get(())
 
 
 class Loader(yaml.SafeLoader):
@@ -94,7 +94,7 @@ def parse(path: Path) -> Layer:
         raise InputError(f"{path}: not a YAML text: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}:1: a recipe is a mapping of sections")
-    return Layer(data, {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)})
+    return Layer(data, {(): str(path)} | {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)})
 
 
 def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Keys, int]]:

@@ -10,6 +10,8 @@ from pipeline.errors import InputError
 from tasks.keys import sources_of
 from tasks.stages import STAGES
 
+SECTIONS = {"ingest-pretraining": "pretraining"}
+
 
 def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node]) -> None:
     """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
@@ -28,7 +30,8 @@ def missing(node: Node) -> list[str]:
     ask = STAGES[node.stage].missing
     said = ask(node.config) if ask else []
     if said and node.stage == "ingest":
-        return said
+        # A reader does not know which section of the recipe it serves.
+        return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
     return said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in absent]
 

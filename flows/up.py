@@ -40,7 +40,8 @@ def up(port: int) -> None:
     if not PREFECT_YAML.is_file():
         raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
     environment = {**os.environ, **SETTINGS, "PREFECT_API_URL": api}
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it with & has SIGINT ignored
+        signal.signal(ends, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
         terminal.print("Starting Prefect's server ...")
         serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]

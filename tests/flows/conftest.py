@@ -1,0 +1,50 @@
+"""Folders of a test's own for Prefect and the store, and the real command line in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("prefect")
+
+
+@pytest.fixture(scope="session")
+def environment(prefect_home: Path) -> dict[str, str]:
+    """Without the user's Prefect, its server and their store."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "COCONDENSER_"))}
+    return {**mine, "PREFECT_HOME": str(prefect_home), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+
+
+@pytest.fixture(scope="session")
+def run_cli(environment: dict[str, str]) -> Cli:
+    """`run_cli("plan", "tiny", store=...)`: the command in a process of its own."""
+
+    def call(*arguments: str, store: Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "flows.cli", *arguments],
+            env={**environment, "COCONDENSER_STORE": str(store)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def harness() -> Iterator[None]:
+    """A Prefect server for tests that call tasks in this process."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield

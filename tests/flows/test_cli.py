@@ -1,0 +1,104 @@
+"""The command line, as a user calls it."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+
+COMMANDS = [
+    ("run",),
+    ("plan",),
+    ("search",),
+    ("recipes",),
+    ("up",),
+    ("deployments",),
+    *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0
+    assert f"cocondenser {' '.join(command)}" in shown.output.split("Example:")[1]
+
+
+def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    shown = run_cli("--help", store=tmp_path)
+    assert shown.returncode == 0
+    assert time.monotonic() - begun < 10  # 0.5 s on a machine that does nothing else
+    import subprocess
+    import sys
+
+    code = "import sys, flows.cli; print([m for m in ('torch', 'prefect', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_recipes(run_cli, tmp_path: Path) -> None:
+    listed = json.loads(run_cli("recipes", "--json", store=tmp_path).stdout)
+    assert {"marco", "pydocs-small"} <= {recipe["name"] for recipe in listed}
+    assert "tiny" not in {recipe["name"] for recipe in listed}
+
+
+MISTAKES = [
+    (("run", "tyny"), "no recipe 'tyny' (did you mean tiny?)"),
+    (("run", "tiny", "--set", "stage1.epoch=3"), "stage1.epoch: unknown field (did you mean epochs?)"),
+    (("run", "tiny", "--until", "stage3"), "no stage 'stage3'"),
+    (("run", "tiny", "--refresh", "stage3"), "no stage 'stage3'"),
+    (("run", "tiny", "--keep", "stage3"), "no stage 'stage3'"),
+    (("run", "tiny", "--only", "stage1"), "cocondenser run tiny --until ingest"),
+    (("run", "tiny", "--set", "tokenizer.path=no/such/folder"), "no/such/folder"),
+    (("run", "tiny", "--set", "condenser.checkpoint=no/such/folder"), "condenser.checkpoint: no/such/folder: no such"),
+    (("search", "how?"), "no finished run to search in; `cocondenser run pydocs-small` makes one"),
+    (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
+    (("artifacts", "path", "stage1"), "holds no artifact 'stage1'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value[:4]))
+def test_a_mistake_is_one_line_and_exit_code_2(run_cli, tmp_path: Path, arguments, message: str) -> None:
+    ended = run_cli(*arguments, store=tmp_path / "store")
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path: Path) -> None:
+    ended = run_cli("run", "nq", "--until", "ingest", store=tmp_path)
+    assert ended.returncode == 2
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 4
+    assert "data/dpr/psgs_w100.tsv.gz does not exist: wget " in lines[0]
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_store_of_a_newer_format(run_cli, tmp_path: Path) -> None:
+    (tmp_path / "format.json").write_text('{"format": 99}')
+    ended = run_cli("artifacts", "ls", store=tmp_path)
+    assert ended.returncode == 2
+    assert "format 99 is newer" in ended.stderr
+
+
+def test_an_empty_store(run_cli, tmp_path: Path) -> None:
+    assert json.loads(run_cli("artifacts", "ls", "--json", store=tmp_path / "none").stdout) == []
+    assert json.loads(run_cli("artifacts", "gc", "--json", store=tmp_path / "none").stdout) == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_plan_of_nothing_built(run_cli, tmp_path: Path) -> None:
+    steps = json.loads(run_cli("plan", "tiny", "--until", "tokens", "--json", store=tmp_path).stdout)
+    assert [(step["node"], step["action"]) for step in steps] == [
+        ("ingest", "build"),
+        ("tokenizer", "unknown"),
+        ("tokens", "unknown"),
+    ]
+    assert steps[0]["why"] == ["nothing built yet"]
+    assert steps[1]["why"] == ["unknown until ingest is built"]
+    assert steps[0]["seconds"] is None

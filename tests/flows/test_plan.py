@@ -1,0 +1,140 @@
+"""What a plan says, on stages that write a line each."""
+
+from pathlib import Path
+
+import pytest
+
+from artifacts.store import Store
+from flows import preflight
+from flows.dag import Node, nodes
+from flows.plan import plan
+from flows.recipe import resolve
+from flows.selection import upstream
+from pipeline.errors import InputError
+from pipeline.work import Machine
+from tasks.keys import key_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def file_node(path: Path, **config) -> Node:
+    """An ingest node that reads one file."""
+    settings = [f"ingest.{name}={value}" for name, value in {"path": path, **config}.items()]
+    text = "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, passage_words: 0}"
+    return nodes(resolve("tiny", [f"ingest={text}", *settings]))[0]
+
+
+def make(store: Store, node: Node, text: str = "made", given: dict | None = None):
+    def write(out: Path, checkpoints: Path) -> dict:
+        (out / "file").write_text(text)
+        return {}
+
+    return store.build(key_of(store, node.stage, node.config, given or {}), write, node=node.name).ref
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("a line\n")
+    return path
+
+
+def test_a_hit_needs_nothing(store: Store, source: Path) -> None:
+    node = file_node(source)
+    ref = make(store, node)
+    (step,) = plan(store, [node])
+    assert (step.action, step.ref, step.why, step.seconds) == ("reuse", ref, [], 0.0)
+
+
+def test_why_and_how_long(store: Store, source: Path) -> None:
+    make(store, file_node(source))
+    (step,) = plan(store, [file_node(source, passage_words=5)])
+    assert step.action == "build"
+    assert step.why == ["config passage_words: 0 -> 5"]
+    assert step.bytes == len("made")
+    assert step.seconds is not None
+    source.write_text("another line\n")
+    (step,) = plan(store, [file_node(source)])
+    assert step.why == ["source path changed"]
+
+
+def test_the_path_is_of_no_account(store: Store, source: Path, tmp_path: Path) -> None:
+    make(store, file_node(source))
+    other = tmp_path / "copy.txt"
+    other.write_bytes(source.read_bytes())
+    assert plan(store, [file_node(other)])[0].action == "reuse"
+
+
+def test_a_missing_source_is_no_traceback(store: Store, source: Path) -> None:
+    node = file_node(source)
+    source.unlink()
+    (step,) = plan(store, [node])
+    assert step.action == "build"
+    assert str(source) in step.why[0]
+
+
+def test_below_what_will_run_nothing_is_known(store: Store, source: Path) -> None:
+    ingest = file_node(source)
+    tokenizer = Node("tokenizer", "tokenizer", resolve("tiny").tokenizer, {"collection": ingest})
+    made = make(store, ingest)
+    make(store, tokenizer, given={"collection": made})
+    assert [step.action for step in plan(store, [ingest, tokenizer])] == ["reuse", "reuse"]
+    source.write_text("changed\n")
+    steps = plan(store, [ingest, tokenizer])
+    assert [step.action for step in steps] == ["build", "unknown"]
+    assert steps[1].why == ["unknown until ingest is built"]
+
+
+def test_a_broken_artifact_is_said_and_left_alone(store: Store, source: Path) -> None:
+    node = file_node(source)
+    ref = make(store, node)
+    (ref.path / "file").write_text("longer than before")
+    (step,) = plan(store, [node])
+    assert step.action == "build"
+    assert "missing or broken" in step.why[0]
+    assert ref.path.exists()
+
+
+def test_only_names_the_command_that_makes_what_is_missing(store: Store, source: Path) -> None:
+    ingest = file_node(source)
+    tokenizer = Node("tokenizer", "tokenizer", resolve("tiny").tokenizer, {"collection": ingest})
+    with pytest.raises(InputError, match="needs ingest, which is not in .*`cocondenser run mine --until ingest`"):
+        upstream(store, [ingest, tokenizer], [tokenizer], "mine")
+    made = make(store, ingest)
+    assert upstream(store, [ingest, tokenizer], [tokenizer], "mine") == {"ingest": made}
+
+
+def test_preflight(store: Store, source: Path) -> None:
+    node = file_node(source)
+    preflight.check(store, [node], [node])
+    source.unlink()
+    with pytest.raises(InputError, match=r"lines\.txt"):
+        preflight.check(store, [node], [node])
+
+
+def test_what_the_store_holds_need_not_be_downloaded(store: Store, source: Path, monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.hub.reachable", lambda seconds: False)
+    monkeypatch.setattr("pipeline.hub.cached", lambda *a: None)
+    ingest = file_node(source)
+    config = resolve("tiny", ["tokenizer.pretrained=some/model"]).tokenizer
+    tokenizer = Node("tokenizer", "tokenizer", config, {"collection": ingest})
+    dag = [ingest, tokenizer]
+    with pytest.raises(InputError, match="some/model is not on this machine: `hf download some/model`"):
+        preflight.check(store, dag, dag)
+    make(store, tokenizer, given={"collection": make(store, ingest)})
+    preflight.check(store, dag, dag)
+
+
+def test_the_general_texts_section_is_named_as_the_recipe_names_it(store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.hub.reachable", lambda seconds: False)
+    marco = {node.name: node for node in nodes(resolve("marco"))}
+    said = " ".join(preflight.missing(marco["ingest-pretraining"]))
+    assert "wikimedia/wikipedia" in said
+    assert "pretraining.passages.folder" in said
+
+
+def test_the_machine_is_in_no_key(store: Store, source: Path) -> None:
+    assert not set(Machine.model_fields) & set(key_of(store, "ingest", file_node(source).config, {}).config)

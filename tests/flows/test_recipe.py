@@ -1,0 +1,186 @@
+"""Recipes: what extends what, what is merged, and what the user is told of a mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from flows import layers
+from flows.layers import Layer, merge
+from flows.recipe import change, configuration, resolve
+from pipeline.errors import InputError
+
+EVERY = layers.named()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_recipe_is_complete(name: str) -> None:
+    recipe = resolve(name)
+    assert recipe.name == name
+    assert recipe.title
+    assert recipe.description
+    assert change(recipe, []) == recipe
+    assert type(recipe).model_validate_json(recipe.model_dump_json()) == recipe
+
+
+def test_the_recipes_of_the_papers_are_there() -> None:
+    assert {"marco", "marco-doc", "nq", "trivia", "pydocs", "pydocs-small", "tiny"} == set(EVERY)
+    assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
+
+
+def test_marco_has_the_papers_numbers() -> None:
+    r = resolve("marco")
+    assert (r.condenser.head_layers, r.condenser.skip_from, r.condenser.epochs) == (2, 6, 8)
+    assert (r.cocondenser.batch_documents, r.cocondenser.optimiser.learning_rate) == (2048, 1e-4)
+    assert (r.stage1.batch_queries, r.stage1.negatives_per_query, r.stage1.epochs) == (8, 7, 3)
+    assert (r.stage1.optimiser.learning_rate, r.stage2.mix, r.stage1.tied) == (5e-6, "twice", True)
+    assert (r.mine.depth, r.mine.number) == (200, 30)
+
+
+def test_nq_has_dprs_set_up() -> None:
+    r = resolve("nq")
+    assert (r.stage1.batch_queries, r.stage1.negatives_per_query, r.stage1.epochs) == (128, 1, 40)
+    assert (r.stage1.optimiser.warmup_steps, r.stage1.optimiser.warmup_ratio) == (1237, None)
+    assert (r.stage1.optimiser.clip_norm, r.stage1.tied, r.encode.passage_tokens) == (2.0, False, 256)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_is_encoded_fits_the_model_and_what_is_mined_was_searched(name: str) -> None:
+    r = resolve(name)
+    if r.initial.pretrained is None:
+        longest = (r.encode.passage_tokens, r.stage1.passage_tokens, r.condenser.length, r.cocondenser.span_max + 2)
+        assert max(longest) <= r.initial.max_position
+        assert r.condenser.skip_from < r.initial.layers
+    assert r.condenser.skip_from == r.cocondenser.skip_from
+    assert r.search.train_depth >= r.mine.depth
+    assert r.search.question_tokens == r.stage1.question_tokens == r.stage2.question_tokens
+    assert r.bm25.negatives_depth >= r.stage1.negative_depth
+
+
+def write(folder: Path, text: str, name: str = "mine.yaml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    given = write(tmp_path, "extends: tiny\ncondenser:\n  optimiser: {learning_rate: 1e-3}\n")
+    r, tiny = resolve(given), resolve("tiny")
+    assert r.name == "mine"
+    assert r.condenser.optimiser.learning_rate == 1e-3
+    assert r.condenser.optimiser.weight_decay == tiny.condenser.optimiser.weight_decay
+    assert r.condenser.steps == tiny.condenser.steps
+
+
+def test_extends_a_file_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, "extends: tiny\nmine: {seed: 5}\n", "below.yaml")
+    assert resolve(write(tmp_path, "extends: below.yaml\n")).mine.seed == 5
+
+
+def test_extends_itself(tmp_path: Path) -> None:
+    given = write(tmp_path, "extends: mine.yaml\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: extends itself"):
+        resolve(given)
+
+
+def test_another_reader_replaces_the_section(tmp_path: Path) -> None:
+    given = write(tmp_path, "extends: tiny\ningest:\n  reader: beir\n  folder: some/where\n  document_key: ''\n")
+    ingest = resolve(given).ingest
+    assert ingest.reader == "beir"
+    assert ingest.folder == Path("some/where")
+
+
+def test_the_same_reader_keeps_it() -> None:
+    below = Layer({"ingest": {"reader": "a", "x": 1, "y": 2}})
+    assert merge(below, Layer({"ingest": {"reader": "a", "y": 3}})).data["ingest"] == {"reader": "a", "x": 1, "y": 3}
+    assert merge(below, Layer({"ingest": {"reader": "b"}})).data["ingest"] == {"reader": "b"}
+    assert below.data["ingest"]["y"] == 2
+
+
+MISTAKES = [
+    ("extends: tiny\ncondenser:\n  stepz: 3\n", r"mine\.yaml:3: condenser\.stepz: unknown field \(did you mean steps"),
+    ("extends: tiny\nstage3: {}\n", r"mine\.yaml:2: stage3: unknown field \(did you mean stage"),
+    (
+        "extends: tiny\nstage1:\n  optimiser:\n    learning_rat: 1\n",
+        r"mine\.yaml:4: stage1\.optimiser\.learning_rat: unknown field \(did you mean learning_rate",
+    ),
+    ("extends: tiny\nmine:\n  depth: deep\n", r"mine\.yaml:3: mine\.depth: .*integer.*\(got 'deep'\)"),
+    ("extends: tiny\nmine:\n  depth: 0\n", r"mine\.yaml:3: mine\.depth: .*greater than or equal to 1"),
+    ("extends: tiny\nmine: 3\n", r"mine\.yaml:2: mine: "),
+    ("title: alone\n", r"mine\.yaml.*missing"),
+    ("extends: tinny\n", "no recipe 'tinny' .*did you mean tiny"),
+    ("extends: tiny\nmine: {seed: 1}\nmine: {seed: 2}\n", r"mine\.yaml:3: mine stands twice"),
+    ("extends: [a, b]\n", r"mine\.yaml:1: extends"),
+    ("- a\n- b\n", r"mine\.yaml:1: a recipe is a mapping"),
+    ("extends: tiny\nmine: {\n", r"mine\.yaml:3: not YAML"),
+    ("", r"mine\.yaml:1: a recipe is a mapping"),
+    ("extends: tiny\ningest:\n  reader: pydoc\n", r"mine\.yaml:\d: ingest: .*'pydoc'.*'pydocs'"),
+    ("extends: tiny\ningest:\n  reader: beir\n  foldr: x\n", r"mine\.yaml:4: ingest\.foldr: unknown field .*folder"),
+    ("extends: tiny\ncondenser:\n  epochs: 3\n", r"condenser: set one of steps, epochs, tokens"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_a_mistake_is_one_line_that_names_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        resolve(write(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such recipe file"):
+        resolve(str(tmp_path / "none.yaml"))
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"mine\.yaml: not a YAML text"):
+        resolve(str(tmp_path / "mine.yaml"))
+
+
+def test_set() -> None:
+    settings = [
+        "condenser.optimiser.learning_rate=2e-5",
+        "condenser.steps=7",
+        "search.splits=[dev, test]",
+        "condenser.checkpoint=some/folder",
+        "stage1.dropout=null",
+        "title=About a=b",
+    ]
+    r = resolve("tiny", settings)
+    assert r.condenser.optimiser.learning_rate == 2e-5
+    assert r.condenser.steps == 7
+    assert r.search.splits == ["dev", "test"]
+    assert r.condenser.checkpoint == Path("some/folder")
+    assert r.stage1.dropout is None
+    assert r.title == "About a=b"
+    assert change(resolve("tiny"), settings) == r
+
+
+def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
+    assert resolve("tiny", ["mine.seed=1", "mine.seed=2"]).mine.seed == 2
+    assert resolve("marco", ["pretraining=null"]).pretraining is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("condenser.stepz=3", r"--set condenser\.stepz=3: condenser\.stepz: unknown field \(did you mean steps"),
+        ("condenser.steps=many", r"--set condenser\.steps=many: condenser\.steps: .*integer.*\(got 'many'\)"),
+        ("conden.steps=3", r"--set conden\.steps=3: conden: unknown field \(did you mean condenser"),
+        ("condenser.steps", "write stage.field=value"),
+        ("=3", "write stage.field=value"),
+        ("machine.device=tpu", r"machine\.device: .*'auto', 'cpu' or 'cuda'"),
+        ("condenser.optimiser.learning_rate=.nan", r"learning_rate: .*finite"),
+        ("ingest.reader=beir", r"--set ingest\.reader=beir: ingest\.folder: missing"),
+    ],
+)
+def test_a_wrong_set_names_itself(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        resolve("tiny", [setting])
+    assert "\n" not in str(error.value)
+
+
+def test_the_reports_configuration_holds_no_path_and_no_machine(tmp_path: Path) -> None:
+    here = configuration(resolve("tiny", [f"condenser.checkpoint={tmp_path}", "machine.device=cuda"]))
+    assert "machine" not in here
+    assert str(tmp_path) not in str(here)
+    assert here["condenser"]["steps"] == 6
