@@ -116,8 +116,8 @@ def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60,
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
-    run(given, tmp_path / "one", steps=20)
-    launched(given, tmp_path / "many", ranks, steps=20)
+    run(given, tmp_path / "one", steps=10)
+    launched(given, tmp_path / "many", ranks, steps=10)
     assert_same(tmp_path / "one", tmp_path / "many")
 
 
