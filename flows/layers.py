@@ -26,7 +26,7 @@ class Layer:
     origins: dict[Keys, str] = field(default_factory=dict)
 
     def origin(self, keys: Keys) -> str | None:
-        """Where the value at `keys` was written, else the nearest section around it, else a part of it, else the file."""
+        """Where `keys` was written, else the nearest section around it or a part of that, else the file."""
         for n in range(len(keys), 0, -1):
             within = [place for written, place in self.origins.items() if written[:n] == keys[:n]]
             if within:

@@ -1,6 +1,8 @@
 """The command line, as a user calls it."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 
+HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
     ("run",),
     ("plan",),
@@ -32,10 +35,7 @@ def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:
     shown = run_cli("--help", store=tmp_path)
     assert shown.returncode == 0
     assert time.monotonic() - begun < 10  # 0.5 s on a machine that does nothing else
-    import subprocess
-    import sys
-
-    code = "import sys, flows.cli; print([m for m in ('torch', 'prefect', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
+    code = f"import sys, flows.cli; print([m for m in {HEAVY} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 

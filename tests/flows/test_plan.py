@@ -14,6 +14,11 @@ from pipeline.errors import InputError
 from pipeline.work import Machine
 from tasks.keys import key_of
 
+TEXT = (
+    "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, "
+    "passage_words: 0}"
+)
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
@@ -23,8 +28,7 @@ def store(tmp_path: Path) -> Store:
 def file_node(path: Path, **config) -> Node:
     """An ingest node that reads one file."""
     settings = [f"ingest.{name}={value}" for name, value in {"path": path, **config}.items()]
-    text = "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, passage_words: 0}"
-    return nodes(resolve("tiny", [f"ingest={text}", *settings]))[0]
+    return nodes(resolve("tiny", [f"ingest={TEXT}", *settings]))[0]
 
 
 def make(store: Store, node: Node, text: str = "made", given: dict | None = None):
@@ -101,7 +105,7 @@ def test_a_broken_artifact_is_said_and_left_alone(store: Store, source: Path) ->
 def test_only_names_the_command_that_makes_what_is_missing(store: Store, source: Path) -> None:
     ingest = file_node(source)
     tokenizer = Node("tokenizer", "tokenizer", resolve("tiny").tokenizer, {"collection": ingest})
-    with pytest.raises(InputError, match="needs ingest, which is not in .*`cocondenser run mine --until ingest`"):
+    with pytest.raises(InputError, match=r"needs ingest, which is not in .*`cocondenser run mine --until ingest`"):
         upstream(store, [ingest, tokenizer], [tokenizer], "mine")
     made = make(store, ingest)
     assert upstream(store, [ingest, tokenizer], [tokenizer], "mine") == {"ingest": made}

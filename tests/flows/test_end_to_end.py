@@ -1,0 +1,115 @@
+"""The whole flow on 300 documents, through a Prefect server of its own, as a user starts it."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.dag import nodes
+from flows.recipe import resolve
+
+NODES = [node.name for node in nodes(resolve("tiny"))]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def first(run_cli, store: Path):
+    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store, seconds=500)
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+def test_every_stage_is_built(first) -> None:
+    lines = [line.split()[:2] for line in first.stderr.splitlines() if line.startswith("  ")]
+    assert [line for line in lines if line[0] in NODES] == [[name, "built"] for name in NODES]
+    assert "cocondenser search" in first.stderr
+    assert "95 % interval" in first.stderr
+
+
+def test_the_results_hold_every_row(first) -> None:
+    given = json.loads(first.stdout)
+    assert list(given["artifacts"]) == NODES
+    systems = given["results"]["splits"]["test"]["systems"]
+    assert list(systems) == ["bm25", "pretrained", "stage1", "stage2", "fusion"]
+    assert systems["bm25"]["RR@10"]["mean"] > 0.3
+    assert (Path(given["artifacts"]["report"]["path"]) / "report.html").stat().st_size > 10_000
+
+
+def test_again_all_is_reused(first, run_cli, store: Path) -> None:
+    begun = time.monotonic()
+    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store)
+    seconds = time.monotonic() - begun
+    assert ended.returncode == 0, ended.stderr
+    lines = [line.split()[:2] for line in ended.stderr.splitlines() if line.startswith("  ")]
+    assert [line for line in lines if line[0] in NODES] == [[name, "cached"] for name in NODES]
+    assert json.loads(ended.stdout) == json.loads(first.stdout)
+    assert seconds < 90  # 15 s on a machine that does nothing else
+
+
+def test_the_plan_agrees(first, run_cli, store: Path) -> None:
+    def plan(*more: str) -> dict[str, dict]:
+        steps = json.loads(run_cli("plan", "tiny", "--json", *more, store=store).stdout)
+        return {step["node"]: step for step in steps}
+
+    assert {step["action"] for step in plan().values()} == {"reuse"}
+    changed = plan("--set", "stage2.epochs=2")
+    assert changed["stage2"]["why"] == ["config epochs: 1 -> 2"]
+    assert changed["stage2"]["seconds"] > 0
+    assert changed["encode-stage2"]["why"] == ["unknown until stage2 is built"]
+    assert {changed[name]["action"] for name in NODES[: NODES.index("stage2")]} == {"reuse"}
+
+
+def test_only_a_stage_and_until(first, run_cli, store: Path) -> None:
+    ended = run_cli("run", "tiny", "--only", "evaluate", "--refresh", "evaluate", "--device", "cpu", store=store)
+    assert ended.returncode == 0, ended.stderr
+    assert [line.split()[:2] for line in ended.stderr.splitlines() if line.startswith("  ev")] == [
+        ["evaluate", "built"]
+    ]
+    assert "stage1" not in ended.stderr.split("MRR@10")[0]
+
+
+def test_a_damaged_artifact_is_noticed_and_built_anew(first, run_cli, store: Path) -> None:
+    mine = Path(json.loads(first.stdout)["artifacts"]["mine"]["path"])
+    table = mine / "negatives.parquet"
+    damaged = bytearray(table.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    table.chmod(0o644)
+    table.write_bytes(damaged)
+    checked = run_cli("artifacts", "verify", "mine", store=store)
+    assert checked.returncode == 1
+    assert "negatives.parquet" in checked.stdout
+    ended = run_cli("run", "tiny", "--json", "--until", "stage2", "--device", "cpu", store=store)
+    assert ended.returncode == 0, ended.stderr
+    assert [line.split()[1] for line in ended.stderr.splitlines() if line.startswith("  mine ")] == ["built"]
+    assert [line.split()[1] for line in ended.stderr.splitlines() if line.startswith("  stage2 ")] == ["cached"]
+    assert run_cli("artifacts", "verify", store=store).returncode == 0
+
+
+def test_search(first, run_cli, store: Path) -> None:
+    ended = run_cli("search", "parse an email message header", "-k", "3", "--json", store=store)
+    assert ended.returncode == 0, ended.stderr
+    answers = json.loads(ended.stdout)["answers"]
+    assert [answer["rank"] for answer in answers] == [1, 2, 3]
+    assert len({answer["doc_id"] for answer in answers}) == 3
+    assert [a["score"] for a in answers] == sorted((a["score"] for a in answers), reverse=True)
+    shown = run_cli("search", "parse an email message header", "-k", "1", store=store).stdout
+    assert answers[0]["title"] in shown
+    empty = run_cli("search", "  ", store=store)
+    assert (empty.returncode, empty.stderr) == (2, "error: the question is empty\n")
+
+
+def test_the_artifacts_are_listed(first, run_cli, store: Path) -> None:
+    listed = json.loads(run_cli("artifacts", "ls", "--json", store=store).stdout)
+    assert {record["node"] for record in listed} >= set(NODES)
+    shown = json.loads(run_cli("artifacts", "show", "stage1", "--json", store=store).stdout)
+    assert shown["config"]["epochs"] == 1
+    assert shown["recipe"] == "tiny"
+    path = Path(run_cli("artifacts", "path", "stage1", store=store).stdout.strip())
+    assert (path / "model.safetensors").is_file()
+    removed = json.loads(run_cli("artifacts", "gc", "--dry-run", "--json", store=store).stdout)
+    assert not [item for item in removed if item["path"].startswith("keys/")]

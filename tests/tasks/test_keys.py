@@ -1,0 +1,75 @@
+"""What enters a key."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.store import Store
+from flows.recipe import resolve
+from pipeline.config import Config
+from tasks.keys import key_of, paths, sources_of, without_paths
+from tasks.stages import STAGES
+
+
+class Inner(Config):
+    folder: Path | None
+    number: int
+
+
+class Outer(Config):
+    inner: Inner
+    files: list[Path]
+    named: dict[str, Path]
+    rates: tuple[float, float]
+    other: Inner | None
+
+
+OUTER = Outer(
+    inner=Inner(folder=Path("a"), number=1),
+    files=[Path("b"), Path("c")],
+    named={"x": Path("d")},
+    rates=(1, 2),
+    other=None,
+)
+
+
+def test_paths_by_their_names() -> None:
+    assert paths(OUTER) == [
+        ("inner.folder", Path("a")),
+        ("files.0", Path("b")),
+        ("files.1", Path("c")),
+        ("named.x", Path("d")),
+    ]
+
+
+def test_without_paths() -> None:
+    assert without_paths(OUTER) == {"inner": {"number": 1}, "files": [], "named": {}, "rates": [1, 2], "other": None}
+
+
+def test_an_absent_path_stays() -> None:
+    assert without_paths(Inner(folder=None, number=1)) == {"folder": None, "number": 1}
+
+
+def test_content_not_place_enters_the_key(tmp_path: Path, store: Store) -> None:
+    keys = []
+    for name, text in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vocab.txt").write_text(text)
+        config = resolve("tiny", [f"tokenizer.path={tmp_path / name / 'vocab.txt'}"]).tokenizer
+        assert sources_of("tokenizer", config) == {"path": tmp_path / name / "vocab.txt"}
+        keys.append(key_of(store, "tokenizer", config, {}).hex)
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_each_key_knows_its_stages_code(stage: str, store: Store) -> None:
+    recipe: Any = resolve("tiny", ["ingest.limit=1"])
+    section = {"finetune": "stage1"}.get(stage, stage)
+    if stage == "ingest":
+        pytest.skip("reads the whole environment")
+    key = key_of(store, stage, getattr(recipe, section), {})
+    module = STAGES[stage].function.__module__.replace(".", "/")
+    assert any(file.removesuffix(".py").startswith(module) for file in key.code)
+    assert not [file for file in key.code if not file.startswith("pipeline/")]
+    assert ("pyserini" in key.libraries) == (stage == "bm25")

@@ -1,0 +1,122 @@
+"""The one task, under a real Prefect server."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+
+from artifacts.records import Ref
+from artifacts.store import Store
+from pipeline.errors import InputError
+from pipeline.work import Machine
+from tasks import page
+from tasks.run import Order, stage
+
+pytestmark = pytest.mark.usefixtures("letters", "harness")
+
+
+def order(store: Store, machine: Machine, text: str, **more: Any) -> Order:
+    from letters import LetterConfig
+
+    config = LetterConfig(text=text, path=more.pop("path", None))
+    given = {"keep": False, "refresh_since": None, **more}
+    return Order("Letter_1", "letter", config, machine, store.root, "test", **given)
+
+
+def run(one: Order, inputs: Mapping[str, Ref | None]) -> State[Any]:
+    @flow
+    def around() -> Any:
+        return stage(one, inputs, return_state=True)
+
+    return around()
+
+
+def test_built_then_cached(store: Store, machine: Machine) -> None:
+    first = run(order(store, machine, "a"), {"before": None})
+    assert (first.name, first.type.value) == ("Completed", "COMPLETED")
+    ref = first.result()
+    assert first.message == ref.digest
+    assert (ref.path / "letter").read_text() == "a"
+    second = run(order(store, machine, "a"), {"before": None})
+    assert (second.name, second.message, second.result()) == ("Cached", ref.digest, ref)
+
+
+def test_inputs_by_name(store: Store, machine: Machine) -> None:
+    a = run(order(store, machine, "a"), {"before": None}).result()
+    ab = run(order(store, machine, "b"), {"before": a}).result()
+    assert (ab.path / "letter").read_text() == "ab"
+    assert store.show(ab.digest).inputs == {"before": a.identity}
+
+
+def test_refresh_counts_from_the_runs_beginning(store: Store, machine: Machine) -> None:
+    run(order(store, machine, "a"), {"before": None})
+    now = datetime.now(UTC)
+    assert run(order(store, machine, "a", refresh_since=now), {"before": None}).name == "Completed"
+    # A retry of the same run finds what the run has built.
+    assert run(order(store, machine, "a", refresh_since=now), {"before": None}).name == "Cached"
+    assert run(order(store, machine, "a", refresh_since=now - timedelta(days=1)), {"before": None}).name == "Cached"
+
+
+def test_a_users_mistake_comes_through(store: Store, machine: Machine) -> None:
+    failed = run(order(store, machine, "bad"), {"before": None})
+    assert failed.is_failed()
+    with pytest.raises(InputError, match=r"letter\.text: bad"):
+        failed.result()
+    assert not store.records()
+
+
+def test_a_broken_artifact_is_built_anew(store: Store, machine: Machine) -> None:
+    ref = run(order(store, machine, "a"), {"before": None}).result()
+    (ref.path / "letter").unlink()
+    again = run(order(store, machine, "a"), {"before": None})
+    assert again.name == "Completed"
+    assert (again.result().path / "letter").read_text() == "a"
+
+
+def test_the_page_shows_digest_and_metrics(store: Store, machine: Machine) -> None:
+    ref = run(order(store, machine, "on the page"), {"before": None}).result()
+    with get_client(sync_client=True) as client:
+        found = client.request(
+            "POST", "/artifacts/latest/filter", json={"artifacts": {"key": {"any_": ["metrics-letter-1"]}}}
+        )
+    text = found.json()[0]["data"]
+    assert ref.digest in text
+    assert "| letters | 11 |" in text
+    assert "a \\| b &lt;script>" in text
+    assert "nothing" not in text
+
+
+def test_a_page_that_hangs_or_fails_stops_nothing(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*given: Any) -> None:
+        time.sleep(60)
+
+    def fail(*given: Any) -> None:
+        raise OSError("the server is gone")
+
+    monkeypatch.setattr(page, "show_metrics", hang)
+    monkeypatch.setattr(page, "show_loss", fail)
+    original = page.best_effort
+    monkeypatch.setattr(page, "best_effort", lambda *given: original(*given, seconds=0.5))
+    begun = time.monotonic()
+    assert run(order(store, machine, "a"), {"before": None}).name == "Completed"
+    assert time.monotonic() - begun < 20
+
+
+def test_a_loss_curve(tmp_path: Path) -> None:
+    import pandas as pd
+
+    table = pd.DataFrame({"step": range(1, 1001), "loss": [5.0 / (i + 1) for i in range(1000)], "skipped": 0})
+    table.to_parquet(tmp_path / "history.parquet")
+    picture = page.loss_curve(tmp_path / "history.parquet")
+    assert picture
+    assert picture.startswith(b"\x89PNG")
+    table.drop(columns="loss").to_parquet(tmp_path / "history.parquet")
+    assert page.loss_curve(tmp_path / "history.parquet") is None

@@ -1,0 +1,45 @@
+"""What the terminal shows."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tasks.terminal import TERMINAL, bar, brief, counts, duration, number, say, size
+
+
+def test_figures() -> None:
+    assert counts(1200, 3000, "updates") == "1,200/3,000 updates"
+    assert counts(1200, None, "passages") == "1,200 passages"
+    assert (
+        brief({"step": 3, "loss": 5.21234, "tokens_per_second": 12345.6, "skipped": 0})
+        == "loss 5.212 · 12,346 tokens/s"
+    )
+    assert brief(None) == ""
+    assert [number(x) for x in (0.000123456, 3.0, 1234567, 12)] == ["0.0001235", "3", "1,234,567", "12"]
+    assert [duration(x) for x in (0.04, 9.9, 30, 99, 100, 3000, 9000)] == [
+        *("0.0 s", "9.9 s", "30 s", "99 s", "2 min", "50 min", "2 h 30 min"),
+    ]
+    assert [size(x) for x in (0, 999, 1500, 15_000, 2_500_000_000)] == ["0 B", "999 B", "1.5 kB", "15 kB", "2.5 GB"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.terminal.SECONDS_BETWEEN_LINES", 0.0)
+    written = io.StringIO()
+    token = TERMINAL.set(Console(file=written, force_terminal=terminal, width=120))
+    try:
+        with bar("stage1") as progress:
+            progress(1, 2, "updates", {"loss": 2.5})
+        say("[green]done[/]")
+    finally:
+        TERMINAL.reset(token)
+    assert "done" in written.getvalue()
+    assert ("stage1: 1/2 updates loss 2.5" in written.getvalue()) == (not terminal)
+
+
+def test_in_a_worker_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar("stage1") as progress:
+        progress(1, 2, "updates", None)
+    say("a line")
+    assert capsys.readouterr() == ("", "")
