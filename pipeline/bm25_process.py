@@ -4,11 +4,9 @@ JOB is JSON. `{"do": "build", ...}` makes the whole artifact, `{"do": "answer", 
 JSON lines on stdin until it ends. Reports are JSON lines on what was stdout; whatever Java prints goes to stderr.
 """
 
-import ctypes
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections import Counter
@@ -24,8 +22,8 @@ import pyarrow.parquet as pq
 from pipeline import java, runs
 from pipeline.collection import passage_batches, passage_count, read_qrels, read_queries
 from pipeline.errors import InputError
+from pipeline.parent import die_with_parent
 
-PR_SET_PDEATHSIG = 1
 FIELD = "contents"
 BUFFER = 256
 """MiB of Lucene's index buffer, inside Java's heap."""
@@ -195,13 +193,6 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
         question = json.loads(line)
         ids, scores = search(question["text"], question["k"])
         say({"ids": ids, "scores": scores})
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process with the thread that started it: kill -9 of a flow leaves no Java behind."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # it died before the kernel was asked
-        os._exit(1)
 
 
 def main() -> None:

@@ -4,11 +4,9 @@ With several ranks this process turns into torchrun, which starts this module ag
 What anything prints goes to stderr; stdout carries the JSON lines alone.
 """
 
-import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -16,17 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.parent import die_with_parent
 
-PR_SET_PDEATHSIG = 1
 SECONDS = 0.3
 """Shortest time between two progress lines."""
-
-
-def die_with_parent() -> None:
-    """Asks the kernel to kill this process with its parent, whose id PIPELINE_PARENT holds."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # it died before the kernel was asked
-        os._exit(1)
 
 
 def become_torchrun(job: str, ranks: int) -> None:

@@ -3,16 +3,12 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.work import Machine, Metrics, Progress, Work
-
-if TYPE_CHECKING:
-    pass
 
 
 class EncodeConfig(Config):
@@ -151,7 +147,7 @@ def _fork(work, shares: list[list[int]], done: int, total: int, progress: Progre
     import multiprocessing
     import traceback
 
-    from pipeline.child import die_with_parent
+    from pipeline.parent import die_with_parent
 
     context, parent = multiprocessing.get_context("fork"), os.getpid()
     counts = context.Array("q", max(1, len(shares)), lock=False)
