@@ -1,10 +1,10 @@
 """Which Prefect server a run talks to: that of the active profile where it answers, else one of its own."""
 
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from flows.processes import free_port, healthy, prefect, wait_until_healthy
 
 QUIET = {
     # The bars and lines of tasks/terminal.py take the place of Prefect's log.
@@ -14,36 +14,27 @@ QUIET = {
 }
 
 
-def healthy(api: str, seconds: float = 2.0) -> bool:
-    """Does a Prefect server answer at this API address?"""
-    try:
-        with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds):
-            return True
-    except urllib.error.HTTPError as error:
-        return error.code < 500  # one that asks for a key first
-    except (OSError, ValueError):
-        return False
-
-
 @contextmanager
-def reachable_server() -> Iterator[str | None]:
-    """Prefect's settings with the active profile's server if it answers, else with one that lives as long as the run.
+def reachable_server() -> Iterator[tuple[str, bool]]:
+    """The address of the active profile's server if it answers, else of one that lives as long as the run.
 
-    Yields the server's address, or None. Call it before anything else imports prefect.
+    Yields the address and whether the server is the run's own. Enter it before anything else imports prefect.
+    Not Prefect's ephemeral mode: a server of that mode outlives a run that is killed.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    from prefect.settings import (
-        PREFECT_API_URL,
-        PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
-        PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
-        temporary_settings,
-    )
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     address = PREFECT_API_URL.value()
     if address and healthy(str(address)):
-        yield str(address)
+        yield str(address), False
         return
-    changes = {PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: 120}
-    with temporary_settings(updates=changes, restore_defaults={PREFECT_API_URL}):
-        yield None
+    port = free_port()
+    own = f"http://127.0.0.1:{port}/api"
+    environment = {**os.environ, "PREFECT_API_URL": own}
+    with prefect(["server", "start", "--host", "127.0.0.1", "--port", str(port)], environment, quiet=True) as server:
+        import prefect.flows  # noqa: F401  (takes seconds, in which the server starts)
+
+        wait_until_healthy(own, server)
+        with temporary_settings(updates={PREFECT_API_URL: own}):
+            yield own, True

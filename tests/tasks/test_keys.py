@@ -62,12 +62,10 @@ def test_content_not_place_enters_the_key(tmp_path: Path, store: Store) -> None:
     assert keys[0] == keys[1] != keys[2]
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES))
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"ingest"}))  # which would read the whole environment
 def test_each_key_knows_its_stages_code(stage: str, store: Store) -> None:
     recipe: Any = resolve("tiny", ["ingest.limit=1"])
     section = {"finetune": "stage1"}.get(stage, stage)
-    if stage == "ingest":
-        pytest.skip("reads the whole environment")
     key = key_of(store, stage, getattr(recipe, section), {})
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)

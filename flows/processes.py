@@ -1,0 +1,84 @@
+"""Prefect's own processes (server, worker): started, awaited and ended together with this one."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from flows.deployments import ROOT
+from pipeline.errors import InputError
+
+PR_SET_PDEATHSIG = 1
+START_SECONDS = 120
+STOP_SECONDS = 20
+
+
+@contextmanager
+def prefect(
+    arguments: list[str], environment: Mapping[str, str], quiet: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A Prefect process that ends with the block; at the latest with this process, should it be killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "prefect", *arguments],
+        env=environment,
+        cwd=ROOT if ROOT.is_dir() else None,
+        stdout=subprocess.DEVNULL if quiet else None,
+        stderr=subprocess.DEVNULL if quiet else None,
+        # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    try:
+        yield child
+    finally:
+        stop(child)
+
+
+def end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """Ends the child and all that it started: a run under way ends its training and keeps its checkpoint."""
+    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def healthy(api: str, seconds: float = 2.0) -> bool:
+    """Does a Prefect server answer at this API address?"""
+    try:
+        with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code < 500  # one that asks for a key first
+    except (OSError, ValueError):
+        return False
+
+
+def wait_until_healthy(api: str, server: subprocess.Popen[bytes]) -> None:
+    """Raises InputError where the server ends or is silent for START_SECONDS."""
+    end = time.monotonic() + START_SECONDS
+    while not healthy(api):
+        if server.poll() is not None or time.monotonic() > end:
+            raise InputError(f"Prefect's server does not answer at {api}; try `prefect server start` for its reasons")
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
