@@ -1,6 +1,7 @@
 """The command line. Everything heavy is imported inside the commands, so that --help is quick."""
 
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated, Literal
 
@@ -63,18 +64,18 @@ def run(
     from tasks.terminal import TERMINAL
 
     TERMINAL.set(terminal)
-    with terminal.status("Starting Prefect ..."):
-        server = reachable_server()
-        address = server.__enter__()
-        from flows.flow import cocondenser
-    where = f"on the page {address.removesuffix('/api')}" if address else "with a Prefect server of its own"
-    terminal.print(
-        f"[bold]{resolved.title}[/] ({resolved.name}), store {root}, {where}", highlight=False, soft_wrap=True
-    )
-    try:
-        refs = cocondenser(plain, set or [], until, only, refresh or [], keep or [], str(root), device)
-    except RuntimeError as error:  # a child process that failed: its last words
-        fail(str(error), 1)
+    with ExitStack() as running:
+        with terminal.status("Starting Prefect ..."):
+            address, own = running.enter_context(reachable_server())
+            from flows.flow import cocondenser
+        where = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
+        terminal.print(
+            f"[bold]{resolved.title}[/] ({resolved.name}), store {root}, {where}", highlight=False, soft_wrap=True
+        )
+        try:
+            refs = cocondenser(plain, set or [], until, only, refresh or [], keep or [], str(root), device)
+        except RuntimeError as error:  # a child process that failed: its last words
+            fail(str(error), 1)
     if as_json:
         from flows.results import read_metrics
 

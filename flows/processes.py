@@ -12,8 +12,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
-from flows.deployments import ROOT
 from pipeline.errors import InputError
 
 PR_SET_PDEATHSIG = 1
@@ -22,14 +22,14 @@ STOP_SECONDS = 20
 
 
 @contextmanager
-def prefect(
-    arguments: list[str], environment: Mapping[str, str], quiet: bool = False
+def prefect_process(
+    arguments: list[str], environment: Mapping[str, str], folder: Path | None = None, quiet: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Prefect process that ends with the block; at the latest with this process, should it be killed."""
+    """A Prefect process in `folder` that ends with the block; at the latest with this process, should it be killed."""
     child = subprocess.Popen(
         [sys.executable, "-m", "prefect", *arguments],
         env=environment,
-        cwd=ROOT if ROOT.is_dir() else None,
+        cwd=folder,
         stdout=subprocess.DEVNULL if quiet else None,
         stderr=subprocess.DEVNULL if quiet else None,
         # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.processes import free_port, healthy, prefect, wait_until_healthy
+from flows.processes import free_port, healthy, prefect_process, wait_until_healthy
 
 QUIET = {
     # The bars and lines of tasks/terminal.py take the place of Prefect's log.
@@ -32,9 +32,23 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
     port = free_port()
     own = f"http://127.0.0.1:{port}/api"
     environment = {**os.environ, "PREFECT_API_URL": own}
-    with prefect(["server", "start", "--host", "127.0.0.1", "--port", str(port)], environment, quiet=True) as server:
+    with prefect_process(
+        ["server", "start", "--host", "127.0.0.1", "--port", str(port)], environment, quiet=True
+    ) as server:
         import prefect.flows  # noqa: F401  (takes seconds, in which the server starts)
 
         wait_until_healthy(own, server)
         with temporary_settings(updates={PREFECT_API_URL: own}):
-            yield own, True
+            try:
+                yield own, True
+            finally:
+                send_the_rest()
+
+
+def send_the_rest(seconds: float = 10.0) -> None:
+    """Sends logs and events that still wait: without their server, Prefect would try for a minute at exit."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=seconds)

@@ -1,7 +1,6 @@
 """`cocondenser up`: Prefect's server, work pool, deployments and one worker, in the foreground."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,12 +13,10 @@ from typing import Any, cast
 
 from flows.cli_options import terminal
 from flows.deployments import POOL, PREFECT_YAML
-from flows.server import healthy
+from flows.processes import healthy, prefect_process, wait_until_healthy
 from pipeline.errors import InputError
 
 PROFILE = "cocondenser"
-START_SECONDS = 120
-STOP_SECONDS = 20
 HEARTBEAT_SECONDS = 30
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -39,13 +36,14 @@ def up(port: int) -> None:
         raise InputError(f"--port {port}: a Prefect server answers there already")
     if not PREFECT_YAML.is_file():
         raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
+    folder = PREFECT_YAML.parent
     environment = {**os.environ, **SETTINGS, "PREFECT_API_URL": api}
     for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it with & has SIGINT ignored
         signal.signal(ends, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
         terminal.print("Starting Prefect's server ...")
         serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        server = running.enter_context(process(serve, environment, quiet=True))
+        server = running.enter_context(prefect_process(serve, environment, folder, quiet=True))
         wait_until_healthy(api, server)
         running.enter_context(active_profile(api))
         prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
@@ -53,10 +51,11 @@ def up(port: int) -> None:
         os.environ.update(environment)
         crash_runs_without_heartbeat()
         terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs\nStop:   Ctrl-C\n")
-        worker = running.enter_context(process(["worker", "start", "--pool", POOL, "--limit", "1"], environment))
+        work = ["worker", "start", "--pool", POOL, "--limit", "1"]
+        worker = running.enter_context(prefect_process(work, environment, folder))
         while worker.poll() is None and server.poll() is None:
             time.sleep(0.5)
-        raise InputError("Prefect's worker or server has ended by itself; its last lines stand above")
+        raise InputError("Prefect's worker or server has ended by itself")
     terminal.print("All has ended.")
 
 
@@ -66,50 +65,6 @@ def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
     if done.returncode:
         raise InputError(f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
-
-
-@contextmanager
-def process(
-    arguments: list[str], environment: Mapping[str, str], quiet: bool = False
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A Prefect process that ends with the block; at the latest with this process, should it be killed."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "prefect", *arguments],
-        env=environment,
-        cwd=PREFECT_YAML.parent,
-        stdout=subprocess.DEVNULL if quiet else None,
-        # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
-        start_new_session=True,
-        preexec_fn=end_with_parent,
-    )
-    try:
-        yield child
-    finally:
-        stop(child)
-
-
-def end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """Ends the child and all that it started: a run under way ends its training and keeps its checkpoint."""
-    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(seconds)
-            break
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-
-
-def wait_until_healthy(api: str, server: "subprocess.Popen[bytes]") -> None:
-    end = time.monotonic() + START_SECONDS
-    while not healthy(api):
-        if server.poll() is not None or time.monotonic() > end:
-            raise InputError(f"Prefect's server does not answer at {api}; its last lines stand above")
-        time.sleep(0.3)
 
 
 @contextmanager
