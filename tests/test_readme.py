@@ -1,0 +1,46 @@
+"""Every command of the README runs, on the 300-document recipe in place of the demo's."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^    (cocondenser [^#\n]+?)\s*(?:#.*)?$", README, flags=re.MULTILINE)
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(COMMANDS) >= 12
+
+
+def test_the_readme_names_every_recipe() -> None:
+    from flows.layers import named
+    from flows.recipe import resolve
+
+    shown = {name for name in named() if not resolve(name).hidden}
+    assert shown == set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \|", README, flags=re.MULTILINE))))
+
+
+def test_the_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"make ([a-z-]+)", README)):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+@pytest.mark.slow
+def test_every_command_runs(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "COCONDENSER_"))}
+    environment |= {"PREFECT_HOME": str(tmp_path / "prefect"), "COCONDENSER_STORE": str(tmp_path / "store")}
+    # The plan comes before the run in the README, as a newcomer would type it.
+    for command in COMMANDS:
+        arguments = shlex.split(command.replace("pydocs-small", "tiny"))[1:]
+        ended = subprocess.run(
+            [sys.executable, "-m", "flows.cli", *arguments], env=environment, cwd=ROOT, capture_output=True, text=True
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+        assert ended.stdout or ended.stderr, command
