@@ -84,5 +84,5 @@ def run_created() -> datetime:
 def check_questions(ingest: Ref, wanted: list[Node]) -> None:
     """Fine-tuning without training questions fails now, not after days of pre-training."""
     training = next((node.name for node in wanted if node.stage == "finetune"), None)
-    if training and ingest.metrics.get("train_queries") == 0:
+    if training and not ingest.metrics.get("train_queries"):
         raise InputError(f"{training}: the collection has no training questions; `--until cocondenser` stops before it")

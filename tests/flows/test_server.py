@@ -1,0 +1,247 @@
+"""`make up`, a deployment's run, its page in a browser, cancelling, and what becomes of a run that is killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from artifacts.locks import try_hold
+from flows.dag import nodes
+from flows.processes import free_port
+from flows.recipe import resolve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).resolve().parents[2]
+NODES = [node.name for node in nodes(resolve("tiny"))]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """`--set` settings that make `other` of `one`."""
+    for name, value in other.items():
+        if isinstance(value, dict) and isinstance(one[name], dict):
+            yield from differences(one[name], value, f"{prefix}{name}.")
+        elif value != one[name]:
+            yield f"{prefix}{name}={json.dumps(value)}"
+
+
+TINY = list(differences(resolve("pydocs").model_dump(mode="json"), resolve("tiny").model_dump(mode="json")))
+ENDLESS = [*TINY, "condenser.steps=1000000", "machine.checkpoint_minutes=0"]
+
+
+def wait(for_what: Callable[[], Any], seconds: float) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := for_what()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.5)
+    return found
+
+
+class Served:
+    """`cocondenser up` at work, and a user's commands in the project's folder."""
+
+    def __init__(self, process: "subprocess.Popen[str]", port: int, environment: dict[str, str], store: Path) -> None:
+        self.process, self.page, self.environment, self.store = process, f"http://127.0.0.1:{port}", environment, store
+
+    def prefect(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "prefect", *arguments]
+        return subprocess.run(command, env=self.environment, cwd=ROOT, capture_output=True, text=True, timeout=900)
+
+    def start(self, settings: list[str], *more: str) -> "subprocess.CompletedProcess[str]":
+        return self.prefect("deployment", "run", "cocondenser/pydocs", "--param", f"set={json.dumps(settings)}", *more)
+
+    def ask(self, what: str, body: dict[str, Any]) -> Any:
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.page}/api/{what}", data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def newest_run(self) -> dict[str, Any]:
+        return self.ask("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 1})[0]
+
+    def state(self) -> str:
+        return self.newest_run()["state_type"]
+
+    def trainings(self) -> list[psutil.Process]:
+        """The training processes of this store."""
+        found = psutil.process_iter(["cmdline"])
+        return [p for p in found if any(str(self.store) in word for word in p.info["cmdline"] or ())]
+
+    def wait_for_checkpoint(self) -> Path:
+        work = self.store / "work"
+        return wait(lambda: next(iter(work.glob("*/checkpoints/step-*")), None), 240).parents[1]
+
+
+@contextmanager
+def served(environment: dict[str, str], home: Path, store: Path) -> Iterator[Served]:
+    port = free_port()
+    mine = {**environment, "PREFECT_HOME": str(home), "COCONDENSER_STORE": str(store)}
+    log = home / "up.log"
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "flows.cli", "up", "--port", str(port)]
+        process = subprocess.Popen(command, env=mine, cwd=ROOT, stdout=out, stderr=out, text=True)
+    try:
+        wait(lambda: "Stop:" in log.read_text() or process.poll() is not None, 240)
+        assert process.poll() is None, log.read_text()
+        yield Served(process, port, mine, store)
+    finally:
+        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        for child in family:
+            if child.is_running():
+                child.kill()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def up(environment: dict[str, str], home: Path, store: Path) -> Iterator[Served]:
+    with served(environment, home, store) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def completed(up: Served) -> dict[str, Any]:
+    """The deployment's run on 300 documents, started as the README says."""
+    ended = up.start(TINY, "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return up.newest_run()
+
+
+def test_the_deployments_are_there(up: Served) -> None:
+    found = {one["name"] for one in up.ask("deployments/filter", {})}
+    assert found == {"marco", "marco-doc", "nq", "trivia", "pydocs", "pydocs-small"}
+
+
+def test_a_recipe_given_in_part_is_refused(up: Served) -> None:
+    refused = up.prefect("deployment", "run", "cocondenser/pydocs", "--param", 'recipe={"condenser": {"steps": 9}}')
+    assert refused.returncode != 0
+    assert "required property" in " ".join((refused.stdout + refused.stderr).split())
+
+
+def test_a_deployments_run_completes(up: Served, completed: dict[str, Any]) -> None:
+    assert completed["state_type"] == "COMPLETED"
+    tasks = up.ask("task_runs/filter", {"task_runs": {"flow_run_id": {"any_": [completed["id"]]}}})
+    assert sorted(task["name"] for task in tasks) == sorted(NODES)
+    assert {task["state_name"] for task in tasks} == {"Completed"}
+
+
+def test_the_page_shows_every_artifact(up: Served, completed: dict[str, Any]) -> None:
+    wanted = {"artifacts": {"flow_run_id": {"any_": [completed["id"]]}}, "limit": 200}
+    found = {one["key"]: one for one in up.ask("artifacts/filter", wanted)}
+    assert {f"metrics-{name}" for name in NODES} <= set(found)
+    assert {f"loss-{name}" for name in ("condenser", "cocondenser", "stage1", "stage2")} <= set(found)
+    assert found["loss-condenser"]["data"].startswith("data:image/png;base64,")
+    assert "report.html" in found["results"]["data"]
+    assert "BM25 + stage 2" in found["results"]["data"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+def test_the_page_in_a_browser(up: Served, completed: dict[str, Any], tmp_path: Path) -> None:
+    def page(path: str) -> str:
+        # fmt: off
+        command = [
+            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+            f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1400", "--virtual-time-budget=30000",
+            "--dump-dom", f"{up.page}{path}",
+        ]
+        # fmt: on
+        return subprocess.run(command, capture_output=True, text=True, timeout=180).stdout
+
+    run = page(f"/runs/flow-run/{completed['id']}")
+    assert "Completed" in run
+    assert "pydocs" in run
+    results = next(one for one in up.ask("artifacts/filter", {"limit": 200}) if one["key"] == "results")
+    shown = page(f"/artifacts/artifact/{results['id']}")
+    assert "BM25 + stage 2" in shown
+    assert "<table" in shown
+
+
+def test_a_second_run_says_cached(up: Served, completed: dict[str, Any]) -> None:
+    again = up.start(TINY, "--param", "until=bm25", "--watch")
+    assert again.returncode == 0, again.stdout + again.stderr
+    run = up.newest_run()
+    assert run["id"] != completed["id"]
+    tasks = up.ask("task_runs/filter", {"task_runs": {"flow_run_id": {"any_": [run["id"]]}}})
+    assert {task["name"]: task["state_name"] for task in tasks} == {"ingest": "Cached", "bm25": "Cached"}
+
+
+def test_cocondenser_run_uses_the_server(up: Served, completed: dict[str, Any]) -> None:
+    command = [sys.executable, "-m", "flows.cli", "run", "tiny", "--until", "tokens"]
+    ended = subprocess.run(command, env=up.environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert up.page in ended.stderr
+    assert up.newest_run()["name"] == "tiny"
+
+
+def test_cancelling_ends_the_training_and_keeps_its_checkpoint(up: Served, completed: dict[str, Any]) -> None:
+    assert up.start(ENDLESS, "--param", "until=condenser").returncode == 0
+    work = up.wait_for_checkpoint()
+    assert up.trainings()
+    assert up.prefect("flow-run", "cancel", up.newest_run()["id"]).returncode == 0
+    wait(lambda: up.state() == "CANCELLED", 90)
+    wait(lambda: not up.trainings(), 30)
+    assert list(work.glob("checkpoints/step-*"))
+    with try_hold(up.store / "locks" / f"{work.name}.lock") as free:
+        assert free
+    shutil.rmtree(work)
+
+
+def test_ctrl_c_ends_all_and_gives_the_profile_back(up: Served, completed: dict[str, Any], home: Path) -> None:
+    assert up.start(ENDLESS, "--param", "until=condenser").returncode == 0
+    work = up.wait_for_checkpoint()
+    family = psutil.Process(up.process.pid).children(recursive=True)
+    assert 'active = "cocondenser"' in (home / "profiles.toml").read_text()
+    os.kill(up.process.pid, signal.SIGINT)
+    assert up.process.wait(90) == 0
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    assert not up.trainings()
+    assert list(work.glob("checkpoints/step-*"))
+    assert 'active = "cocondenser"' not in (home / "profiles.toml").read_text()
+    shutil.rmtree(work)
+
+
+def test_a_run_killed_with_its_worker_is_crashed_by_its_silence(
+    environment: dict[str, str], tmp_path: Path, store: Path, completed: dict[str, Any]
+) -> None:
+    with served(environment, tmp_path, store) as up:
+        assert up.start(ENDLESS, "--param", "until=condenser").returncode == 0
+        up.wait_for_checkpoint()
+        time.sleep(35)  # at least one heartbeat
+        # Stopped, so that it does not end the server when its worker is gone.
+        os.kill(up.process.pid, signal.SIGSTOP)
+        family = psutil.Process(up.process.pid).children(recursive=True)
+        server = [p for p in family if "server" in p.cmdline() or "uvicorn" in " ".join(p.cmdline())]
+        for process in family:
+            if process not in server:
+                process.kill()
+        assert up.state() == "RUNNING"
+        wait(lambda: not up.trainings(), 20)
+        wait(lambda: up.state() == "CRASHED", 240)
+        os.kill(up.process.pid, signal.SIGCONT)
+        assert up.process.wait(60) == 2
