@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from artifacts.locks import read_holder
-from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipe import resolve
 
@@ -117,8 +116,6 @@ def test_killed_in_every_stage(uninterrupted: dict, served: dict[str, str], tmp_
         if artifact["digest"] != uninterrupted["artifacts"][name]["digest"]
     }
     assert different <= {"bm25"}  # Lucene's bytes vary
-    assert not any((store / "work").iterdir())
-    assert Store(store).records()
 
 
 def test_two_runs_at_once_build_each_artifact_once(uninterrupted: dict, served: dict[str, str], tmp_path: Path) -> None:
