@@ -32,6 +32,15 @@ def test_the_make_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
+def test_the_recipe_shown_is_complete(tmp_path: Path) -> None:
+    from flows.recipe import resolve
+
+    (shown,) = re.findall(r"^    extends: .*\n(?:    .*\n)+", README, flags=re.MULTILINE)
+    path = tmp_path / "own.yaml"
+    path.write_text(shown)
+    assert resolve(str(path)).ingest.reader == "beir"
+
+
 @pytest.mark.slow
 def test_every_command_runs(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "COCONDENSER_"))}
