@@ -13,6 +13,9 @@ from flows.cli_artifacts import artifacts_app
 from flows.cli_options import Json, RecipeName, Settings, StoreFolder, Until, out, print_json, terminal
 from pipeline.errors import InputError
 
+INTERRUPTED = 130
+"""Exit code that typer makes of Ctrl-C."""
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -208,8 +211,10 @@ def main() -> None:
         app()
     except (InputError, StoreError) as error:
         fail(str(error), 2)
-    except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from the last checkpoint", 130)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            fail("interrupted; the same command goes on from the last checkpoint", INTERRUPTED)
+        raise
 
 
 def fail(text: str, code: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.cli import app, main
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
@@ -102,3 +102,15 @@ def test_plan_of_nothing_built(run_cli, tmp_path: Path) -> None:
     assert steps[0]["why"] == ["nothing built yet"]
     assert steps[1]["why"] == ["unknown until ingest is built"]
     assert steps[0]["seconds"] is None
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.layers.named", interrupt)
+    monkeypatch.setattr(sys, "argv", ["cocondenser", "recipes"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err
