@@ -15,6 +15,7 @@ from flows.dag import Node, nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
 from pipeline.errors import InputError
+from pipeline.finetune import FinetuneConfig
 from tasks.run import Order, stage
 
 
@@ -66,7 +67,7 @@ def cocondenser(
         state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
         refs[node.name] = state.result()
         if node.name == "ingest":
-            check_questions(refs["ingest"], wanted)
+            check_training_data(refs["ingest"], wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
@@ -81,8 +82,15 @@ def run_created() -> datetime:
     return created or datetime.now(UTC)
 
 
-def check_questions(ingest: Ref, wanted: list[Node]) -> None:
-    """Fine-tuning without training questions fails now, not after days of pre-training."""
-    training = next((node.name for node in wanted if node.stage == "finetune"), None)
-    if training and not ingest.metrics.get("train_queries"):
-        raise InputError(f"{training}: the collection has no training questions; `--until cocondenser` stops before it")
+def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
+    """Fine-tuning without judged training questions, or without its negatives, fails now, not after pre-training."""
+    for node in wanted:
+        if not isinstance(node.config, FinetuneConfig):
+            continue
+        if not ingest.metrics.get("train_qrels"):
+            raise InputError(
+                f"{node.name}: the collection has no training questions with a judged passage; "
+                "`--until cocondenser` stops before it"
+            )
+        if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
+            raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
