@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo up test test-slow check format bench clean help
+.PHONY: demo up test test-slow check format clean help
 
 help:
 	@echo "make demo       install, then run the whole pipeline on the Python documentation of this environment"
