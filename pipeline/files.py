@@ -17,6 +17,7 @@ from pipeline.errors import InputError
 
 ENDINGS = (".gz", ".xz", ".zst")
 CHUNK = 1 << 20  # bytes read at a time
+SHOWN = 30  # characters of a wrong value in a message
 FIELD_LIMIT = 1 << 27  # characters of one CSV field; the csv module's own limit is 128 KiB
 
 
@@ -122,8 +123,8 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             value = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}:{number}: invalid JSON: {error.msg} at character {error.colno}") from None
-        except RecursionError:
-            raise InputError(f"{path}:{number}: invalid JSON: nested too deeply") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}:{number}: invalid JSON: {_beyond(error)}") from None
         if not isinstance(value, dict):
             raise InputError(f"{path}:{number}: a JSON object expected, {type(value).__name__} found")
         yield f"{path}:{number}", value
@@ -158,11 +159,18 @@ def json_list(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if chunk and cut_off:
                     break
                 raise InputError(f"{path}:{line + error.lineno - 1}: invalid JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}:{line}: invalid JSON: {_beyond(error)}") from None
             yield f"{path}:{line}", value
             line += buffer.count("\n", 0, end)
             buffer, expected = buffer[end:], ",]"
     if expected:
         raise InputError(f"{path}:{line}: invalid JSON: the file ends where {' or '.join(expected)} is expected")
+
+
+def _beyond(error: Exception) -> str:
+    """What the json module refuses though it is JSON."""
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
 
 
 def _decoded(path: Path) -> Iterator[str]:
@@ -199,8 +207,12 @@ def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) ->
 
 
 def integer(place: str, value: str) -> int:
-    """`value` as an integer. Raises InputError."""
+    """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError."""
+    shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
-        raise InputError(f"{place}: relevance '{value}' is not an integer") from None
+        raise InputError(f"{place}: relevance {shown!r} is not an integer") from None
+    if not -(2**31) <= number < 2**31:
+        raise InputError(f"{place}: relevance {shown!r} does not fit 32 bits")
+    return number

@@ -42,7 +42,7 @@ def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[s
     first: dict[str, str] = {}
     for place, text in again if candidates else ():
         if text in first:
-            raise InputError(f"{place}: {kind} '{text}' already stands at {first[text]}")
+            raise InputError(f"{place}: {kind} {text!r} already stands at {first[text]}")
         if hash_id(text) in candidates:
             first[text] = place
 

@@ -165,7 +165,7 @@ def _known(
         if not first and unknown.any():
             place, row = group[int(unknown.argmax())]
             kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
-            first = f"{place}: unknown {kind} id '{text}'"
+            first = f"{place}: unknown {kind} id {text!r}"
         yield from (row for (_, row), good in zip(group, known, strict=True) if good)
     unknown_rows = counts[f"unknown_{name}"]
     if unknown_rows > UNKNOWN_SHARE * total:
@@ -189,7 +189,7 @@ def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judge
 def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
     """Raises InputError for an id that a line of a run cannot hold, and for text that no UTF-8 can."""
     if row_id.split() != [row_id]:
-        raise InputError(f"{place}: {kind} id '{row_id}' is empty or holds white space")
+        raise InputError(f"{place}: {kind} id {row_id!r} is empty or holds white space")
     try:
         "".join((row_id, *texts)).encode()
     except UnicodeEncodeError:

@@ -66,7 +66,7 @@ def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterat
     for place, judgement in _qrels(qrels):
         if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:
             raise InputError(
-                f"{place}: query '{judgement.query_id}' is already judged in {splits[judgement.query_id]}.tsv"
+                f"{place}: query {judgement.query_id!r} is already judged in {splits[judgement.query_id]}.tsv"
             )
     counts["unjudged_queries"] = 0
     for place, row in files.json_lines(path):

@@ -83,7 +83,7 @@ def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for place, (question, answers) in files.quoted_columns(path, 2):
         try:
             yield place, {"question": question, "answers": ast.literal_eval(answers)}
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that literal_eval raises
             raise InputError(f"{place}: the answers are no list of strings") from None
 
 

@@ -113,7 +113,7 @@ def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
         else:
             yield place, Passage(passage_id, "", "", text)
     if title_place:
-        raise InputError(f"{title_place}: passage '{title_id}' is unknown, or out of the collection's order")
+        raise InputError(f"{title_place}: passage {title_id!r} is unknown, or out of the collection's order")
 
 
 def _queries(given: dict[str, tuple[Path, Path]], counts: Counter[str]) -> Iterator[tuple[str, Query]]:

@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 from urllib.parse import quote
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline import files
 from pipeline.collection import Passage, Source
@@ -36,6 +36,14 @@ class TextConfig(Config):
     """Key of its text."""
     passage_words: int = Field(ge=0)
     """Documents are cut into passages of about so many words; 0: a document is a passage."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _inside(cls, pattern: str) -> str:
+        # What lies outside would be read, but not enter the key.
+        if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
+            raise ValueError("must stay inside the folder")
+        return pattern
 
 
 def missing(config: TextConfig) -> list[str]:

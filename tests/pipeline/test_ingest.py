@@ -157,6 +157,14 @@ BAD = {
         {"corpus": [CORPUS[0], '{"_id": "p 2", "text": "t", "doc": "d"}']},
         r"corpus.jsonl:2: passage id 'p 2'",
     ),
+    "line ends in an id": (
+        {"corpus": [CORPUS[0], '{"_id": "p\\n2\\u2028", "text": "t", "doc": "d"}']},
+        r"corpus.jsonl:2: passage id 'p\\n2\\u2028' is empty or holds white space",
+    ),
+    "digits without end": (
+        {"corpus": [CORPUS[0], f'{{"_id": {5000 * "9"}, "text": "t", "doc": "d"}}']},
+        r"corpus.jsonl:2: invalid JSON: a number of too many digits",
+    ),
     "half a surrogate pair": (
         {"corpus": [CORPUS[0], '{"_id": "p2", "text": "\\ud800", "doc": "d"}']},
         r"corpus.jsonl:2: passage 'p2' holds half",

@@ -83,6 +83,8 @@ def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, inge
         ("train_queries", ["10\ta", "10\tb"], r"train_queries:2: query id '10' already stands at .*train_queries:1"),
         ("train_qrels", ["10\t0\t0"], r"train_qrels:1: 4 columns expected, 3 found"),
         ("train_qrels", ["10\t0\t0\tyes"], r"train_qrels:1: relevance 'yes' is not an integer"),
+        ("train_qrels", ["10\t0\t0\t" + 30 * "9"], r"train_qrels:1: relevance '9{30}' does not fit 32 bits"),
+        ("train_qrels", ["10\t0\t0\t" + 5000 * "9"], r"train_qrels:1: relevance '9{30}\.\.\.' is not an integer$"),
         ("train_qrels", ["99\t0\t0\t1"], r"train_qrels:1: unknown query id '99'"),
     ],
 )
@@ -166,11 +168,20 @@ def test_dpr(dpr, ingested):
         ("passages", "p.tsv", ["id\ttext\ttitle", "1\ta"], r"p.tsv:2: 3 columns expected, 2 found"),
         ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a\tc'], r"p.tsv:2: 3 columns expected, 2 found"),
         ("test", "q.csv", ["who?\tnot a list"], r"q.csv:1: the answers are no list"),
+        ("test", "q.csv", ["who?\t{[]: 1}"], r"q.csv:1: the answers are no list"),
+        ("test", "q.csv", ["who?\t" + 200000 * "-" + "1"], r"q.csv:1: the answers are no list"),
         ("test", "q.csv", ["who?"], r"q.csv:1: 2 columns expected, 1 found"),
         ("train", "q.json", ["[", '{"question": "q"},', '{"question" 1}]'], r"q.json:3: invalid JSON: Expecting ':'"),
         ("train", "q.json", ['{"question": "q"}'], r"q.json:1: invalid JSON: \[ expected"),
         ("train", "q.json", ["[", '{"question": "q"}'], r"q.json:3: invalid JSON: the file ends"),
         ("train", "q.json", ["[", '{"answers": []}]'], r"q.json:2: no text in field 'question'"),
+        ("train", "q.json", ["[", '{"question": ' + 200000 * "["], r"q.json:2: invalid JSON: nested too deeply"),
+        (
+            "train",
+            "q.json",
+            ["[", '{"question": ' + 5000 * "9" + "}]"],
+            r"q.json:2: invalid JSON: a number of too many digits",
+        ),
         ("train", "q.json", ['[{"question": "q", "answers": "a"}]'], r"q.json:1: field 'answers'"),
         ("train", "q.json", ['[{"question": "q", "positive_ctxs": ["1"]}]'], r"q.json:1: field 'positive_ctxs'"),
     ],
@@ -225,6 +236,12 @@ def test_text_folder(tmp_path, ingested):
     assert (made.counts["documents"], made.counts["files"], made.counts["empty_files"]) == (2, 2, 1)
     with pytest.raises(InputError, match=r"set: no file matches ingest.pattern '\*.html'"):
         ingested(**text_fields(tmp_path / "set", pattern="*.html"))
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a/../../*"])
+def test_a_pattern_stays_inside_its_folder(tmp_path, ingested, pattern):
+    with pytest.raises(ValidationError, match="inside the folder"):
+        ingested(**text_fields(tmp_path, pattern=pattern))
 
 
 def test_text_lines_and_jsonl(tmp_path, ingested):
