@@ -94,7 +94,7 @@ def _left_over(store: Store, oldest: float) -> Iterator[Removed]:
 def _remove(store: Store, path: Path) -> None:
     if path.parent == store.objects:
         # Out of the way first: a reader sees a whole object or none.
-        path = path.rename(store.broken / path.name)
+        path = path.rename(store.broken / f"{path.name}-{time.time_ns()}")
     if path.parent == store.keys:
         store.lock_file(path.stem).unlink(missing_ok=True)
     if path.is_dir():

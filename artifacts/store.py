@@ -116,7 +116,7 @@ class Store:
                 return Built(self._make(key, make, node, identity, recipe, refresh_since), hit=False, kept=False)
 
     def older(self, key: Key) -> Record | None:
-        """The newest whole artifact of the same stage, configuration, sources and inputs, made by other code."""
+        """The newest whole artifact of the same stage, configuration, sources, inputs and libraries, of other code."""
         same = [record for record in self.records(key.stage) if _differs_in_code_alone(record, key)]
         return next((record for record in same if self.problem(record) is None), None)
 
@@ -297,7 +297,7 @@ def _components(key: Key) -> dict[str, Any]:
 
 
 def _differs_in_code_alone(record: Record, key: Key) -> bool:
-    parts = ("config", "sources", "inputs")
+    parts = ("config", "sources", "inputs", "libraries")
     return record.key != key.hex and all(getattr(record, part) == getattr(key, part) for part in parts)
 
 

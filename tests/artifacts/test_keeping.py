@@ -120,6 +120,14 @@ def test_gc_spares_a_locked_key_and_what_its_builder_reads(store, three):
     assert digests(store) == {three[0].digest, three[1].digest}
 
 
+def test_gc_after_one_that_was_killed_between_moving_and_removing(store, three):
+    half = store.broken / three[0].digest
+    half.mkdir()
+    (half / "model.bin").write_text("half removed")
+    gc(store, runs=0, days=0)
+    assert list(store.objects.iterdir()) == list(store.broken.iterdir()) == []
+
+
 def test_gc_of_no_store_makes_none(store):
     assert gc(store, runs=0, days=0) == []
     assert not store.root.exists()
