@@ -29,7 +29,7 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = replace(collection(train_qrels=1), path=tmp_path)
-    with pytest.raises(InputError, match="stage2.negatives_from: the collection came without negatives"):
+    with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
         check_training_data(ingest, dag)
     (tmp_path / "negatives.parquet").touch()
     check_training_data(ingest, dag)
