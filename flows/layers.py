@@ -35,16 +35,18 @@ class Layer:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers (PyYAML reads `1e-4` as text); dates stay text."""
+    """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8); dates stay text."""
 
 
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+for kind, pattern in {
+    "int": r"[-+]?(0|[1-9][0-9_]*)$|0x[0-9a-fA-F]+$",
+    "float": r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$",
+}.items():
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list("-+.0123456789"))
 
 
 def named() -> list[str]:
@@ -79,7 +81,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> Layer:
         return layer
     if not isinstance(parent, str):
         raise InputError(f"{layer.origin(('extends',))}: extends: takes one recipe's name or path")
-    return merge(_read(_find(parent, path.parent), (*seen, path.resolve())), layer)
+    try:
+        below = _find(parent, path.parent)
+    except InputError as error:
+        raise InputError(f"{layer.origin(('extends',))}: {error}") from None
+    return merge(_read(below, (*seen, path.resolve())), layer)
 
 
 def parse(path: Path) -> Layer:
@@ -111,7 +117,10 @@ def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Key
 
 
 def merge(below: Layer, above: Layer) -> Layer:
-    """`above` over `below`, section by section; a section that changes its `reader` replaces the section."""
+    """`above` over `below`, section by section; a section that changes its `reader` replaces the section.
+
+    So does a value that stands where a section was, or the other way round.
+    """
     replaced: list[Keys] = []
     data = _merge(below.data, above.data, (), replaced)
     kept = {k: v for k, v in below.origins.items() if not any(k[: len(gone)] == gone for gone in replaced)}
@@ -124,6 +133,8 @@ def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: l
         old = merged.get(key)
         here = (*keys, key)
         if not isinstance(value, dict) or not isinstance(old, dict):
+            if isinstance(value, dict) or isinstance(old, dict):
+                replaced.append(here)
             merged[key] = value
         elif "reader" in value and value["reader"] != old.get("reader"):
             replaced.append(here)

@@ -106,7 +106,8 @@ MISTAKES = [
     ("extends: tiny\nmine:\n  depth: 0\n", r"mine\.yaml:3: mine\.depth: .*greater than or equal to 1"),
     ("extends: tiny\nmine: 3\n", r"mine\.yaml:2: mine: "),
     ("title: alone\n", r"mine\.yaml.*missing"),
-    ("extends: tinny\n", "no recipe 'tinny' .*did you mean tiny"),
+    ("extends: tinny\n", r"mine\.yaml:1: no recipe 'tinny' .*did you mean tiny"),
+    ("title: x\nextends: none.yaml\n", r"mine\.yaml:2: .*none\.yaml: no such recipe file"),
     ("extends: tiny\nmine: {seed: 1}\nmine: {seed: 2}\n", r"mine\.yaml:3: mine stands twice"),
     ("extends: [a, b]\n", r"mine\.yaml:1: extends"),
     ("- a\n- b\n", r"mine\.yaml:1: a recipe is a mapping"),
@@ -155,6 +156,14 @@ def test_set() -> None:
     assert change(resolve("tiny"), settings) == r
 
 
+def test_numbers_are_those_of_yaml_1_2() -> None:
+    # YAML 1.1 reads the first as a number to base 60 and the second as one to base 8.
+    assert resolve("tiny", ["title=1:30"]).title == "1:30"
+    assert resolve("tiny", ["mine.seed=010"]).mine.seed == 10
+    assert resolve("tiny", ["mine.seed=0x1F"]).mine.seed == 31
+    assert resolve("tiny", ["mine.seed=1_000"]).mine.seed == 1000
+
+
 def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
     assert resolve("tiny", ["mine.seed=1", "mine.seed=2"]).mine.seed == 2
     assert resolve("marco", ["pretraining=null"]).pretraining is None
@@ -170,6 +179,8 @@ def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
         ("=3", "write stage.field=value"),
         ("machine.device=tpu", r"machine\.device: .*'auto', 'cpu' or 'cuda'"),
         ("condenser.optimiser.learning_rate=.nan", r"learning_rate: .*finite"),
+        ("condenser.steps.x=3", r"--set condenser\.steps\.x=3: condenser\.steps: .*integer"),
+        ("condenser.steps=[1: 2", r"--set condenser\.steps=\[1: 2: condenser\.steps: .*integer"),
         ("ingest.reader=beir", r"--set ingest\.reader=beir: ingest\.folder: missing"),
     ],
 )
