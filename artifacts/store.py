@@ -233,8 +233,10 @@ class Store:
                     recipe=recipe,
                 )
                 ref = self.file(out, record)
-        finally:
-            shutil.rmtree(out, ignore_errors=True)
+        except BaseException:
+            # Bad input, above all: without a checkpoint there is nothing to go on from.
+            shutil.rmtree(out if any((work / "checkpoints").glob("*")) else work, ignore_errors=True)
+            raise
         shutil.rmtree(work, ignore_errors=True)
         return ref
 

@@ -1,4 +1,4 @@
-"""Condenser's input: whole sentences of a document, packed greedily into blocks (authors' code; reference.md)."""
+"""Condenser's input: whole sentences of a document, packed greedily into blocks (authors' code)."""
 
 import random
 from array import array

@@ -173,12 +173,14 @@ def _fork(work, shares: list[list[int]], done: int, total: int, progress: Progre
     for fork in forks:
         fork.start()
     try:
-        while any(fork.is_alive() for fork in forks):
-            next(fork for fork in forks if fork.is_alive()).join(0.5)
+        waiting = forks
+        while waiting:
+            waiting[0].join(0.5)
             progress(done + sum(counts), total, "passages")
-            if any(fork.exitcode for fork in forks):
-                codes = [fork.exitcode for fork in forks if fork.exitcode]
+            codes = [fork.exitcode for fork in forks]  # one look for both questions: a fork may end at any moment
+            if any(codes):
                 raise RuntimeError(f"exit codes {codes} of processes that encode") if errors.empty() else errors.get()
+            waiting = [fork for fork, code in zip(forks, codes, strict=True) if code is None]
     finally:
         for fork in forks:
             fork.terminate()

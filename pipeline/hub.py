@@ -1,14 +1,10 @@
 """Models of the Hugging Face hub: are they at hand, and where do they lie."""
 
-import os
-import socket
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pipeline.errors import InputError
+from pipeline.network import answers
 
 HUB_NAME = r"^[\w.-]+(/[\w.-]+)?$"
 
@@ -30,21 +26,7 @@ def reachable(seconds: float) -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy")
-    address = urlsplit(proxy or constants.ENDPOINT)
-    port = address.port or (80 if address.scheme == "http" else 443)
-    answered = threading.Event()
-
-    def knock() -> None:
-        with suppress(OSError):
-            socket.create_connection((address.hostname or "", port), seconds).close()
-            answered.set()
-
-    # In a thread, because the timeout of a connection does not hold for the name's look-up before it.
-    thread = threading.Thread(target=knock, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answered.is_set()
+    return answers(constants.ENDPOINT, seconds)
 
 
 def missing(name: str | None, revision: str, needed: Sequence[str], field: str) -> list[str]:

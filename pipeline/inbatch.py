@@ -27,9 +27,9 @@ def loss(
 
 
 def chunks(rows: int, size: int) -> list[tuple[int, int]]:
-    """range(rows) in (start, stop) of `size` rows; in one piece for size 0."""
+    """range(rows) in (start, stop) of `size` rows; in one piece for size 0. No rows are one empty piece."""
     step = size or max(rows, 1)
-    return [(start, min(start + step, rows)) for start in range(0, rows, step)]
+    return [(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
 
 
 def gather_rows(local_RD: Tensor, counts: Sequence[int]) -> Tensor:
@@ -71,6 +71,8 @@ def backward(
     positive_Q = torch.arange(len(questions_QD), device=local.device) * passages_per_question
     excluded = torch.from_numpy(excluded_QP).to(local.device)
     value = loss(questions_QD, passages_PD, positive_Q, excluded, temperature)
+    if not mine:  # fewer questions than ranks: this one was needed for the exchange alone
+        return value.detach()
     by_question, by_passage = torch.autograd.grad(value, (questions_QD, passages_PD))
     start = question_bounds[rank]
     own = torch.cat(

@@ -59,8 +59,10 @@ def missing(config: IngestConfig) -> list[str]:
 
 
 def sources(config: IngestConfig) -> dict[str, Path]:
-    """{name: path} of files that are read though no field of type Path names them: their content enters the key."""
-    return pydocs.sources(config) if isinstance(config, pydocs.PydocsConfig) else {}
+    """{name: path} of what enters the key beside the content of the fields of type Path."""
+    if isinstance(config, pydocs.PydocsConfig):
+        return pydocs.sources(config)
+    return text.sources(config) if isinstance(config, text.TextConfig) else {}
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:

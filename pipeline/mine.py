@@ -12,6 +12,7 @@ from pydantic import Field
 from pipeline.collection import passage_batches, read_qrels, write_table
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.ids import hash_id
 from pipeline.work import Metrics, Work
 
 
@@ -159,5 +160,4 @@ def ceiling(positive: float, absolute: float | None, relative: float | None) -> 
 
 def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
     """At most `number` of `places`, ascending; a function of (seed, question) and the pool alone."""
-    key = int.from_bytes(blake2b(query_id.encode(), digest_size=8).digest(), "little")
-    return np.sort(np.random.default_rng([seed, key]).permutation(places)[:number])
+    return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[:number])

@@ -113,9 +113,12 @@ def encode_text(checkpoint: Path, texts: Sequence[str], question_tokens: int) ->
     The checkpoint stays loaded for the next call. Raises InputError for a question without a token.
     """
     from pipeline.biencoder import encode_rows, question_row
+    from pipeline.tokenizer import special_tokens
+    from pipeline.tokens import encode
 
-    encoder, tokenizer, specials = _question_encoder(checkpoint)
-    ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    encoder, tokenizer = _question_encoder(checkpoint)
+    specials, _ = special_tokens(tokenizer)
+    ids = encode(tokenizer, list(texts))
     for text, one in zip(texts, ids, strict=True):
         if not one:
             raise InputError(f"question {text[:80]!r}: nothing left to search for")
@@ -125,16 +128,11 @@ def encode_text(checkpoint: Path, texts: Sequence[str], question_tokens: int) ->
 
 @lru_cache(maxsize=1)
 def _question_encoder(checkpoint: Path):
-    from transformers import AutoTokenizer
-
     from pipeline.biencoder import load_encoders
-    from pipeline.ragged import Specials
+    from pipeline.tokenizer import read_tokenizer
 
     folder = checkpoint / "query" if (checkpoint / "query").is_dir() else checkpoint
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    names = ("pad", "unk", "cls", "sep", "mask")
-    specials = Specials(len(tokenizer), *(getattr(tokenizer, f"{name}_token_id") for name in names))
-    return load_encoders(checkpoint)[0], tokenizer, specials
+    return load_encoders(checkpoint)[0], read_tokenizer(folder)
 
 
 def top_k(questions_QD: np.ndarray, index: Path, k: int) -> tuple[np.ndarray, np.ndarray]:

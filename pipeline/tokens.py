@@ -141,7 +141,7 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
             doc_offsets.write(np.array(firsts))
             done, documents, document = done + len(batch["text"]), documents + len(firsts), before[-1]
             rate = done / (time.monotonic() - started)
-            work.progress(done, total, "passages", {"passages/s": rate, "tokens": passages.total})
+            work.progress(done, total, "passages", {"passages_per_second": rate, "tokens": passages.total})
     doc_offsets.write(np.array([done]))
     doc_offsets.close()
     return {

@@ -28,7 +28,7 @@ FIGURES = 16
 
 
 class Optimiser(Config):
-    """AdamW with linear warm-up and linear decay to zero (Condenser, section 4.1; reference.md)."""
+    """AdamW with linear warm-up and linear decay to zero (Condenser, section 4.1)."""
 
     learning_rate: float = Field(gt=0)
     """Highest learning rate, at the end of the warm-up."""
@@ -146,8 +146,9 @@ def train(
         speed = sum(row.get("tokens", 0.0) for row in history[-len(pending) :]) / max(now - looked, 1e-9)
         progress(done, steps, "updates", history[-1] | ({"tokens_per_second": speed} if speed else {}))
         pending, looked = [], now
-        if due and done < steps and distributed.rank() == 0:
-            save(module, adam, checkpoints, done, history, device)
+        if due and done < steps:
+            if distributed.rank() == 0:
+                save(module, adam, checkpoints, done, history, device)
             saved = time.monotonic()
     return history
 

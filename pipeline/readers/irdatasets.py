@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Sou
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import first_distinct
+from pipeline.network import answers
 from pipeline.work import Progress
 
 
@@ -47,7 +47,7 @@ def missing(config: IrDatasetsConfig) -> list[str]:
         f"ir_datasets {root} is not on this machine and {host} does not answer: on a machine that reaches it run "
         f"`ir_datasets export {config.collection} docs > /dev/null`, then copy its {home.name}/{root} to {home / root}"
         for root in roots
-        if not (home / root).exists() and (host := _host(root)) and not _answers(host)
+        if not (home / root).exists() and (host := _host(root)) and not answers(f"https://{host}", 0.5)
     ]
 
 
@@ -64,15 +64,6 @@ def _host(root: str) -> str | None:
             return urlsplit(entry["url"]).hostname
         entries.extend(reversed(list(entry.values())) if isinstance(entry, dict) else ())
     return None
-
-
-def _answers(host: str) -> bool:
-    proxy = urlsplit(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or f"https://{host}:443")
-    try:
-        socket.create_connection((proxy.hostname or host, proxy.port or 443), timeout=0.5).close()
-    except OSError:
-        return False
-    return True
 
 
 def read(config: IrDatasetsConfig, progress: Progress) -> Source:

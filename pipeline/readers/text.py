@@ -51,6 +51,11 @@ def missing(config: TextConfig) -> list[str]:
     return files.missing([config.path], {})
 
 
+def sources(config: TextConfig) -> dict[str, Path]:
+    """A single file once more, under its name: ids, titles and how it is read come from the name."""
+    return {f"path/{config.path.name}": config.path} if config.path.is_file() else {}
+
+
 def read(config: TextConfig, progress: Progress) -> Source:
     """The documents' passages, in the order of file names and lines. Empty files are passed over and counted.
 

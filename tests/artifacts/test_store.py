@@ -148,6 +148,16 @@ def test_an_exception_keeps_checkpoints_alone(store, key, writes):
     assert list(store.work.iterdir()) == []
 
 
+def test_an_exception_before_the_first_checkpoint_leaves_nothing(store, key):
+    def fail(out, checkpoints):
+        (out / "half").write_text("x")
+        raise ValueError("line 3 is wrong")
+
+    with pytest.raises(ValueError, match="line 3"):
+        store.build(key(), fail, node="a")
+    assert list(store.work.iterdir()) == []
+
+
 def test_refresh_builds_once(store, key, writes, never):
     store.build(key(), writes("old"), node="a")
     asked = datetime.now(UTC)
@@ -190,8 +200,9 @@ def test_keep_accepts_older_code_alone(store, key, writes, never):
     assert store.record(newer.hex).kept_from == old.key
     assert store.record(newer.hex).code == newer.code
     assert store.lookup(newer) == built.ref
-    other = key(code={"pipeline/train.py": "c1"}, config={"steps": 9})
-    assert not store.build(other, writes(), node="a", keep=True).hit
+    for also in ({"config": {"steps": 9}}, {"libraries": {"tokenizers": "0.23"}}):
+        other = key(code={"pipeline/train.py": "c1"}, **also)
+        assert not store.build(other, writes(), node="a", keep=True).hit
 
 
 def test_keep_takes_the_newest_that_is_whole(store, key, writes, never):

@@ -119,16 +119,16 @@ def test_ir_datasets_unknown_id_and_absent_part(catalogue, ingested):
 
 def test_ir_datasets_missing_only_without_copy_and_host(tmp_path, monkeypatch):
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
-    monkeypatch.setattr(irdatasets, "_answers", lambda host: False)
+    monkeypatch.setattr(irdatasets, "answers", lambda address, seconds: False)
     config = CONFIG.validate_python(house(collection="antique", test="beir/scifact/test", negatives=None))
     first, second = missing(config)
     assert "ir_datasets antique is not on this machine and ciir.cs.umass.edu does not answer" in first
     assert "ir_datasets beir" in second
     (tmp_path / "antique").mkdir()
     assert missing(config) == [second]
-    monkeypatch.setattr(irdatasets, "_answers", lambda host: True)
+    monkeypatch.setattr(irdatasets, "answers", lambda address, seconds: True)
     assert missing(config) == []
-    monkeypatch.setattr(irdatasets, "_answers", lambda host: False)
+    monkeypatch.setattr(irdatasets, "answers", lambda address, seconds: False)
     assert missing(CONFIG.validate_python(house())) == []
 
 

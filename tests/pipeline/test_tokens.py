@@ -133,7 +133,7 @@ def test_progress(folders, tmp_path, monkeypatch):
     seen = []
     run(folders, tmp_path / "out", progress=lambda *call: seen.append(call))
     assert [call[:3] for call in seen] == [(3, 7, "passages"), (6, 7, "passages"), (7, 7, "passages")]
-    assert seen[-1][3]["passages/s"] > 0
+    assert seen[-1][3]["passages_per_second"] > 0
 
 
 def test_empty_collection(folders, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from artifacts.store import Store
 from flows.recipe import resolve
 from pipeline.config import Config
+from pipeline.readers.text import TextConfig
 from tasks.keys import key_of, paths, sources_of, without_paths
 from tasks.stages import STAGES
 
@@ -60,6 +61,19 @@ def test_content_not_place_enters_the_key(tmp_path: Path, store: Store) -> None:
         assert sources_of("tokenizer", config) == {"path": tmp_path / name / "vocab.txt"}
         keys.append(key_of(store, "tokenizer", config, {}).hex)
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_text_files_name_enters_the_key(tmp_path: Path, store: Store) -> None:
+    keys = []
+    for name in ("a/x.txt", "b/x.txt", "a/y.txt", "a/x.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"text": "the same bytes"}')
+        fields = {"reader": "text", "path": path, "pattern": "*", "documents": "lines"}
+        fields |= {"id_key": "", "title_key": "", "text_key": "text", "passage_words": 0}
+        keys.append(key_of(store, "ingest", TextConfig.model_validate(fields), {}).hex)
+    assert keys[0] == keys[1]
+    assert len({*keys}) == 3
 
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"ingest"}))  # which would read the whole environment

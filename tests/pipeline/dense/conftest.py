@@ -83,7 +83,7 @@ def write_negatives(path: Path, rows: list[tuple]) -> None:
 
 def write_model(folder: Path, tokenizer_folder: Path, dimension: int = 16, seed: int = 1) -> None:
     vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4} | {f"w{i}": i + 5 for i in range(WORDS)}
-    raw = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    raw = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     PreTrainedTokenizerFast(tokenizer_object=raw, **names).save_pretrained(tokenizer_folder)

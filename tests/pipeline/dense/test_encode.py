@@ -52,6 +52,25 @@ def test_workers_do_not_change_a_byte(world, work, inline):
     assert said[-1][:3] == (120, 120, "passages")
 
 
+def test_workers_may_end_between_two_looks_at_them(monkeypatch):
+    """Whoever asks whether a fork lives finds it ended from then on."""
+    import multiprocessing
+
+    from pipeline.encode import _fork
+
+    lives = multiprocessing.process.BaseProcess.is_alive
+
+    def ends_after(fork):
+        alive = lives(fork)
+        fork.join()
+        return alive
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "is_alive", ends_after)
+    said = []
+    _fork(lambda share, tick: tick(len(share)), [[0, 1], [2]], 1, 4, lambda *a: said.append(a))
+    assert said[-1] == (4, 4, "passages")
+
+
 def test_finished_shards_are_kept(world, work, inline):
     first, second = work("first"), work("second")
     encode(CONFIG, world.tokens, world.checkpoint, first)

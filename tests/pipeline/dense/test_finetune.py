@@ -154,3 +154,12 @@ def test_dropout_is_the_same_for_one_and_two_ranks_at_aligned_chunks(world, work
     one = weights(train(world, work("one", chunk_spans=4), **settings)[1])
     two = weights(train(world, work("two", chunk_spans=4, ranks=2), **settings)[1])
     assert_close(one, two, 2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_a_rank_may_be_without_questions(world, work, chunk):
+    settings = {"batch_queries": 1, "epochs": 1, "max_queries": 3}
+    one = weights(train(world, work("one", chunk_spans=chunk), **settings)[1])
+    two = weights(train(world, work("two", chunk_spans=chunk, ranks=2), **settings)[1])
+    assert_close(one, two, 2e-5)

@@ -21,7 +21,7 @@ def test_loss_is_cross_entropy_over_what_is_not_excluded():
 def test_chunks():
     assert inbatch.chunks(5, 2) == [(0, 2), (2, 4), (4, 5)]
     assert inbatch.chunks(5, 0) == [(0, 5)]
-    assert inbatch.chunks(0, 0) == []
+    assert inbatch.chunks(0, 0) == inbatch.chunks(0, 3) == [(0, 0)]
 
 
 def towers(dropout: float):
@@ -69,4 +69,18 @@ def test_gradients_are_those_of_the_plain_loss():
     value, found = gradients(0)
     for one, parameter in zip(found, model.parameters(), strict=True):
         torch.testing.assert_close(one, parameter.grad, atol=1e-6, rtol=0)
+    assert value > 0
+
+
+@pytest.mark.parametrize("chunk", [0, 2])
+def test_a_rank_without_questions_takes_part_in_the_exchange(monkeypatch, chunk):
+    """Two ranks and one question, which is the other one's."""
+    theirs = iter((torch.randn(1, 5), torch.randn(3, 5)))
+    monkeypatch.setattr(inbatch, "gather", lambda x: [x, next(theirs)])
+
+    def encode(start, stop):
+        assert start == stop == 0
+        return torch.zeros(0, 5)  # as `represent` gives for no rows
+
+    value = inbatch.backward(encode, encode, [0, 0, 1], 3, 0, np.zeros((1, 3), dtype=bool), 1.0, chunk)
     assert value > 0

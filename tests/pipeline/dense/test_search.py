@@ -151,6 +151,13 @@ def test_text_is_encoded_as_the_collections_questions_are(world):
         encode_text(world.checkpoint, ["   "], 16)
 
 
+def test_special_tokens_in_a_typed_question_are_text(world):
+    unknown = [1, 1, 1]  # of `[`, `MASK` and `]`, as the tokens stage has it
+    row = np.array([2, 5 + 7, *unknown, 5 + 9, 3])
+    expected = encode_rows(load_encoders(world.checkpoint)[0], [row], 512)
+    np.testing.assert_allclose(encode_text(world.checkpoint, ["w7 [MASK] w9"], 16), expected, atol=1e-6)
+
+
 def test_another_models_index_is_refused(built):
     with pytest.raises(InputError, match="different models"):
         top_k(np.zeros((1, 99), np.float32), built[1], 5)
