@@ -28,10 +28,13 @@ class CocondenserConfig(Config):
     batch_tokens: int | None = Field(ge=1)
     """Tokens in an update, over all ranks, special tokens included. Either this or `batch_documents`."""
     span_min: int = Field(ge=1)
-    """Shortest span in tokens, without special tokens; documents of fewer than twice as many tokens are left out."""
+    """Documents of fewer than twice as many tokens, special tokens aside, are left out."""
     span_max: int = Field(ge=1)
     """Longest span in tokens, without special tokens: a document of n tokens gives two of min(span_max, n // 2).
     126 in the paper (128 with special tokens); its author later advised about 80."""
+    random_lengths: bool
+    """Each span of a random length from span_min to what `span_max` allows. Two spans of one length, as in the paper,
+    give each other away by it: a small model from scratch may learn to tell lengths apart and nothing else."""
     mask_fraction: float = Field(gt=0, lt=1)
     """Share of a span's tokens that is masked, by whole words. 0.15 in the authors' code."""
     skip_from: int = Field(ge=0)
@@ -102,7 +105,9 @@ def train_cocondenser(
     edges = data.passages.offsets[data.doc_offsets]
     document_N = np.flatnonzero(long_enough(np.diff(edges), c.span_min))
     begin_N, length_N = edges[document_N], np.diff(edges)[document_N]
-    tokens_N = 2 * (np.minimum(c.span_max, length_N // 2) + 2)
+    span_min = c.span_min if c.random_lengths else c.span_max
+    longest_N = np.minimum(c.span_max, length_N // 2)
+    tokens_N = np.minimum(span_min, longest_N) + longest_N + 4  # of a pair, on average
     size_N = tokens_N if c.batch_tokens else np.ones_like(tokens_N)
     field = "cocondenser.batch_tokens" if c.batch_tokens else "cocondenser.batch_documents"
     batches, rows = sampler(size_N, c.batch_tokens or c.batch_documents or 0, seed, field)
@@ -116,7 +121,7 @@ def train_cocondenser(
     def step(i: int) -> dict[str, Any]:
         row_D = rows(i)
         document_D = document_N[row_D]
-        begin_S, length_S = spans(begin_N[row_D], length_N[row_D], document_D, c.span_max, seed, i)
+        begin_S, length_S = spans(begin_N[row_D], length_N[row_D], document_D, span_min, c.span_max, seed, i)
         row_S = (2 * document_D[:, None] + np.arange(2)).ravel()
         sequences = begin_S, length_S, row_S
         return pretraining.update(

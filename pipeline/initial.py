@@ -47,12 +47,17 @@ class InitialConfig(Config):
     """Dropout probability of hidden states and attention weights."""
     seed: int = Field(ge=0)
     """Seed of the random weights."""
+    linear_range: float = Field(gt=0)
+    """Standard deviation of the linear layers' random weights. 0.02 in BERT, with 768 inputs a layer; D inputs keep
+    their length at D ** -0.5. Random embeddings have BERT's 0.02."""
     embeddings: Literal["random", "ppmi_svd"]
     """Token embeddings: random, or a truncated SVD of the collection's own PPMI matrix (pipeline/ppmi.py)."""
     ppmi_window: int = Field(ge=1)
     """Tokens on each side that count as context."""
     ppmi_context_exponent: float = Field(gt=0, le=1)
     """Exponent that smooths the context distribution (Levy, Goldberg and Dagan 2015, section 3.1: 0.75)."""
+    ppmi_range: float = Field(gt=0)
+    """Root mean square of each PPMI row's entries. Above the 0.02 of positions, the tokens outweigh them."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -106,8 +111,13 @@ def _from_scratch(config: InitialConfig, tokens: Tokens, work: Work) -> "PreTrai
     import torch
 
     model: Any = _random_model(config, tokens.specials)
+    scale = config.linear_range / model.config.initializer_range
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
+                module.weight.mul_(scale)
     if config.embeddings == "ppmi_svd":
-        embeddings_VD = torch.from_numpy(_ppmi_embeddings(config, tokens, model.config.initializer_range, work))
+        embeddings_VD = torch.from_numpy(_ppmi_embeddings(config, tokens, work))
         known_V = embeddings_VD.any(dim=1)
         with torch.no_grad():
             model.get_input_embeddings().weight[known_V] = embeddings_VD[known_V].float()
@@ -138,13 +148,12 @@ def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel
         return RobertaForMaskedLM(RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5))
 
 
-def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, deviation: float, work: Work) -> "ndarray":
+def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndarray":
     """[V, D]; zero for an entry that has no neighbour in any passage, special tokens among them: it stays random.
 
-    Every row gets the length that random rows of standard deviation `deviation` have (deviation * sqrt(D), nearly the
-    same for all). So only directions come from the collection: position and type embeddings, added before the first
-    layer norm, keep their usual weight beside each token, and frequent tokens, whose PPMI rows are short, start with no
-    smaller logits in the tied output projection than rare ones.
+    Every row gets the length ppmi_range * sqrt(D), so that only directions come from the collection: position and type
+    embeddings, added before the first layer norm, have the same weight beside each token, and frequent tokens, whose
+    PPMI rows are short, start with no smaller logits in the tied output projection than rare ones.
     """
     from pipeline import ppmi
 
@@ -157,7 +166,7 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, deviation: float, wo
     size, window = tokens.specials.vocab_size, config.ppmi_window
     counts = ppmi.cooccurrences(passages.tokens, passages.offsets, size, window, progress)
     embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
-    return ppmi.rescale(embeddings_VD, deviation * config.hidden_size**0.5)
+    return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
 
 
 def _check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:

@@ -65,9 +65,10 @@ def test_why_and_how_long(store: Store, source: Path) -> None:
     assert step.why == ["source path changed"]
 
 
-def test_the_path_is_of_no_account(store: Store, source: Path, tmp_path: Path) -> None:
+def test_the_folder_is_of_no_account(store: Store, source: Path, tmp_path: Path) -> None:
     make(store, file_node(source))
-    other = tmp_path / "copy.txt"
+    other = tmp_path / "elsewhere" / source.name
+    other.parent.mkdir()
     other.write_bytes(source.read_bytes())
     assert plan(store, [file_node(other)])[0].action == "reuse"
 

@@ -32,9 +32,11 @@ SCRATCH = {
     "max_position": 40,
     "dropout": 0.1,
     "seed": 3,
+    "linear_range": 0.02,
     "embeddings": "random",
     "ppmi_window": 6,
     "ppmi_context_exponent": 0.75,
+    "ppmi_range": 0.07,
 }
 
 
@@ -98,6 +100,15 @@ def test_weights_are_a_function_of_the_seed(inputs, tmp_path, embeddings):
     assert files["a"] == files["b"] != files["c"]
 
 
+def test_linear_range(inputs, tmp_path):
+    narrow, _ = run(inputs, tmp_path / "narrow")
+    wide, _ = run(inputs, tmp_path / "wide", linear_range=0.1)
+    scaled = {name for name, x in wide.named_parameters() if x.ndim == 2 and "embeddings" not in name}
+    assert len(scaled) == 2 * 6 + 1  # of two layers, and before the output projection
+    for name, x in narrow.state_dict().items():
+        torch.testing.assert_close(wide.state_dict()[name], 5 * x if name in scaled else x)
+
+
 def test_ppmi_embeddings(inputs, tmp_path):
     seen = []
     model, _ = run(inputs, tmp_path / "ppmi", lambda *call: seen.append(call), embeddings="ppmi_svd")
@@ -108,7 +119,7 @@ def test_ppmi_embeddings(inputs, tmp_path):
     used[np.unique(np.load(inputs[1] / "passages" / "tokens.npy"))] = True
     assert 0 < used.sum() < len(ours)
     assert torch.equal(ours[~used], theirs[~used])  # special tokens, and what never occurs
-    torch.testing.assert_close(ours[used].norm(dim=1), torch.full((int(used.sum()),), 0.02 * 4), rtol=1e-5, atol=0)
+    torch.testing.assert_close(ours[used].norm(dim=1), torch.full((int(used.sum()),), 0.07 * 4), rtol=1e-5, atol=0)
     assert seen[-1][0] == seen[-1][1] == 200 * 30
     others = {name for name in model.state_dict() if "word_embeddings" not in name and "decoder.weight" not in name}
     assert all(torch.equal(model.state_dict()[name], random.state_dict()[name]) for name in others)

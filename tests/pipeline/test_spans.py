@@ -7,27 +7,41 @@ from pipeline.spans import long_enough, spans
 
 @given(
     st.lists(st.integers(32, 500), min_size=1, max_size=20),
+    st.integers(1, 200),
     st.integers(16, 200),
     st.integers(0, 100),
     st.integers(0, 10**6),
 )
-def test_two_spans_that_never_overlap(lengths, span_max, seed, step):
+def test_two_spans_that_never_overlap(lengths, span_min, span_max, seed, step):
     length_D = np.array(lengths)
     begin_D = np.cumsum(length_D) - length_D
-    begin_S, length_S = spans(begin_D, length_D, np.arange(len(lengths)), span_max, seed, step)
-    first, second = begin_S[0::2], begin_S[1::2]
-    size = np.minimum(span_max, length_D // 2)
-    assert np.array_equal(length_S, np.repeat(size, 2))
-    assert (first >= begin_D).all()
-    assert (first + size <= second).all()
-    assert (second + size <= begin_D + length_D).all()
+    begin_S, length_S = spans(begin_D, length_D, np.arange(len(lengths)), span_min, span_max, seed, step)
+    longest_S = np.repeat(np.minimum(span_max, length_D // 2), 2)
+    assert (length_S >= np.minimum(span_min, longest_S)).all()
+    assert (length_S <= longest_S).all()
+    end_S = begin_S + length_S
+    assert (begin_S[0::2] >= begin_D).all()
+    assert (end_S[0::2] <= begin_S[1::2]).all()
+    assert (end_S[1::2] <= begin_D + length_D).all()
     assert long_enough(length_D, 16).all()
+
+
+def test_equal_lengths_where_the_shortest_is_the_longest():
+    _, length_S = spans(np.zeros(3, int), np.array([40, 70, 500]), np.arange(3), 128, 128, 1, 2)
+    assert length_S.tolist() == [20, 20, 35, 35, 128, 128]
+
+
+def test_random_lengths_say_nothing_about_each_other():
+    D = 20_000
+    _, length_S = spans(np.zeros(D, int), np.full(D, 100), np.arange(D), 6, 20, 5, 6)
+    assert set(length_S.tolist()) == set(range(6, 21))
+    assert abs(np.corrcoef(length_S[0::2], length_S[1::2])[0, 1]) < 0.02
 
 
 def test_gap_and_place_are_uniform():
     """A document of 10 tokens with spans of 3: gaps of 0 to 4, and every place that a gap leaves."""
     D = 20_000
-    begin_S, length_S = spans(np.zeros(D, int), np.full(D, 10), np.arange(D), 3, 5, 6)
+    begin_S, length_S = spans(np.zeros(D, int), np.full(D, 10), np.arange(D), 3, 3, 5, 6)
     gap = begin_S[1::2] - begin_S[0::2] - 3
     counts = np.bincount(gap, minlength=5)
     assert len(counts) == 5
@@ -39,9 +53,9 @@ def test_gap_and_place_are_uniform():
 
 def test_spans_depend_on_seed_step_and_document_alone():
     begin, length, document = np.array([0, 100, 300]), np.array([100, 200, 90]), np.array([4, 9, 2])
-    whole = spans(begin, length, document, 32, 1, 2)[0].reshape(3, 2)
-    assert np.array_equal(spans(begin[1:2], length[1:2], document[1:2], 32, 1, 2)[0], whole[1])
-    assert not np.array_equal(spans(begin, length, document, 32, 1, 3)[0].reshape(3, 2), whole)
+    whole = spans(begin, length, document, 8, 32, 1, 2)[0].reshape(3, 2)
+    assert np.array_equal(spans(begin[1:2], length[1:2], document[1:2], 8, 32, 1, 2)[0], whole[1])
+    assert not np.array_equal(spans(begin, length, document, 8, 32, 1, 3)[0].reshape(3, 2), whole)
 
 
 def test_short_documents_are_told_apart():
