@@ -46,14 +46,11 @@ def runs(store: Store, name: str | None = None) -> list[Run]:
     return [run for run in found if run is not None and name in (None, run.name)]
 
 
-def newest_run(store: Store, name: str | None = None) -> Run | None:
-    return next(iter(runs(store, name)), None)
-
-
 def _read(store: Store, path: Path) -> Run | None:
+    """The run in a record's file; None if there is none that can be read."""
     try:
         record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        nodes = {node: Ref(**ref, path=store.objects / ref["digest"]) for node, ref in record["nodes"].items()}
+        return Run(record["name"], record["created"], nodes, record["details"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    nodes = {node: Ref(**ref, path=store.objects / ref["digest"]) for node, ref in record["nodes"].items()}
-    return Run(record["name"], record["created"], nodes, record["details"])

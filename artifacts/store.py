@@ -92,7 +92,6 @@ class Store:
         recipe: str | None = None,
         keep: bool = False,
         refresh_since: datetime | None = None,
-        deep: bool = False,
         on_wait: Callable[[Holder], None] | None = None,
     ) -> Built:
         """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
@@ -106,11 +105,11 @@ class Store:
         """
         self.prepare()
         with files.storage_errors(self.root):
-            found = self._accept(key, node, recipe, keep, refresh_since, deep)
+            found = self._accept(key, node, recipe, keep, refresh_since)
             if found is not None:
                 return found
             with locks.hold(self.lock_file(key.hex), locks.holder(key.stage, node, key.inputs), on_wait):
-                found = self._accept(key, node, recipe, keep, refresh_since, deep=False)
+                found = self._accept(key, node, recipe, keep, refresh_since)
                 if found is not None:
                     return found
                 return Built(self._make(key, make, node, identity, recipe, refresh_since), hit=False, kept=False)
@@ -186,10 +185,8 @@ class Store:
     def lock_file(self, key: str) -> Path:
         return self.locks / f"{key}.lock"
 
-    def _accept(
-        self, key: Key, node: str, recipe: str | None, keep: bool, since: datetime | None, deep: bool
-    ) -> Built | None:
-        record = self._find(key.hex, since, deep, set_aside=True)
+    def _accept(self, key: Key, node: str, recipe: str | None, keep: bool, since: datetime | None) -> Built | None:
+        record = self._find(key.hex, since, deep=False, set_aside=True)
         if record is not None:
             return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
         older = self.older(key) if keep and since is None else None

@@ -128,15 +128,3 @@ def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, di
         if split in splits:
             qrels.setdefault(query_id, {})[passage_id] = relevance
     return qrels
-
-
-def read_negatives(collection: Path) -> dict[str, list[str]]:
-    """{query_id: passage ids} that came with the collection; empty where it brought none."""
-    import pyarrow.parquet as pq
-
-    negatives: dict[str, list[str]] = {}
-    if (collection / "negatives.parquet").exists():
-        columns = pq.read_table(collection / "negatives.parquet").to_pydict()
-        for query_id, passage_id in zip(*columns.values(), strict=True):
-            negatives.setdefault(query_id, []).append(passage_id)
-    return negatives

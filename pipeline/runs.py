@@ -3,7 +3,6 @@
 Legend of suffixes: R rows of a run (question by question, best first).
 """
 
-import gzip
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,34 +142,6 @@ def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:
     encoded = ids_R.combine_chunks().dictionary_encode()
     names = ["".join(quote(c) if c.isspace() else c for c in name) for name in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
-
-
-def read_trec(path: Path) -> dict[str, dict[str, float]]:
-    """{query_id: {passage_id: score}} of a TREC run, plain or gzipped, in the file's order.
-
-    Raises `InputError` naming file and line: wrong column count, a score that is no number, a passage twice.
-    """
-    run: dict[str, dict[str, float]] = {}
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.split()
-            if not fields:
-                continue
-            if len(fields) != 6:
-                raise InputError(
-                    f"{path}:{number}: {len(fields)} columns instead of 6 (query Q0 passage rank score tag)"
-                )
-            query_id, _, passage_id, _, text, _ = fields
-            passages = run.setdefault(query_id, {})
-            if passage_id in passages:
-                raise InputError(f"{path}:{number}: passage {passage_id!r} stands twice under query {query_id!r}")
-            try:
-                passages[passage_id] = float(text)
-            except ValueError:
-                raise InputError(f"{path}:{number}: score {text!r} is not a number") from None
-            if passages[passage_id] != passages[passage_id]:
-                raise InputError(f"{path}:{number}: score is NaN")
-    return run
 
 
 def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:

@@ -9,7 +9,7 @@ import pytest
 from artifacts import locks
 from artifacts.errors import StoreError
 from artifacts.gc import gc
-from artifacts.runs import newest_run, record_run, runs
+from artifacts.runs import record_run, runs
 from artifacts.verify import verify
 
 
@@ -32,13 +32,13 @@ def digests(store):
 
 
 def test_runs_are_remembered(store, three, tmp_path):
-    assert newest_run(store) is None
+    assert runs(store) == []
     record_run(store, "pydocs", {"a": three[0]}, {"until": None, "recipe": {"steps": 3}})
     path = record_run(store, "marco/x", {"a": three[0], "b": three[1]}, {})
     assert path.name.endswith("Z-marco_x.json")
-    assert newest_run(store).nodes == {"a": three[0], "b": three[1]}
-    assert newest_run(store, "pydocs").details == {"until": None, "recipe": {"steps": 3}}
-    assert newest_run(store, "other") is None
+    assert runs(store)[0].nodes == {"a": three[0], "b": three[1]}
+    assert [run.details for run in runs(store, "pydocs")] == [{"until": None, "recipe": {"steps": 3}}]
+    assert runs(store, "other") == []
     assert [run.name for run in runs(store)] == ["marco/x", "pydocs"]
 
 
@@ -50,9 +50,12 @@ def test_a_run_recorded_again_as_it_goes_on_is_one_run(store, three):
     assert runs(store)[0].created == begun.isoformat()
 
 
-def test_a_damaged_run_record_is_passed_over(store, three):
+@pytest.mark.parametrize(
+    "text", ["{half", "[]", "{}", '{"name": "x", "created": "", "nodes": {"a": {}}, "details": {}}']
+)
+def test_a_damaged_run_record_is_passed_over(store, three, text):
     record_run(store, "pydocs", {"a": three[0]}, {})
-    (store.runs / "20990101T000000.000000Z-x.json").write_text("{half")
+    (store.runs / "20990101T000000.000000Z-x.json").write_text(text)
     assert [run.name for run in runs(store)] == ["pydocs"]
 
 

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from pipeline.collection import passage_batches, read_negatives, read_qrels, read_queries
+from pipeline.collection import passage_batches, read_qrels, read_queries
 from pipeline.ingest import IngestConfig, ingest
 from pipeline.work import Machine, Work, silent
 
@@ -31,10 +32,18 @@ def ingested(tmp_path):
             passages=[row for batch in batches for row in zip(*batch.values(), strict=True)],
             queries=read_queries(folder),
             qrels=read_qrels(folder),
-            negatives=read_negatives(folder),
+            negatives=negatives(folder / "negatives.parquet"),
         )
 
     return run
+
+
+def negatives(path: Path) -> dict[str, list[str]]:
+    """{query id: passage ids} that came with the collection; empty where it brought none."""
+    found: dict[str, list[str]] = {}
+    for row in pq.read_table(path).to_pylist() if path.exists() else ():
+        found.setdefault(row["query_id"], []).append(row["passage_id"])
+    return found
 
 
 @pytest.fixture
