@@ -18,6 +18,7 @@ from transformers import (
 from transformers.utils import logging
 
 from pipeline.errors import InputError
+from pipeline.starts import model_config, positions
 
 MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
 ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
@@ -62,7 +63,7 @@ def load_backbone_for_mlm(folder: Path) -> PreTrainedModel:
 
     Raises InputError where the folder holds another architecture or lacks a weight, the MLM head's included.
     """
-    return _load(folder, MASKED_LM[_architecture(folder)], SPARE)
+    return _load(folder, MASKED_LM[model_config(folder)["model_type"]], SPARE)
 
 
 def load_encoder(folder: Path) -> PreTrainedModel:
@@ -70,7 +71,7 @@ def load_encoder(folder: Path) -> PreTrainedModel:
 
     Raises InputError where the folder holds another architecture or lacks a weight.
     """
-    return _load(folder, ENCODERS[_architecture(folder)], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
+    return _load(folder, ENCODERS[model_config(folder)["model_type"]], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
 
 
 def load_head(folder: Path) -> dict[str, torch.Tensor]:
@@ -88,26 +89,8 @@ def load_head(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def longest_input(model: PreTrainedModel) -> int:
-    """Tokens that the position table has room for, special tokens included.
-
-    RoBERTa counts positions from its padding id + 1 on.
-    """
-    config = model.config
-    spent = config.pad_token_id + 1 if config.model_type == "roberta" else 0
-    return config.max_position_embeddings - spent
-
-
-def _architecture(folder: Path) -> str:
-    path = folder / "config.json"
-    try:
-        model_type = json.loads(path.read_text("utf-8"))["model_type"]
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: missing; a checkpoint is a Hugging Face model folder") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
-    if model_type not in MASKED_LM:
-        raise InputError(f"{path}: model_type {model_type!r} is neither bert nor roberta")
-    return model_type
+    """Tokens that the position table has room for, special tokens included."""
+    return positions(model.config.to_dict())
 
 
 def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:

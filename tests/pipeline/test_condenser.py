@@ -164,3 +164,18 @@ def test_fields_that_exclude_each_other():
             CondenserConfig(**{**small.CONDENSER, **fields})
     with pytest.raises(ValidationError, match="below length"):
         CondenserConfig(**{**small.CONDENSER, "batch_blocks": None, "batch_tokens": 20})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{half", "not the configuration of a Hugging Face model"),
+        ('{"model_type": "distilbert"}', "model_type 'distilbert' is neither bert nor roberta"),
+        ('{"model_type": "bert", "vocab_size": 200}', "lacks num_hidden_layers"),
+    ],
+)
+def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(given, tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text)
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    with pytest.raises(InputError, match=rf"config\.json: {message}$"):
+        condenser(CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path}), *given, work)
