@@ -35,6 +35,12 @@ def test_result_and_progress_come_back(tmp_path):
     assert seen[-1] == (3, 3, "things", {"half": 1.0})
 
 
+def test_a_child_is_no_rank_of_an_outer_torchrun(tmp_path, monkeypatch):
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert launch("children:echo", {}, machine(), silent, tmp_path)["world"] == 1
+
+
 def test_two_ranks_talk(tmp_path):
     result = launch("children:sums", {}, machine(ranks=2), silent, tmp_path)
     assert result == {"sum": [2.0, 1.0], "parts": [[0.0, 0.0], [1.0, 1.0]]}

@@ -98,6 +98,17 @@ def test_vectors_beyond_float16_are_an_error(world, work, inline, tmp_path):
         encode(CONFIG, world.tokens, tmp_path / "bad", work())
 
 
+@pytest.mark.gpu
+def test_a_gpu_gives_the_cpus_vectors(world, work):
+    vectors = []
+    for device in ("cpu", "cuda"):
+        done = work(device, device=device)
+        encode(CONFIG, world.tokens, world.checkpoint, done)
+        vectors.append(np.concatenate(read(done.out)).astype(float))
+    ours, theirs = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in vectors)
+    assert (ours * theirs).sum(axis=1).min() > 0.99  # bfloat16
+
+
 @pytest.mark.slow
 def test_encoding_goes_on_after_kill_9(world, work):
     """A run killed midway and started again gives the same bytes; what it had finished is not done again."""

@@ -163,3 +163,11 @@ def test_a_rank_may_be_without_questions(world, work, chunk):
     one = weights(train(world, work("one", chunk_spans=chunk), **settings)[1])
     two = weights(train(world, work("two", chunk_spans=chunk, ranks=2), **settings)[1])
     assert_close(one, two, 2e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_a_gpu_learns_what_the_cpu_learns(world, work, chunk):
+    cpu, _ = train(world, work("cpu", chunk_spans=chunk))
+    gpu, _ = train(world, work("gpu", chunk_spans=chunk, device="cuda"))
+    assert gpu["loss"] == pytest.approx(cpu["loss"], rel=0.1)  # bfloat16
