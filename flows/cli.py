@@ -105,7 +105,8 @@ def plan(
     from tasks.terminal import duration, size
 
     shelf = Store(store_folder(store))
-    steps = make_plan(shelf, select(nodes(resolve(recipe, set or [])), until, None))
+    resolved = resolve(recipe, set or [])
+    steps = make_plan(shelf, select(nodes(resolved), until, None), resolved.name)
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return
@@ -124,8 +125,11 @@ def plan(
     took, filled = sum(step.seconds or 0 for step in todo), sum(step.bytes or 0 for step in todo)
     unknown = sum(step.seconds is None for step in todo)
     total = f", at most about {duration(took)} and {size(filled)}" if len(todo) > unknown else ""
-    beside = f" (and what {unknown} stages take that were never built in this store)" if unknown and total else ""
-    out.print(f"\n{len(steps) - len(todo)} of {len(steps)} stages are reused{total}{beside}.", highlight=False)
+    beside = (
+        f" (and what {unknown} stages take that this recipe never built in this store)" if unknown and total else ""
+    )
+    none = " No guess of time and disk: this recipe never built them in this store." if todo and not total else ""
+    out.print(f"\n{len(steps) - len(todo)} of {len(steps)} stages are reused{total}{beside}.{none}", highlight=False)
 
 
 @app.command(epilog='Example: [bold]cocondenser search "How do I merge two sorted lists into one?"[/bold]')
@@ -140,7 +144,7 @@ def search(
 ) -> None:
     """Answer a question from the newest run, by what was best on its dev questions: dense, or dense and BM25."""
     from artifacts.store import Store
-    from flows.search import newest_engine, words_of
+    from flows.search import excerpt, newest_engine, pattern, words_of
     from flows.search import search as find
     from flows.selection import store_folder
 
@@ -154,17 +158,19 @@ def search(
     from rich.text import Text
 
     words = words_of(question)
+    by = {"fusion": "dense + BM25", "bm25": "BM25"}.get(engine.how, engine.how)
+    out.print(f"[dim]{engine.run.name}, {by}[/]\n", highlight=False)
     for answer in answers:
         out.print(
             Text.assemble(
                 (f"{answer.rank:>2}  ", "dim"),
                 (answer.title or answer.doc_id, "bold"),
-                (f"  {answer.score:.4g}", "dim"),
+                (f"  {answer.score:#.4g}", "dim"),
             )
         )
-        text = Text(answer.text)
+        text = Text(excerpt(answer.text, words))
         if words:
-            text.highlight_regex(rf"(?i)\b({'|'.join(words)})\w*", "bold yellow")
+            text.highlight_regex(pattern(words), "bold yellow")
         out.print(Padding(text, (0, 0, 1, 4)))
 
 

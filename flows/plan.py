@@ -19,22 +19,28 @@ class Step:
     """`unknown`: it hangs on what an earlier stage will give; equal bytes there make it a reuse."""
     why: list[str]
     seconds: float | None
-    """Of the newest artifact of the same node, else of the same stage; None: never built in this store."""
+    """Of the newest artifact of the same node, else of the same stage; None: never built in this store.
+
+    A guess from another recipe would say minutes where it takes days.
+    """
     bytes: int | None
     ref: Ref | None
     """The artifact that would be reused."""
 
 
-def plan(store: Store, dag: Iterable[Node]) -> list[Step]:
-    """A step for each node. The nodes must hold all that they read, each before its readers."""
+def plan(store: Store, dag: Iterable[Node], recipe: str | None = None) -> list[Step]:
+    """A step for each node. The nodes must hold all that they read, each before its readers.
+
+    `recipe`: the guesses of time and disk are of its builds alone.
+    """
     steps: dict[str, Step] = {}
     for node in dag:
-        steps[node.name] = _step(store, node, steps)
+        steps[node.name] = _step(store, node, steps, recipe)
     return list(steps.values())
 
 
-def _step(store: Store, node: Node, steps: dict[str, Step]) -> Step:
-    guess = last_build(store, node)
+def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) -> Step:
+    guess = last_build(store, node, recipe)
     seconds, size = (guess.seconds, guess.bytes) if guess else (None, None)
     given = {name: steps[source.name] for name, source in node.inputs.items() if source is not None}
     waiting = list(dict.fromkeys(step.node for step in given.values() if step.ref is None))
@@ -51,7 +57,7 @@ def _step(store: Store, node: Node, steps: dict[str, Step]) -> Step:
     return Step(node.name, "build", explain(store, key, node.name), seconds, size, None)
 
 
-def last_build(store: Store, node: Node) -> Record | None:
-    """The newest record of the node, else of its stage."""
-    records = store.records(node.stage)
+def last_build(store: Store, node: Node, recipe: str | None = None) -> Record | None:
+    """The newest record (of a recipe) of the node, else of its stage."""
+    records = [record for record in store.records(node.stage) if recipe in (None, record.recipe)]
     return next((record for record in records if record.node == node.name), records[0] if records else None)

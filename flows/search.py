@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from artifacts.runs import Run, runs
@@ -15,6 +16,8 @@ MODELS = {"pretrained": "cocondenser"}
 """The node that holds the model of a search, where it is not named as the search is."""
 EXTRA = 5
 """Passages looked at for each document wanted: several of them may be of one document."""
+LINES = 8
+"""Lines of a passage that are shown, so that five answers fit a screen or two."""
 # fmt: off
 COMMON = {
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "if", "in", "into",
@@ -130,3 +133,19 @@ def passages(collection: Path, passage_ids: list[str]) -> dict[str, dict[str, st
 def words_of(question: str) -> list[str]:
     """The question's words that are worth highlighting."""
     return sorted({w for w in re.findall(r"\w+", question.lower()) if w not in COMMON and len(w) > 1})
+
+
+def pattern(words: list[str]) -> re.Pattern[str]:
+    """Finds the words and what begins with them."""
+    return re.compile(rf"(?i)\b({'|'.join(map(re.escape, words))})\w*")
+
+
+def excerpt(text: str, words: list[str], most: int = LINES) -> str:
+    """The first `most` lines in a row that hold the most of the words; an ellipsis where lines are left out."""
+    lines = text.split("\n")
+    if len(lines) <= most:
+        return text
+    found = [{hit[1].lower() for hit in pattern(words).finditer(line)} if words else set() for line in lines]
+    first = max(range(len(lines) - most + 1), key=lambda n: (len(set().union(*found[n : n + most])), -n))
+    kept = dedent("\n".join(lines[first : first + most])).strip("\n")
+    return ("…\n" if first else "") + kept + ("\n…" if first + most < len(lines) else "")

@@ -65,6 +65,16 @@ def test_why_and_how_long(store: Store, source: Path) -> None:
     assert step.why == ["source path changed"]
 
 
+def test_the_guess_is_of_the_same_recipe_alone(store: Store, source: Path) -> None:
+    """The demo's twelve minutes say nothing about MS MARCO."""
+    node = file_node(source)
+    key = key_of(store, node.stage, node.config, {})
+    store.build(key, lambda out, _: (out / "file").write_text("made") and {}, node=node.name, recipe="small")
+    changed = file_node(source, passage_words=5)
+    assert plan(store, [changed], "large")[0].seconds is None
+    assert plan(store, [changed], "small")[0].bytes == len("made")
+
+
 def test_the_folder_is_of_no_account(store: Store, source: Path, tmp_path: Path) -> None:
     make(store, file_node(source))
     other = tmp_path / "elsewhere" / source.name
