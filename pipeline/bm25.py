@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +14,8 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.work import Machine, Metrics, Work
+from pipeline.processes import ending, environment, listen, workers
+from pipeline.work import Metrics, Work
 
 SETTINGS = "bm25.json"
 """Beside `index/`: what a search in it must know."""
@@ -51,18 +50,11 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers"})
     (work.out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
     paths = {"collection": str(collection.resolve()), "out": str(work.out.resolve())}
-    job = {"do": "build", **config.model_dump(), **paths, "threads": threads(work.machine)}
+    job = {"do": "build", **config.model_dump(), **paths, "threads": workers(work.machine)}
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = start(job, stderr)
-        answer: dict[str, Any] = {}
         try:
-            assert child.stdout is not None
-            for line in child.stdout:
-                message = json.loads(line)
-                if "progress" in message:
-                    work.progress(*message["progress"])
-                else:
-                    answer |= message
+            answer = listen(child, work.progress)
             child.wait()
         finally:
             child.kill()
@@ -71,17 +63,11 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     return answer["result"]
 
 
-def threads(machine: Machine) -> int:
-    return machine.workers or min(len(os.sched_getaffinity(0)), 8)
-
-
 def start(job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     """The Java process, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.bm25_process", json.dumps(job)],
-        env={**os.environ, "PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path},
+        env=environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -97,11 +83,7 @@ def check(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[st
     if "error" in answer:
         raise RuntimeError(f"BM25 failed: {answer['error']}")
     if "result" not in answer:
-        raise RuntimeError(f"BM25 failed: its Java process {ending(child.returncode)}: {last_line(stderr)}")
-
-
-def ending(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        raise RuntimeError(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
 
 
 def last_line(stderr: IO[str]) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.work import Machine, Metrics, Progress, Work
+from pipeline.work import Metrics, Progress, Work
 
 
 class EncodeConfig(Config):
@@ -25,7 +25,8 @@ def encode(config: EncodeConfig, tokens: Path, checkpoint: Path, work: Work) -> 
 
     Shards grow in `work.checkpoints`, so that a killed run keeps those it finished.
     """
-    from pipeline.launch import gpus, launch
+    from pipeline.launch import device_of, launch
+    from pipeline.processes import workers
 
     shards = work.checkpoints / "shards"
     shards.mkdir(parents=True, exist_ok=True)
@@ -34,22 +35,16 @@ def encode(config: EncodeConfig, tokens: Path, checkpoint: Path, work: Work) -> 
         "tokens": str(tokens),
         "checkpoint": str(checkpoint),
         "shards": str(shards),
-        "workers": worker_count(work.machine),
+        "workers": workers(work.machine),
         "token_budget": work.machine.token_budget,
     }
-    on_gpu = work.machine.device == "cuda" or (work.machine.device == "auto" and gpus() > 0)
     # On the CPU one child loads the model and forks; on GPUs there is a rank for each.
-    machine = work.machine.model_copy(update={"ranks": 0 if on_gpu else 1, "threads": 1})
+    machine = work.machine.model_copy(update={"ranks": 0 if device_of(work.machine) == "cuda" else 1, "threads": 1})
     result = launch("pipeline.encode:run", arguments, machine, work.progress, work.checkpoints)
     for number in range(len(result["rows"])):
         (shards / shard_name(number)).rename(work.out / shard_name(number))
     (work.out / "embeddings.json").write_text(json.dumps(result) + "\n")
     return {"passages": sum(result["rows"]), "dimension": result["dim"], "shards": len(result["rows"])}
-
-
-def worker_count(machine: Machine) -> int:
-    """Processes that encode on the CPU."""
-    return machine.workers or min(8, len(os.sched_getaffinity(0)))
 
 
 def shard_name(number: int) -> str:

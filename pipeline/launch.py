@@ -15,9 +15,10 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from pipeline.errors import InputError
+from pipeline.processes import cores, ending, environment, listen
 from pipeline.training import saved_state
 from pipeline.work import Machine, Progress
 
@@ -36,13 +37,13 @@ def launch(
     Raises `InputError` where the child did, else `RuntimeError` with the child's traceback or last lines.
     Whatever exception ends this call (a cancelled run too) ends every process that it started.
     """
-    device = "cuda" if machine.device == "cuda" or (machine.device == "auto" and gpus()) else "cpu"
+    device = device_of(machine)
     ranks, threads = layout(machine, device, checkpoints)
     job = {"function": function, "arguments": dict(arguments), "device": device, "ranks": ranks}
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = subprocess.Popen(
             [sys.executable, "-m", "pipeline.child", json.dumps(job)],
-            env=environment(device, threads),
+            env=training_environment(device, threads),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -65,19 +66,6 @@ def launch(
     return answer["result"]
 
 
-def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
-    """Passes the child's progress on until its end; returns its last words: a result or the first error."""
-    answer: dict[str, Any] = {}
-    assert child.stdout is not None
-    for line in child.stdout:
-        message = json.loads(line)
-        if "progress" in message:
-            progress(*message["progress"])
-        else:
-            answer = {**message, **answer}
-    return answer
-
-
 def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
     """Ranks and threads of each. A training that goes on keeps those it began with, on the same kind of device."""
     state = saved_state(checkpoints)
@@ -89,8 +77,9 @@ def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
     return machine.ranks or min(cores(), 2), machine.threads or 1
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
+def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
+    """Where `auto` leads on this machine."""
+    return "cuda" if machine.device == "cuda" or (machine.device == "auto" and gpus()) else "cpu"
 
 
 def gpus() -> int:
@@ -102,28 +91,15 @@ def gpus() -> int:
     return torch.cuda.device_count()
 
 
-def environment(device: str, threads: int) -> dict[str, str]:
-    """The caller's environment, and what a child's speed hangs on."""
-    root = str(Path(__file__).resolve().parents[1])
-    added = {
-        "PIPELINE_PARENT": str(os.getpid()),
-        "PYTHONPATH": os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p),
-        "OMP_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-    }
+def training_environment(device: str, threads: int) -> dict[str, str]:
+    """A child's environment, with what its speed hangs on."""
+    added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     if device == "cpu":
         # glibc would give each freed activation back to the kernel and fault its pages in again at the next step.
         added |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(16 << 30), "MALLOC_TOP_PAD_": str(64 << 20)}
         # Ranks of one machine meet on its loopback: no name service, no firewall.
         added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
-    return {**os.environ, **added}
-
-
-def ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    return f"killed by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
+    return {**environment(), **added}
 
 
 def tail(stderr: IO[str]) -> str:

@@ -1,4 +1,4 @@
-"""A checkpoint's config.json, and what pre-training starts from, checked before any long work. Imports nothing heavy."""
+"""A checkpoint's config.json, and what pre-training starts from: checked before any work. Imports nothing heavy."""
 
 import json
 from collections.abc import Mapping

@@ -1,0 +1,53 @@
+"""What all child processes of the library share: how they find its code, are listened to, and how their end is told."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from pipeline.work import Machine, Progress
+
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def environment() -> dict[str, str]:
+    """The caller's environment, with what a child needs to find this code and to follow its parent into death.
+
+    Without what an outer torchrun set: a child that saw it would take itself for one of that training's ranks.
+    """
+    root = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+    mine = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
+    return {**mine, "PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path}
+
+
+def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
+    """Passes the child's progress on until its end; returns its last words: a result or the first error."""
+    answer: dict[str, Any] = {}
+    assert child.stdout is not None
+    for line in child.stdout:
+        message = json.loads(line)
+        if "progress" in message:
+            progress(*message["progress"])
+        else:
+            answer = {**message, **answer}
+    return answer
+
+
+def ending(code: int) -> str:
+    """How a process with this return code has ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    return f"killed by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def workers(machine: Machine) -> int:
+    """Processes that encode on the CPU, and threads of Lucene."""
+    return machine.workers or min(cores(), 8)
