@@ -206,6 +206,14 @@ def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) ->
     raise InputError(f"{place}: no text in field '{key}'" if value is None else f"{place}: field '{key}' is no text")
 
 
+def strings_of(place: str, row: dict[str, Any], key: str) -> list[str]:
+    """The list of strings at `key`; absent or null: empty. Raises InputError."""
+    values = row.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise InputError(f"{place}: field '{key}' is no list of strings")
+    return values
+
+
 def integer(place: str, value: str) -> int:
     """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError."""
     shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."

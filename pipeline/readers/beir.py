@@ -74,9 +74,7 @@ def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterat
         if query_id not in splits:
             counts["unjudged_queries"] += 1
             continue
-        answers = row.get("answers") or []
-        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-            raise InputError(f"{place}: field 'answers' is no list of strings")
+        answers = files.strings_of(place, row, "answers")
         yield place, Query(query_id, splits[query_id], files.text_of(place, row, "text"), answers)
 
 

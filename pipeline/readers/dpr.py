@@ -89,9 +89,7 @@ def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _queries(given: dict[str, Path]) -> Iterator[tuple[str, Query]]:
     for place, split, query_id, record in _questions(given):
-        answers = record.get("answers", [])
-        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-            raise InputError(f"{place}: field 'answers' is no list of strings")
+        answers = files.strings_of(place, record, "answers")
         yield place, Query(query_id, split, files.text_of(place, record, "question"), answers)
 
 

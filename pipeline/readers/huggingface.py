@@ -126,9 +126,13 @@ def _rows(table: Table) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 def _text(place: str, row: dict[str, Any], column: str) -> str:
     """The column's text; nothing for a null. Raises InputError for a column that is not there."""
+    _check_column(place, row, column)
+    return files.text_of(place, row, column, required=False)
+
+
+def _check_column(place: str, row: dict[str, Any], column: str) -> None:
     if column not in row:
         raise InputError(f"{place}: no column '{column}' among {', '.join(row)}")
-    return files.text_of(place, row, column, required=False)
 
 
 def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
@@ -158,9 +162,10 @@ def _queries(
         if query_id not in splits:
             counts["unjudged_queries"] += 1
             continue
-        answers = (row.get(config.answers_column) or []) if config.answers_column else []
-        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-            raise InputError(f"{place}: column '{config.answers_column}' is no list of strings")
+        answers: list[str] = []
+        if config.answers_column:
+            _check_column(place, row, config.answers_column)
+            answers = files.strings_of(place, row, config.answers_column)
         yield place, Query(query_id, splits[query_id], _text(place, row, config.query_text_column), answers)
 
 

@@ -190,6 +190,8 @@ def test_huggingface_cuts_documents(folders, ingested):
 def test_huggingface_bad_tables(folders, ingested):
     with pytest.raises(InputError, match=r"corpus, row 1: no column 'body' among _id, title, text"):
         ingested(**folders | {"text_column": "body"})
+    with pytest.raises(InputError, match=r"queries, row 1: no column 'answer' among _id, text, answers"):
+        ingested(**folders | {"answers_column": "answer"})
     with pytest.raises(InputError, match=r"corpus \(default, dev\): .*dev"):
         ingested(**folders | {"passages": folders["passages"] | {"split": "dev"}})
     with pytest.raises(InputError, match=r"ingest.queries and .*set both or neither"):
