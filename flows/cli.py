@@ -54,7 +54,7 @@ def run(
     from flows.selection import names, select, store_folder, upstream
 
     # All that can be known to fail does so here, before Prefect is imported.
-    plain, resolved = resolve(recipe), resolve(recipe, set or [])
+    resolved = resolve(recipe, set or [])
     root = store_folder(store)
     shelf, dag = Store(root), nodes(resolved)
     wanted = select(dag, until, only)
@@ -72,11 +72,11 @@ def run(
             address, own = running.enter_context(reachable_server())
             from flows.flow import cocondenser
         where = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
-        terminal.print(
-            f"[bold]{resolved.title}[/] ({resolved.name}), store {root}, {where}", highlight=False, soft_wrap=True
-        )
+        called = "" if resolved.title == resolved.name else f" ({resolved.name})"
+        terminal.print(f"[bold]{resolved.title}[/]{called}, store {root}, {where}", highlight=False, soft_wrap=True)
         try:
-            refs = cocondenser(plain, set or [], until, only, refresh or [], keep or [], str(root), device)
+            # The settings once more, which changes nothing: the page and the run's record then name them.
+            refs = cocondenser(resolved, set or [], until, only, refresh or [], keep or [], str(root), device)
         except RuntimeError as error:  # a child process that failed: its last words
             fail(str(error), 1)
     if as_json:

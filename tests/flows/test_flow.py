@@ -33,3 +33,12 @@ def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
         check_training_data(ingest, dag)
     (tmp_path / "negatives.parquet").touch()
     check_training_data(ingest, dag)
+
+
+def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "extends: tiny\ningest: {reader: text, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text}"
+    )
+    given = ("--set", f"ingest.path={tmp_path / 'gone'}", "--set", "ingest.passage_words=80")
+    ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
+    assert (ended.returncode, ended.stderr) == (2, f"error: {tmp_path / 'gone'} does not exist\n")
