@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO, cast
 
 from pipeline.errors import InputError
@@ -22,13 +23,30 @@ FIELD_LIMIT = 1 << 27  # characters of one CSV field; the csv module's own limit
 
 
 def missing(paths: Iterable[Path | None], commands: dict[str, list[str]]) -> list[str]:
-    """A line for each absent path (None: not asked for), with the `commands` for a file of its name, if known."""
+    """A line for each absent path (None: not asked for), with the `commands` for a file of its name, if known.
+
+    They bring it to the path's folder, and an archive that holds several of the files is named once.
+    """
     lines = []
+    brought: dict[str, Path] = {}
     for path in paths:
-        if path is not None and not path.exists():
-            known = commands.get(plain_name(path), [])
-            lines.append(f"{path} does not exist" + (": " + " && ".join(known) if known else ""))
+        if path is None or path.exists():
+            continue
+        line = f"{path} does not exist"
+        known = " && ".join(_into(path.parent, command) for command in commands.get(plain_name(path), []))
+        if known:
+            first = brought.setdefault(known, path)
+            line += f": {known}" if first == path else f": comes with {first}"
+        lines.append(line)
     return lines
+
+
+def _into(folder: Path, command: str) -> str:
+    """`wget URL` or `tar xzf ARCHIVE ...`, in that folder."""
+    there = quote(str(folder))
+    if command.startswith("wget "):
+        return command.replace("wget ", f"wget -P {there} ", 1)
+    return command.replace("tar xzf ", f"tar xzf {there}/", 1) + f" -C {there}"
 
 
 def plain_name(path: Path) -> str:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from pipeline import files
@@ -10,6 +11,15 @@ from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.work import Progress
+
+ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
+# fmt: off
+NAMES = {
+    "arguana", "climate-fever", "dbpedia-entity", "fever", "fiqa", "hotpotqa", "msmarco", "nfcorpus", "nq", "quora",
+    "scidocs", "scifact", "trec-covid", "webis-touche2020",
+}
+# fmt: on
+"""What can be had from there, each a folder of its name in an archive of its name."""
 
 
 class BeirConfig(Config):
@@ -27,8 +37,9 @@ def missing(config: BeirConfig) -> list[str]:
     """Absent paths, each with the commands that would bring them."""
     folder = config.folder
     if not folder.is_dir():
-        archive = f"https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/{folder.name}.zip"
-        return [f"{folder} is no folder: wget {archive} && unzip {folder.name}.zip -d {folder.parent}"]
+        name, parent = folder.name, quote(str(folder.parent))
+        how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
+        return [f"{folder} is no folder{how if name in NAMES else ''}"]
     needed = [folder / "corpus.jsonl"]
     if (folder / "qrels").is_dir():
         needed.append(folder / "queries.jsonl")

@@ -75,7 +75,7 @@ def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path
     assert ended.returncode == 2
     lines = ended.stderr.splitlines()
     assert len(lines) == 4
-    assert "data/dpr/psgs_w100.tsv.gz does not exist: wget " in lines[0]
+    assert "data/dpr/psgs_w100.tsv.gz does not exist: wget -P data/dpr https://" in lines[0]
     assert "Traceback" not in ended.stderr
 
 

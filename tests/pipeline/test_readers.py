@@ -104,11 +104,27 @@ def test_missing_says_what_would_bring_the_files(marco, tmp_path):
         marco | {"collection": absent["collection"], "dev_qrels": absent["qrels.dev.small"]}
     )
     first, second = missing(config)
-    assert first.startswith(f"{absent['collection']} does not exist: wget https://msmarco.")
-    assert "collection.tar.gz && tar xzf collection.tar.gz" in first
+    gone = tmp_path / "gone"
+    assert first.startswith(f"{absent['collection']} does not exist: wget -P {gone} https://msmarco.")
+    assert first.endswith(f"collection.tar.gz && tar xzf {gone}/collection.tar.gz -C {gone}")
     assert "qrels.dev.small.tsv does not exist: wget" in second
     assert missing(CONFIG.validate_python(marco)) == []
     assert sources(CONFIG.validate_python(marco)) == {}
+
+
+def test_an_archive_of_several_files_is_brought_once(marco, tmp_path):
+    absent = {
+        name: tmp_path / "gone" / file
+        for name, file in {"dev_queries": "queries.dev.small.tsv", "dev_qrels": "qrels.dev.small.tsv"}.items()
+    }
+    first, second = missing(CONFIG.validate_python(marco | absent))
+    assert "collectionandqueries.tar.gz" in first
+    assert second == f"{absent['dev_qrels']} does not exist: comes with {absent['dev_queries']}"
+
+
+def test_a_folder_that_is_not_of_beir_has_no_download(tmp_path):
+    beir = {"reader": "beir", "folder": tmp_path / "my-notes", "document_key": ""}
+    assert missing(CONFIG.validate_python(beir)) == [f"{tmp_path / 'my-notes'} is no folder"]
 
 
 def test_missing_beir_folder(tmp_path):
