@@ -79,6 +79,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> Layer:
     parent = layer.data.pop("extends", None)
     if parent is None:
         return layer
+    _own_texts(layer.data, path.stem)
     if not isinstance(parent, str):
         raise InputError(f"{layer.origin(('extends',))}: extends: takes one recipe's name or path")
     try:
@@ -86,6 +87,16 @@ def _read(path: Path, seen: tuple[Path, ...]) -> Layer:
     except InputError as error:
         raise InputError(f"{layer.origin(('extends',))}: {error}") from None
     return merge(_read(below, (*seen, path.resolve())), layer)
+
+
+def _own_texts(data: dict[str, Any], name: str) -> None:
+    """What a recipe says of itself is not inherited: on another collection it would be untrue."""
+    data.setdefault("title", name)
+    data.setdefault("description", "")
+    data.setdefault("example_question", None)
+    report = data.setdefault("report", {})
+    if isinstance(report, dict):
+        report.setdefault("title", data["title"])
 
 
 def parse(path: Path) -> Layer:

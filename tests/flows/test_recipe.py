@@ -70,6 +70,16 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert r.condenser.steps == tiny.condenser.steps
 
 
+def test_texts_are_not_inherited(tmp_path: Path) -> None:
+    """Else a run on one's own collection would call itself the demo, and end with the demo's question."""
+    r = resolve(write(tmp_path, "extends: pydocs-small\n"))
+    assert (r.title, r.report.title, r.description, r.example_question) == ("mine", "mine", "", None)
+    r = resolve(write(tmp_path, "extends: pydocs-small\ntitle: My notes\nreport: {examples: 3}\n"))
+    assert (r.title, r.report.title, r.report.examples) == ("My notes", "My notes", 3)
+    r = resolve(write(tmp_path, "extends: tiny\nreport: {title: Notes}\n"))
+    assert (r.title, r.report.title) == ("mine", "Notes")
+
+
 def test_extends_a_file_beside_it(tmp_path: Path) -> None:
     write(tmp_path, "extends: tiny\nmine: {seed: 5}\n", "below.yaml")
     assert resolve(write(tmp_path, "extends: below.yaml\n")).mine.seed == 5
