@@ -37,7 +37,8 @@ def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
 
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
-        "extends: tiny\ningest: {reader: text, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text}"
+        "extends: tiny\n"
+        "ingest: {reader: text, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text}"
     )
     given = ("--set", f"ingest.path={tmp_path / 'gone'}", "--set", "ingest.passage_words=80")
     ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
