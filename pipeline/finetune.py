@@ -126,7 +126,7 @@ def train(
     checkpoint_minutes: float,
     token_budget: int,
     chunk: int,
-) -> dict[str, Any]:
+) -> Metrics:
     """What each rank runs. Rank r takes the r-th run of a batch's questions; rank 0 writes the checkpoint."""
     import numpy as np
     import torch
@@ -185,8 +185,7 @@ def train(
     )
     if rank() == 0:
         write_checkpoint(Path(out), questions.model, passages.model, settings, Path(start), history)
-    last_tenth = history[-max(1, len(history) // 10) :]
-    return {"steps": steps, "loss": sum(row["loss"] for row in last_tenth) / len(last_tenth)}
+    return training.summary(history, ["loss"])
 
 
 def starting_encoders(

@@ -15,7 +15,7 @@ from pipeline.batches import Batch, Chunk
 from pipeline.checkpoint import save_checkpoint
 from pipeline.losses import contrastive, mlm
 from pipeline.model import States, backbone, condense, predict, rows
-from pipeline.training import autocast, seed_dropout
+from pipeline.training import autocast, seed_dropout, summary
 from pipeline.work import Metrics
 
 
@@ -105,16 +105,9 @@ def contrastive_gradient(batch: Batch, cls: list[Tensor], dimensions: int, devic
 
 
 def finish(module: nn.ModuleDict, out: Path, tokenizer: Path, history: list[dict[str, float]]) -> Metrics:
-    """Rank 0 writes the checkpoint `out`, with the head if there is one. Returns the last tenth's mean losses."""
+    """Rank 0 writes the checkpoint `out`, with the head if there is one. Returns the training's metrics."""
     head = {name: x.cpu() for name, x in module["head"].state_dict().items()}
     lm: Any = module["lm"]
     if distributed.rank() == 0:
         save_checkpoint(out, lm.cpu(), tokenizer, head or None, history)
-    last = [row for row in history[-max(1, len(history) // 10) :] if not row["skipped"]]
-    losses = [name for name in ("head_mlm", "late_mlm", "contrastive") if last and name in last[0]]
-    return {
-        "updates": len(history),
-        "updates_skipped": int(sum(row["skipped"] for row in history)),
-        "tokens": int(sum(row["tokens"] for row in history)),
-        **{f"{name}_last": sum(row[name] for row in last) / len(last) for name in losses},
-    }
+    return summary(history, ("head_mlm", "late_mlm", "contrastive"))

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.work import Progress
+from pipeline.work import Metrics, Progress
 
 if TYPE_CHECKING:
     import torch
@@ -151,6 +151,17 @@ def train(
                 save(module, adam, checkpoints, done, history, device)
             saved = time.monotonic()
     return history
+
+
+def summary(history: Sequence[Mapping[str, float]], losses: Iterable[str]) -> Metrics:
+    """Metrics of a training: its updates, those skipped, the tokens read, and each loss's mean over the last tenth."""
+    last = [row for row in history[-max(1, len(history) // 10) :] if not row["skipped"]]
+    return {
+        "updates": len(history),
+        "updates_skipped": int(sum(row["skipped"] for row in history)),
+        "tokens": int(sum(row["tokens"] for row in history)),
+        **{f"{name}_last": sum(row[name] for row in last) / len(last) for name in losses if last and name in last[0]},
+    }
 
 
 def learning_rate(optimiser: Optimiser, i: int, steps: int) -> float:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import InputError
 from pipeline.launch import launch, layout
-from pipeline.training import Optimiser, learning_rate, saved_state, saved_steps
+from pipeline.training import Optimiser, learning_rate, saved_state, saved_steps, summary
 from pipeline.work import Machine, silent
 
 HERE = Path(__file__).parent
@@ -80,6 +80,14 @@ def test_bad_updates_are_skipped_and_counted(children, tmp_path):
     first_three, before = run(children, tmp_path / "b", bad=range(3, 12), minutes=99)
     assert [row["loss"] for row in first_three[:3]] == [row["loss"] for row in history[:3]]
     assert before != weights
+
+
+def test_a_summary_leaves_skipped_updates_out_of_the_mean():
+    history = [{"step": i + 1, "loss": float(i), "tokens": 8.0, "skipped": 0.0} for i in range(30)]
+    history[-1] |= {"loss": math.nan, "skipped": 1.0}
+    figures = {"updates": 30, "updates_skipped": 1, "tokens": 240, "loss_last": 27.5}
+    assert summary(history, ["loss", "contrastive"]) == figures
+    assert summary([], ["loss"]) == {"updates": 0, "updates_skipped": 0, "tokens": 0}
 
 
 def test_ten_bad_updates_in_a_row_stop(children, tmp_path):

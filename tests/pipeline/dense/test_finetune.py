@@ -62,8 +62,9 @@ def assert_close(one, other, tolerance):
 def test_training_lowers_the_loss_and_writes_a_checkpoint(world, work, inline):
     metrics, out = train(world, work(), epochs=30)
     history = pq.read_table(out / "history.parquet").to_pydict()
-    assert metrics["steps"] == len(history["loss"]) == -(-30 * 24 // 7)
-    assert metrics["loss"] < 0.5 * np.mean(history["loss"][:5])
+    assert metrics["updates"] == len(history["loss"]) == -(-30 * 24 // 7)
+    assert metrics["tokens"] == sum(history["tokens"])
+    assert metrics["loss_last"] < 0.5 * np.mean(history["loss"][:5])
     assert (metrics["queries"], metrics["examples_per_epoch"], metrics["negatives_filled"]) == (24, 24, 0)
     assert metrics["questions_cut"] == 0
     assert json.loads((out / "modules.json").read_text())
@@ -116,8 +117,8 @@ def test_stage_two_sees_each_question_twice(world, work, inline, tmp_path, write
 
 def test_masking_positives_matters(world, work, inline):
     """Two epochs in one batch: each question stands there twice, its other positive or its own beside its own."""
-    masked = train(world, work("masked"), batch_queries=48)[0]["loss"]
-    unmasked = train(world, work("unmasked"), batch_queries=48, mask_positives=False)[0]["loss"]
+    masked = train(world, work("masked"), batch_queries=48)[0]["loss_last"]
+    unmasked = train(world, work("unmasked"), batch_queries=48, mask_positives=False)[0]["loss_last"]
     assert masked < unmasked
 
 
