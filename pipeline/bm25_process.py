@@ -40,16 +40,6 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 Say = Callable[[Mapping[str, Any]], None]
 Search = Callable[[str, int], tuple[list[str], list[float]]]
 
-NEGATIVES = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("passage_id", pa.string()),
-        ("source", pa.string()),
-        ("rank", pa.int32()),
-        ("score", pa.float32()),
-    ]
-)
-
 
 def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
     """What is indexed of a passage."""
@@ -143,7 +133,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     counts.update(questions=0, questions_cut=0, questions_without_hits=0, negatives=0)
     with (
         runs.writer(out) as write,
-        pq.ParquetWriter(out / "negatives.parquet", NEGATIVES, compression="zstd") as negatives,
+        pq.ParquetWriter(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
         ThreadPoolExecutor(job["threads"]) as pool,
     ):
         for split, depth in (("train", job["negatives_depth"]), ("dev", job["depth"]), ("test", job["depth"])):
@@ -159,7 +149,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
                     rows = list(unjudged(ids, found, positives))
                     counts["negatives"] += len(rows)
                     if rows:
-                        negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=NEGATIVES))
+                        negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
                 say({"progress": [counts["questions"], len(queries), "questions"]})
     return dict(counts)
 

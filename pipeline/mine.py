@@ -47,7 +47,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     theirs; so that question's pool is empty.
     Raises InputError for a run without training questions.
     """
-    import pyarrow as pa
+    from pipeline.runs import NEGATIVES
 
     qrels = read_qrels(collection, ["train"])
     positives = {query: {p for p, relevance in judged.items() if relevance > 0} for query, judged in qrels.items()}
@@ -65,11 +65,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
             for i in chosen:
                 yield ranking.query_id, ranking.passage_ids[i], "mined", int(i) + 1, float(ranking.scores[i])
 
-    text = pa.string()
-    schema = pa.schema(
-        [("query_id", text), ("passage_id", text), ("source", text), ("rank", pa.int32()), ("score", pa.float32())]
-    )
-    negatives = write_table(work.out / "negatives.parquet", schema, rows())
+    negatives = write_table(work.out / "negatives.parquet", NEGATIVES, rows())
     if not counts["questions"]:
         raise InputError(f"{run / 'run.parquet'}: no training questions; mining needs `train` among search.splits")
     return {

@@ -25,6 +25,16 @@ SCHEMA = pa.schema(
         ("score", pa.float32()),
     ]
 )
+NEGATIVES = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("passage_id", pa.string()),
+        ("source", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float32()),
+    ]
+)
+"""Passages of a run that are no positives of their questions, with their ranks there."""
 TREC_SPLITS = ("dev", "test")
 TAG = "cocondenser"
 ROWS = 1 << 16
