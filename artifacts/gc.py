@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from artifacts import locks, objects, sources
+from artifacts import files, locks, objects, sources
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 
@@ -34,7 +34,7 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
     oldest = time.time() - days * DAY_SECONDS
     removed = []
     # Builders file their artifacts under this lock, so none loses an object between its filing and its key's.
-    with store.commit_lock():
+    with files.storage_errors(store.root), store.commit_lock():
         # One by one: what is yielded is under its key's lock until the next is asked for.
         for target in chain(_artifacts(store, runs, oldest), _work(store, oldest), _left_over(store, oldest)):
             if not dry_run:

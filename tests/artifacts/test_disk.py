@@ -12,6 +12,7 @@ import pytest
 
 from artifacts import files
 from artifacts.errors import StoreError
+from artifacts.gc import gc
 from artifacts.store import Store
 
 FULL = r"store: no space left \(\d+\.\d\d GiB free\)$"
@@ -153,6 +154,14 @@ def test_a_store_that_may_only_be_read(closed, key, writes, never):
     assert len(store.source_digests({"it": Path(__file__)})["it"]) == 64
     with pytest.raises(StoreError, match=r"store/locks/\w+\.lock: permission denied$"):
         store.build(key(stage="other"), never, node="a")
+
+
+def test_nothing_is_freed_in_a_store_that_may_only_be_read(closed, key, writes):
+    store, close = closed
+    store.build(key(), writes(), node="a")
+    close()
+    with pytest.raises(StoreError, match=r"store/locks/commit\.lock: permission denied$"):
+        gc(store, 0, 0)
 
 
 def test_a_store_that_cannot_be_made(closed, key, never):
