@@ -71,7 +71,7 @@ def cocondenser(
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
-    results.show(recipe, refs)
+    results.show(recipe, refs, root)
     return refs
 
 

@@ -1,21 +1,26 @@
 """What a run says at its end, in the terminal and on the page."""
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from prefect import get_run_logger
 from rich import box
+from rich.markup import escape
 
 from artifacts.records import Ref
 from flows.recipe import Recipe
+from flows.selection import store_folder
 from pipeline.evaluate import TABLE, estimate_text, shown_split, table
 from tasks import page
 from tasks.terminal import TERMINAL, say
 
 
-def show(recipe: Recipe, refs: Mapping[str, Ref]) -> None:
+def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
     console = TERMINAL.get()
     metrics = read_metrics(refs)
     report = refs["report"].path / "report.html" if "report" in refs else None
@@ -28,10 +33,17 @@ def show(recipe: Recipe, refs: Mapping[str, Ref]) -> None:
         page.best_effort(on_page, metrics, report)
         get_run_logger().info("results\n%s", markdown(metrics))
     if report:
-        say(f"\nReport: {report}")
+        say(f"\nReport: {escape(str(report))}")
         get_run_logger().info("report: %s", report)
-        question = recipe.example_question or "..."
-        say(f'Next:   cocondenser search "{question}"')
+        say(f"Next:   {escape(next_line(recipe.example_question, store))}")
+
+
+def next_line(question: str | None, store: Path) -> str:
+    """The search to type, as it works in this shell and on this store."""
+    called = sys.argv[0]
+    command = called if Path(called).name == "cocondenser" and not shutil.which("cocondenser") else "cocondenser"
+    where = "" if store == store_folder(None) else f" --store {quote(str(store))}"
+    return f'{quote(command)} search "{question or "..."}"{where}'
 
 
 def read_metrics(refs: Mapping[str, Ref]) -> dict[str, Any] | None:
