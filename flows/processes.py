@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -64,7 +65,7 @@ def healthy(api: str, seconds: float = 2.0) -> bool:
         with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds):
             return True
     except urllib.error.HTTPError as error:
-        return error.code < 500  # one that asks for a key first
+        return error.code in (401, 403)  # one that asks for a key first
     except (OSError, ValueError):
         return False
 
@@ -76,6 +77,16 @@ def wait_until_healthy(api: str, server: subprocess.Popen[bytes]) -> None:
         if server.poll() is not None or time.monotonic() > end:
             raise InputError(f"Prefect's server does not answer at {api}; try `prefect server start` for its reasons")
         time.sleep(0.2)
+
+
+def taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just ended holds nothing
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def free_port() -> int:

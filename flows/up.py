@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from flows.cli_options import terminal
 from flows.deployments import POOL, PREFECT_YAML
-from flows.processes import healthy, prefect_process, wait_until_healthy
+from flows.processes import healthy, prefect_process, taken, wait_until_healthy
 from pipeline.errors import InputError
 
 PROFILE = "cocondenser"
@@ -34,6 +34,8 @@ def up(port: int) -> None:
     api = f"{page}/api"
     if healthy(api):
         raise InputError(f"--port {port}: a Prefect server answers there already")
+    if taken(port):
+        raise InputError(f"--port {port}: another program listens there")
     if not PREFECT_YAML.is_file():
         raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
     folder = PREFECT_YAML.parent

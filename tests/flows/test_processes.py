@@ -4,7 +4,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,36 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_nobody_answers_at_a_free_port() -> None:
     assert not healthy(f"http://127.0.0.1:{free_port()}/api")
     assert not healthy("no address")
+
+
+@pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (404, False), (500, False)])
+def test_another_web_server_is_not_prefects(status: int, answers: bool) -> None:
+    with web_server(status) as port:
+        assert healthy(f"http://127.0.0.1:{port}/api") == answers
+
+
+def test_up_says_that_the_port_is_taken(run_cli, tmp_path: Path) -> None:
+    with web_server(404) as port:
+        ended = run_cli("up", "--port", str(port), store=tmp_path)
+    assert (ended.returncode, ended.stderr) == (2, f"error: --port {port}: another program listens there\n")
+
+
+@contextmanager
+def web_server(status: int) -> Iterator[int]:
+    """Its port; every answer is `status`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 @pytest.mark.slow
