@@ -54,8 +54,11 @@ def live(node: str) -> Iterator[Progress]:
         from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
         artifact = None
-        while not ended.wait(SECONDS_BETWEEN_UPDATES):
-            if not latest:
+        over = False
+        while not over:
+            over = ended.wait(SECONDS_BETWEEN_UPDATES)
+            # What was shown is followed to its end; a stage too quick to be shown has its line in the metrics.
+            if not latest or (over and artifact is None):
                 continue
             percent = 100.0 * latest["done"] / latest["total"] if latest["total"] else 0.0
             text = f"{node}: {latest['text']}"

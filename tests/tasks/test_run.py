@@ -90,6 +90,24 @@ def test_the_page_shows_digest_and_metrics(store: Store, machine: Machine) -> No
     assert "nothing" not in text
 
 
+def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[float] = []
+    monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 0.2)
+    monkeypatch.setattr(
+        "prefect.artifacts.create_progress_artifact", lambda percent, **given: shown.append(percent) or 1
+    )
+    monkeypatch.setattr(
+        "prefect.artifacts.update_progress_artifact", lambda _, progress, **given: shown.append(progress)
+    )
+    with page.live("letter") as progress:
+        progress(1, 4, "letters", None)
+        while not shown:
+            time.sleep(0.01)
+        monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 60.0)
+        progress(4, 4, "letters", None)
+    assert (shown[0], shown[-1]) == (25.0, 100.0)
+
+
 def test_a_page_that_hangs_or_fails_stops_nothing(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
