@@ -8,7 +8,12 @@ from rich.table import Table
 
 from flows.cli_options import Json, StoreFolder, out, print_json
 
-artifacts_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Look into the store of artifacts.")
+artifacts_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Look into the store of artifacts.",
+    epilog="Example: [bold]cocondenser artifacts ls[/bold]",
+)
 
 Which = Annotated[str, typer.Argument(metavar="WHICH", help="A stage's name (its newest), or the start of a digest.")]
 

@@ -108,6 +108,8 @@ def _one_line(error: ValidationError, layer: layers.Layer) -> str:
     text = {"extra_forbidden": "unknown field", "missing": "missing"}.get(problem["type"])
     if problem["type"] == "extra_forbidden":
         text = f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
+    elif problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        text = f"is a section; a field of it is {'.'.join(keys)}.FIELD"
     elif text is None:
         text = problem["msg"].removeprefix("Value error, ")
         if not isinstance(problem["input"], dict):

@@ -19,6 +19,7 @@ COMMANDS = [
     ("recipes",),
     ("up",),
     ("deployments",),
+    ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
 ]
 
