@@ -1,7 +1,6 @@
 """Prefect's own processes (server, worker): started, awaited and ended together with this one."""
 
 import contextlib
-import ctypes
 import errno
 import os
 import signal
@@ -13,11 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pipeline.errors import InputError
+from pipeline.parent import signal_with_parent
 
-PR_SET_PDEATHSIG = 1
 START_SECONDS = 120
 STOP_SECONDS = 20
 
@@ -35,16 +35,12 @@ def prefect_process(
         stderr=subprocess.DEVNULL if quiet else None,
         # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
         start_new_session=True,
-        preexec_fn=end_with_parent,
+        preexec_fn=partial(signal_with_parent, signal.SIGTERM),
     )
     try:
         yield child
     finally:
         stop(child)
-
-
-def end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
