@@ -8,7 +8,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from prefect import get_run_logger
 from rich import box
 from rich.markup import escape
 
@@ -21,6 +20,8 @@ from tasks.terminal import TERMINAL, say
 
 
 def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
+    from prefect import get_run_logger
+
     console = TERMINAL.get()
     metrics = read_metrics(refs)
     report = refs["report"].path / "report.html" if "report" in refs else None

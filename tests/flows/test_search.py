@@ -1,8 +1,18 @@
 """What `cocondenser search` shows of a passage."""
 
+import subprocess
+import sys
+
 from flows.search import excerpt, words_of
 
 LONG = "\n".join(f"line {n}" for n in range(20))
+
+
+def test_a_search_does_not_wait_for_prefect() -> None:
+    """Its import takes as long as all else of a search but the model."""
+    code = "import sys, flows.search; print([m for m in ('prefect', 'torch', 'transformers') if m in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout.strip() == "[]", ended.stderr
 
 
 def test_a_short_passage_is_shown_as_it_is() -> None:
