@@ -5,10 +5,8 @@ JSON lines on stdin until it ends. Reports are JSON lines on what was stdout; wh
 """
 
 import json
-import os
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ from pipeline import java, runs
 from pipeline.collection import passage_batches, passage_count, read_qrels, read_queries
 from pipeline.errors import InputError
 from pipeline.parent import die_with_parent
+from pipeline.processes import Say, reporter
 
 FIELD = "contents"
 BUFFER = 256
@@ -31,13 +30,10 @@ QUERY_CHARACTERS = 20_000
 """What is read of a question. A 1 MB question would hold Lucene for minutes and say no more."""
 QUESTIONS = 512
 """Questions searched between two writes."""
-SECONDS = 0.3
-"""Shortest time between two progress lines."""
 
 IDENTIFIER = re.compile(r"_|(?<=[^\W\d])\.(?=[^\W\d])|(?<=[a-z0-9])(?=[A-Z])")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-Say = Callable[[Mapping[str, Any]], None]
 Search = Callable[[str, int], tuple[list[str], list[float]]]
 
 
@@ -189,17 +185,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if job["do"] == "build":
         die_with_parent()
-    channel = os.dup(1)
-    os.dup2(2, 1)
-    said = 0.0
-
-    def say(message: Mapping[str, Any]) -> None:
-        nonlocal said
-        done, total = message.get("progress", (0, 0))[:2]
-        if done == total or time.monotonic() - said >= SECONDS:
-            said = time.monotonic()
-            os.write(channel, (json.dumps(message) + "\n").encode())
-
+    say = reporter()
     try:
         autoclass = java.start()
         if job["do"] == "build":

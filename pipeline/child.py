@@ -8,16 +8,12 @@ import importlib
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Mapping
-from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.parent import die_with_parent
-
-SECONDS = 0.3
-"""Shortest time between two progress lines."""
+from pipeline.processes import reporter
 
 
 def become_torchrun(job: str, ranks: int) -> None:
@@ -35,20 +31,11 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if job["ranks"] > 1 and "RANK" not in os.environ:
         become_torchrun(sys.argv[1], job["ranks"])
-    channel = os.dup(1)
-    os.dup2(2, 1)
-
-    def say(message: Mapping[str, Any]) -> None:
-        # One write a line: lines of two ranks that fail together do not mix.
-        os.write(channel, (json.dumps(message) + "\n").encode())
-
+    say = reporter()
     first = os.environ.get("RANK", "0") == "0"
-    said = 0.0
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
-        nonlocal said
-        if first and (done == total or time.monotonic() - said >= SECONDS):
-            said = time.monotonic()
+        if first:
             say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
 
     try:

@@ -4,12 +4,18 @@ import json
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.work import Machine, Progress
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+"""Variables by which torchrun tells a process that it is one of its ranks."""
+SECONDS_BETWEEN_PROGRESS = 0.3
+
+Say = Callable[[Mapping[str, Any]], None]
 
 
 def environment() -> dict[str, str]:
@@ -21,6 +27,28 @@ def environment() -> dict[str, str]:
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
     mine = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
     return {**mine, "PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path}
+
+
+def reporter() -> Say:
+    """What sends JSON lines to the caller, in the child. From now on whatever else writes to stdout writes to stderr.
+
+    Of the messages `{"progress": [done, total, ...]}` one every SECONDS_BETWEEN_PROGRESS is sent, and the last.
+    """
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    said = 0.0
+
+    def say(message: Mapping[str, Any]) -> None:
+        nonlocal said
+        if "progress" in message:
+            done, total = message["progress"][:2]
+            if done != total and time.monotonic() - said < SECONDS_BETWEEN_PROGRESS:
+                return
+            said = time.monotonic()
+        # One write a line: lines of two ranks that fail together do not mix.
+        os.write(channel, (json.dumps(message) + "\n").encode())
+
+    return say
 
 
 def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
