@@ -1,4 +1,7 @@
-"""What a run would do, and why, before it does anything. Nothing on disk changes but the side cache of digests."""
+"""What a run would do, and why, before it does anything.
+
+Nothing on disk changes but the side cache of digests, and the time of last use of what would be reused.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

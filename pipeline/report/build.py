@@ -29,7 +29,7 @@ class ReportConfig(Config):
     seed: int = Field(ge=0)
     """Seed that picks the examples."""
     configuration: dict[str, JsonValue]
-    """The complete recipe as the flow resolved it, shown at the page's end. `{}` in recipes: the flow fills it."""
+    """What the recipe computes, without paths, shown at the page's end. `{}` in recipes: the flow fills it."""
 
 
 def report(
