@@ -66,7 +66,7 @@ def run(
     out: str,
     token_budget: int,
 ) -> dict:
-    """The child of `search`: encode the questions, search, write the run. Memory: a block of passages, all their ids."""
+    """The child of `search`: encode the questions, search, write the run. Memory: a block of passages and all ids."""
     from pipeline.biencoder import check_fits, encode_rows, load_encoders, question_rows
     from pipeline.ragged import Tokens
     from pipeline.runs import writer
