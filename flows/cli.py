@@ -168,6 +168,8 @@ def search(
                 (f"  {answer.score:#.4g}", "dim"),
             )
         )
+        if answer.question:
+            out.print(Padding(Text(answer.question, "italic"), (0, 0, 0, 4)))
         text = Text(excerpt(answer.text, words))
         if words:
             text.highlight_regex(pattern(words), "bold yellow")

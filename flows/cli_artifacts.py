@@ -1,7 +1,8 @@
 """`cocondenser artifacts ...`: a look into the store."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -26,11 +27,17 @@ def list_artifacts(
 ) -> None:
     """List the artifacts, newest first."""
     from artifacts.store import Store
+    from flows.layers import hint
     from flows.selection import store_folder
+    from pipeline.errors import InputError
     from tasks.terminal import duration, size
 
     shelf = Store(store_folder(store))
-    found = [r for r in shelf.records() if stage in (None, r.stage, r.node)]
+    records = list(shelf.records())
+    found = [r for r in records if stage in (None, r.stage, r.node)]
+    if stage is not None and not found:
+        names = sorted({name for r in records for name in (r.stage, r.node)})
+        raise InputError(f"{shelf.root}: no artifact of {stage}{hint(stage, names)}")
     if as_json:
         print_json([asdict(record) for record in found])
         return
@@ -60,10 +67,24 @@ def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None
         print_json(fields)
         return
     table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in fields.items():
-        lines = [f"{key} = {item}" for key, item in value.items()] if isinstance(value, dict) else [str(value)]
+        if value in ({}, "", None):
+            continue
+        short = 12 if name in ("code", "sources", "inputs") else None  # enough of a hash to tell it from another
+        lines = [f"{k} = {str(x)[:short]}" for k, x in flat(value)] if isinstance(value, dict) else [str(value)]
         table.add_row(f"[bold]{name}[/]", "\n".join(lines).replace("[", "\\["))
     out.print(table)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of nested values."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 @artifacts_app.command(epilog='Example: [bold]ls "$(cocondenser artifacts path stage2)"[/bold]')

@@ -87,9 +87,9 @@ def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
     for node in wanted:
         if not isinstance(node.config, FinetuneConfig):
             continue
-        if not ingest.metrics.get("train_qrels"):
+        if not ingest.metrics.get("train_relevant"):
             raise InputError(
-                f"{node.name}: the collection has no training questions with a judged passage; "
+                f"{node.name}: the collection has no training questions with a relevant passage; "
                 "`--until cocondenser` stops before it"
             )
         if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():

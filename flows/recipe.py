@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
 from flows import layers
 from pipeline.bm25 import BM25Config
@@ -66,6 +66,37 @@ class Recipe(Config):
     machine: Machine
     """How to run; changes no result and enters no key."""
 
+    @model_validator(mode="after")
+    def _stages_fit_together(self) -> Self:
+        """What would otherwise fail, or pass unnoticed, hours into a run."""
+        limits = [
+            ("mine.depth", self.mine.depth, "search.train_depth", self.search.train_depth),
+            ("report.answers", self.report.answers, "evaluate.answers", self.evaluate.answers),
+        ]
+        for name, stage in (("stage1", self.stage1), ("stage2", self.stage2)):
+            if stage.negatives_from == "bm25":
+                limits.append(
+                    (f"{name}.negative_depth", stage.negative_depth, "bm25.negatives_depth", self.bm25.negatives_depth)
+                )
+        if self.initial.pretrained is None and self.initial.checkpoint is None:
+            lengths = {
+                "condenser.length": self.condenser.length,
+                "cocondenser.span_max + 2": self.cocondenser.span_max + 2,
+                "stage1.passage_tokens": self.stage1.passage_tokens,
+                "stage2.passage_tokens": self.stage2.passage_tokens,
+                "encode.passage_tokens": self.encode.passage_tokens,
+            }
+            limits += [(name, n, "initial.max_position", self.initial.max_position) for name, n in lengths.items()]
+        for name, value, limit_name, limit in limits:
+            if value > limit:
+                raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
+        if self.condenser.skip_from != self.cocondenser.skip_from:
+            raise ValueError(
+                f"condenser.skip_from ({self.condenser.skip_from}) and cocondenser.skip_from "
+                f"({self.cocondenser.skip_from}) differ, but one head reads them"
+            )
+        return self
+
 
 def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:
     """The complete recipe `name` (the project's, or a YAML file's path) with `stage.field=value` settings applied.
@@ -115,7 +146,7 @@ def _one_line(error: ValidationError, layer: layers.Layer) -> str:
         if not isinstance(problem["input"], dict):
             text += f" (got {problem['input']!r})"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 and problem["type"] != "extra_forbidden" else ""
-    return f"{where + ': ' if where else ''}{'.'.join(keys)}: {text}{more}"
+    return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)
 
 
 def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:

@@ -35,6 +35,8 @@ class Answer:
     passage_id: str
     title: str
     text: str
+    question: str
+    """A question of the collection that the passage is judged relevant to; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,15 @@ def search(engine: Engine, question: str, k: int) -> list[Answer]:
         raise InputError("the question is empty")
     ranked = ranking(engine, question, EXTRA * k)
     rows = passages(engine.collection, [passage_id for passage_id, _ in ranked])
-    answers: dict[str, Answer] = {}
+    best: dict[str, tuple[str, float]] = {}
     for passage_id, score in ranked:
-        row = rows[passage_id]
-        if row["doc_id"] not in answers and len(answers) < k:
-            answers[row["doc_id"]] = Answer(
-                len(answers) + 1, score, row["doc_id"], passage_id, row["title"], row["text"]
-            )
-    return list(answers.values())
+        best.setdefault(rows[passage_id]["doc_id"], (passage_id, score))
+    shown = list(best.items())[:k]
+    known = questions(engine.collection, [passage_id for _, (passage_id, _) in shown])
+    return [
+        Answer(rank, score, doc, passage, rows[passage]["title"], rows[passage]["text"], known.get(passage, ""))
+        for rank, (doc, (passage, score)) in enumerate(shown, 1)
+    ]
 
 
 def ranking(engine: Engine, question: str, depth: int) -> list[tuple[str, float]]:
@@ -128,6 +131,19 @@ def passages(collection: Path, passage_ids: list[str]) -> dict[str, dict[str, st
         filter=dataset.field("passage_id").isin(passage_ids)
     )
     return {row["passage_id"]: row for row in table.to_pylist()}
+
+
+def questions(collection: Path, passage_ids: list[str]) -> dict[str, str]:
+    """{passage id: the first question of the collection that it is judged relevant to}."""
+    import pyarrow.dataset as dataset
+
+    wanted = dataset.field("passage_id").isin(passage_ids) & (dataset.field("relevance") > 0)
+    qrels = dataset.dataset(collection / "qrels.parquet").to_table(["query_id", "passage_id"], filter=wanted)
+    pairs = {row["passage_id"]: row["query_id"] for row in reversed(qrels.to_pylist())}
+    asked = dataset.field("query_id").isin([*pairs.values()])
+    queries = dataset.dataset(collection / "queries.parquet").to_table(["query_id", "text"], filter=asked)
+    texts = {row["query_id"]: row["text"] for row in queries.to_pylist()}
+    return {passage_id: texts[query_id] for passage_id, query_id in pairs.items()}
 
 
 def words_of(question: str) -> list[str]:

@@ -176,7 +176,7 @@ def _known(
 
 def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judgement]:
     """The first judgement of each query and passage. Memory grows with the judgements, not with the passages."""
-    counts.update({"duplicate_qrels": 0, **{f"{split}_qrels": 0 for split in SPLITS}})
+    counts.update({"duplicate_qrels": 0, "train_relevant": 0, **{f"{split}_qrels": 0 for split in SPLITS}})
     seen: set[int] = set()
     for row in rows:
         pair = hash_id(f"{row.query_id} {row.passage_id}")
@@ -185,6 +185,7 @@ def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judge
             continue
         seen.add(pair)
         counts[f"{row.split}_qrels"] += 1
+        counts["train_relevant"] += row.split == "train" and row.relevance > 0
         yield row
 
 

@@ -57,6 +57,7 @@ MISTAKES = [
     (("run", "tiny", "--set", "condenser.checkpoint=no/such/folder"), "condenser.checkpoint: no/such/folder: no such"),
     (("search", "how?"), "no finished run to search in; `cocondenser run pydocs-small` makes one"),
     (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
+    (("artifacts", "ls", "--stage", "stage1"), "no artifact of stage1"),
     (("artifacts", "path", "stage1"), "holds no artifact 'stage1'"),
 ]
 

@@ -19,16 +19,16 @@ def collection(**metrics: int) -> Ref:
 
 def test_without_training_questions_fine_tuning_fails_before_pre_training() -> None:
     dag = nodes(resolve("tiny"))
-    for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 0}):
+    for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
             check_training_data(collection(passages=5, **counts), dag)
-    check_training_data(collection(passages=5, train_queries=1, train_qrels=1), dag)
+    check_training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
     check_training_data(collection(passages=5), up_to(dag, "cocondenser"))
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
-    ingest = replace(collection(train_qrels=1), path=tmp_path)
+    ingest = replace(collection(train_relevant=1), path=tmp_path)
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
         check_training_data(ingest, dag)
     (tmp_path / "negatives.parquet").touch()

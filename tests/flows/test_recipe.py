@@ -1,5 +1,6 @@
 """Recipes: what extends what, what is merged, and what the user is told of a mistake."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,16 +45,25 @@ def test_nq_has_dprs_set_up() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_what_is_encoded_fits_the_model_and_what_is_mined_was_searched(name: str) -> None:
+def test_questions_are_searched_as_they_were_trained(name: str) -> None:
     r = resolve(name)
-    if r.initial.pretrained is None:
-        longest = (r.encode.passage_tokens, r.stage1.passage_tokens, r.condenser.length, r.cocondenser.span_max + 2)
-        assert max(longest) <= r.initial.max_position
-        assert r.condenser.skip_from < r.initial.layers
-    assert r.condenser.skip_from == r.cocondenser.skip_from
-    assert r.search.train_depth >= r.mine.depth
     assert r.search.question_tokens == r.stage1.question_tokens == r.stage2.question_tokens
-    assert r.bm25.negatives_depth >= r.stage1.negative_depth
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("mine.depth=51", "mine.depth (51) is more than search.train_depth (50)"),
+        ("report.answers=9", "report.answers (9) is more than evaluate.answers (5)"),
+        ("stage2.negative_depth=61", "stage2.negative_depth (61) is more than bm25.negatives_depth (60)"),
+        ("encode.passage_tokens=129", "encode.passage_tokens (129) is more than initial.max_position (128)"),
+        ("cocondenser.span_max=127", "cocondenser.span_max + 2 (129) is more than initial.max_position (128)"),
+        ("condenser.skip_from=1", "condenser.skip_from (1) and cocondenser.skip_from (2) differ"),
+    ],
+)
+def test_stages_that_do_not_fit_together(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        resolve("pydocs-small", [setting])
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> str:

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
-from flows.search import excerpt, words_of
+import pyarrow
+import pyarrow.parquet
+
+from flows.search import excerpt, questions, words_of
 
 LONG = "\n".join(f"line {n}" for n in range(20))
 
@@ -31,3 +34,12 @@ def test_its_beginning_where_none_holds_any() -> None:
 
 def test_its_end_has_no_ellipsis_after_it() -> None:
     assert excerpt(LONG, ["19"], most=2) == "…\nline 18\nline 19"
+
+
+def test_a_passages_question_is_the_first_that_it_answers(tmp_path) -> None:
+    qrels = [("q1", "a", 0), ("q2", "a", 1), ("q3", "a", 2), ("q3", "b", 1)]
+    rows = [{"query_id": q, "passage_id": p, "relevance": grade} for q, p, grade in qrels]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "qrels.parquet")
+    texts = [{"query_id": f"q{n}", "text": f"question {n}"} for n in (1, 2, 3)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), tmp_path / "queries.parquet")
+    assert questions(tmp_path, ["a", "b", "c"]) == {"a": "question 2", "b": "question 3"}
