@@ -276,5 +276,10 @@ def table(metrics: Mapping[str, Any]) -> "Table":
 
 def estimate_text(figure: Mapping[str, float]) -> str:
     """`.497 [.475, .519]`, as papers print shares."""
-    mean, low, high = (f"{figure[key]:.3f}".replace("0.", ".", 1) for key in ("mean", "low", "high"))
+    mean, low, high = (share_text(figure[key]) for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
+
+
+def share_text(share: float) -> str:
+    """`.497`, `−.012`; `.000` for what rounds to nothing from either side."""
+    return f"{round(share, 3) + 0.0:.3f}".replace("0.", ".", 1).replace("-", "−")

@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from pipeline.evaluate import share_text
+
 INK, LINE = "#010101", "#010102"
 COLOURS = {
     INK: "ink",
@@ -58,10 +60,10 @@ def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]
 
     def draw(axes: Axes) -> None:
         for y, (name, figure) in enumerate(figures.items()):
-            colour = SYSTEMS[name]
+            colour, mean = SYSTEMS[name], figure["mean"]
             axes.plot([figure["low"], figure["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
-            axes.plot(figure["mean"], y, "o", color=colour, markersize=7)
-            axes.annotate(f"{figure['mean']:.3f}", (figure["mean"], y), (0, 6), textcoords="offset points", ha="center")
+            axes.plot(mean, y, "o", color=colour, markersize=7)
+            axes.annotate(share_text(mean), (mean, y), (0, 6), textcoords="offset points", ha="center")
         axes.set_yticks(range(len(figures)), [labels[name] for name in figures])
         axes.set_ylim(len(figures) - 0.5, -0.75)
         axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -1,5 +1,6 @@
 """Measures against numbers done by hand, intervals, and the stage on a collection of six passages."""
 
+import gzip
 import json
 from math import log2
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipeline import runs
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import EvaluateConfig, evaluate, table
+from pipeline.evaluate import EvaluateConfig, evaluate, share_text, table
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.work import Machine, Work, silent
 
@@ -215,8 +216,11 @@ def test_a_published_run_gets_its_published_figures():
     for line in (DATA / "2019qrels-pass.txt").read_text().splitlines():
         query_id, _, passage_id, grade = line.split()
         qrels.setdefault(query_id, {})[passage_id] = int(grade)
-    found = runs.read_trec(DATA / "bm25.dl19-judged.run.gz")
-    rows = [(q, p, score) for q, passages in found.items() for p, score in passages.items()]
+    rows = []
+    with gzip.open(DATA / "bm25.dl19-judged.run.gz", "rt") as file:
+        for line in file:
+            query_id, _, passage_id, _, score, _ = line.split()
+            rows.append((query_id, passage_id, float(score)))
     place = {q: n for n, q in enumerate(qrels)}
     question = np.array([place[q] for q, _, _ in rows])
     run = runs.ranked(question, np.arange(len(rows)), np.array([score for _, _, score in rows]))  # ties: file's order
@@ -226,3 +230,8 @@ def test_a_published_run_gets_its_published_figures():
     assert grades["RR@100"] == pytest.approx(0.6416, abs=5e-5)
     assert grades["R@1000"] == pytest.approx(0.7553, abs=5e-5)
     assert grades["AP"] == pytest.approx(0.2864, abs=5e-5)
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.4966, ".497"), (-0.0123, "−.012"), (-0.0004, ".000"), (1.0, "1.000")])
+def test_share_text(share, text):
+    assert share_text(share) == text
