@@ -53,7 +53,7 @@ def test_questions_are_searched_as_they_were_trained(name: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("mine.depth=51", "mine.depth (51) is more than search.train_depth (50)"),
+        ("mine.depth=151", "mine.depth (151) is more than search.train_depth (150)"),
         ("report.answers=9", "report.answers (9) is more than evaluate.answers (5)"),
         ("stage2.negative_depth=61", "stage2.negative_depth (61) is more than bm25.negatives_depth (60)"),
         ("encode.passage_tokens=129", "encode.passage_tokens (129) is more than initial.max_position (128)"),
