@@ -121,12 +121,17 @@ def cell(figure: Mapping[str, float]) -> dict[str, str]:
     return {"mean": mean, "interval": interval}
 
 
+def signed(cell: Mapping[str, str]) -> dict[str, str]:
+    """The cell of a difference: a gain has a plus."""
+    return {**cell, "mean": cell["mean"] if cell["mean"].startswith("−") else f"+{cell['mean']}"}
+
+
 def difference_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of the table of differences; `sure` marks intervals without zero."""
     return [
         {
             "label": " − ".join(metrics["labels"][name] for name in pair.split("-")),
-            "cells": [{"sure": sure(figures[m]), **cell(figures[m])} for m in TABLE],
+            "cells": [{"sure": sure(figures[m]), **signed(cell(figures[m]))} for m in TABLE],
         }
         for pair, figures in found["differences"].items()
     ]

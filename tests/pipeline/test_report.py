@@ -12,8 +12,8 @@ import pytest
 
 from pipeline import runs
 from pipeline.collection import schemas, write_table
-from pipeline.evaluate import EvaluateConfig, evaluate
-from pipeline.report.build import ReportConfig, report
+from pipeline.evaluate import TABLE, EvaluateConfig, evaluate
+from pipeline.report.build import ReportConfig, difference_rows, report
 from pipeline.work import Machine, Work, silent
 
 SCRIPT = '<script>alert("x")</script> & <b>more</b>'
@@ -155,3 +155,13 @@ def test_without_trainings_and_examples(inputs, tmp_path):
     assert "<h2>Training</h2>" not in text
     assert "<h2>Examples</h2>" not in text
     assert "<h2>Results</h2>" in text
+
+
+def test_a_differences_sign(page):
+    figures = {"mean": 0.012, "low": -0.001, "high": 0.025}
+    loss = {name: -value for name, value in figures.items()}
+    found = {"differences": {"b-a": dict.fromkeys(TABLE, figures), "a-b": dict.fromkeys(TABLE, loss)}}
+    gain, fall = difference_rows({"labels": {"a": "A", "b": "B"}}, found)
+    assert gain["cells"][0] == {"sure": False, "mean": "+.012", "interval": "[−.001, .025]"}
+    assert (fall["label"], fall["cells"][0]["mean"]) == ("A − B", "−.012")
+    assert "+−" not in page
