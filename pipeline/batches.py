@@ -1,35 +1,43 @@
 """From rows of a flat text to the tensors of one update.
 
-Shapes: S sequences of the global batch, T tokens of them together, B sequences of a chunk, L tokens, M masked tokens.
+Shapes: S sequences of the global batch, T tokens of them together, B sequences of a chunk, M its
+masked tokens; T also: tokens of a chunk.
 """
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pipeline import distributed
 from pipeline.errors import InputError
 from pipeline.masking import mask
+from pipeline.packing import Rows, rows, to_device
 from pipeline.ragged import Ragged, Specials
+from pipeline.work import Machine
 
 
 class Chunk(NamedTuple):
-    """Sequences of like length, padded to the longest."""
+    """Sequences in order of length, packed without padding."""
 
     number: int
     """Over all chunks of all ranks; keys dropout."""
     row_B: Tensor
     """The sequences' rows in the global batch."""
-    ids_BL: Tensor
-    attention_BL: Tensor | None
-    """Which tokens are real; None where all are."""
-    masked_M: Tensor
-    """Flat positions b * L + l of the masked tokens."""
+    ids_T: Tensor
+    """What the model reads: [CLS], the corrupted tokens, [SEP]; sequence after sequence."""
+    position_T: Tensor
+    """Places within the sequence, from 0."""
     label_M: Tensor
-    """Their true ids."""
+    """True ids of the masked tokens."""
+    every: Rows
+    cls: Rows
+    """Each sequence's first token."""
+    masked: Rows
+    """The masked tokens."""
 
 
 class Batch(NamedTuple):
@@ -40,7 +48,7 @@ class Batch(NamedTuple):
     masked: int
     """Masked tokens of all ranks."""
     tokens: int
-    """Tokens of this rank's share, special tokens included, padding not."""
+    """Tokens of all ranks, special tokens included."""
 
 
 def sampler(size_N: np.ndarray, budget: int, seed: int, name: str) -> tuple[int, Callable[[int], np.ndarray]]:
@@ -86,35 +94,47 @@ def batch(
     seed: int,
     step: int,
     specials: Specials,
-    chunk: int,
+    machine: Machine,
     device: str,
 ) -> Batch:
     """Masks the sequences texts.tokens[begin : begin + length] and packs this rank's share into chunks.
 
-    `row_S`: numbers that key the masks. `chunk`: sequences of a chunk, or 0 for one chunk a rank.
-    All ranks compute the masks of the whole batch, so that each knows how many tokens are masked.
+    `row_S`: numbers that key the masks. All ranks compute the masks of the whole batch, so that each knows how many
+    tokens are masked.
     """
     first_S = np.cumsum(length_S) - length_S
     at_T = np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
     true_T = texts.tokens[at_T].astype(np.int64)
     ids_T, masked_T = mask(true_T, texts.word_starts[at_T], length_S, row_S, fraction, seed, step, specials)
-    mine = share(length_S, chunk)
+    mine = share(length_S + 2, machine.chunk_spans, machine.token_budget)
     return Batch(
         chunks=[collate(n, row_B, first_S, length_S, ids_T, true_T, masked_T, specials, device) for n, row_B in mine],
         sequences=len(length_S),
         masked=int(masked_T.sum()),
-        tokens=sum(int(length_S[row_B].sum()) + 2 * len(row_B) for _, row_B in mine),
+        tokens=int(length_S.sum()) + 2 * len(length_S),
     )
 
 
-def share(length_S: np.ndarray, chunk: int) -> list[tuple[int, np.ndarray]]:
-    """(number, rows) of this rank's chunks: sequences in order of length, cut into chunks, dealt to and fro."""
+def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
+    """(number, rows) of this rank's chunks: sequences in order of length, cut into chunks, dealt to and fro.
+
+    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, at most `budget` (or one sequence),
+    and each rank has as many chunks.
+    """
     rank, world = distributed.rank(), distributed.world()
     order_S = np.argsort(length_S, kind="stable")
-    if chunk == 0:
-        return [(rank, order_S[rank::world])] if rank < len(order_S) else []
-    cut = [(number, order_S[i : i + chunk]) for number, i in enumerate(range(0, len(order_S), chunk))]
-    return [(n, row_B) for n, row_B in cut if n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    if chunk:
+        edges = np.arange(0, len(order_S) + chunk, chunk)
+    else:
+        ends_S = np.cumsum(length_S[order_S])
+        chunks = world * math.ceil(ends_S[-1] / budget / world)
+        # A sequence belongs to the chunk that holds its middle.
+        middle_S = ends_S - length_S[order_S] / 2
+        edges = np.searchsorted(middle_S, ends_S[-1] / chunks * np.arange(chunks + 1))
+    cut = [
+        (number, order_S[a:b]) for number, (a, b) in enumerate(itertools.pairwise(edges.tolist())) if a < len(order_S)
+    ]
+    return [(n, row_B) for n, row_B in cut if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
 
 
 def collate(
@@ -128,26 +148,25 @@ def collate(
     specials: Specials,
     device: str,
 ) -> Chunk:
-    """[CLS] tokens [SEP] of the sequences `row_B`, padded to the longest."""
-    length_B = length_S[row_B]
-    width = int(length_B.max()) + 2
-    column_L = np.arange(width)
-    text_BL = (column_L > 0) & (column_L <= length_B[:, None])
-    at_T = (first_S[row_B][:, None] + column_L - 1)[text_BL]
-    ids_BL = np.full((len(row_B), width), specials.pad, np.int64)
-    ids_BL[:, 0] = specials.cls
-    ids_BL[np.arange(len(row_B)), length_B + 1] = specials.sep
-    ids_BL[text_BL] = ids_T[at_T]
-    padded = bool((length_B + 2 < width).any())
-
-    def tensor(x: np.ndarray) -> Tensor:
-        return torch.from_numpy(x).to(device, non_blocking=True)
-
+    """[CLS] tokens [SEP] of the sequences `row_B`, which must be in order of length; `T` here: the whole batch."""
+    length_B = length_S[row_B] + 2
+    edges = np.concatenate([[0], np.cumsum(length_B)])
+    sequence_C = np.repeat(np.arange(len(row_B)), length_B)  # C: tokens of the chunk
+    position_C = np.arange(edges[-1]) - edges[sequence_C]
+    text_C = (position_C > 0) & (position_C < length_B[sequence_C] - 1)
+    at_C = (first_S[row_B][sequence_C] + position_C - 1)[text_C]
+    ids_C = np.full(edges[-1], specials.sep, np.int64)
+    ids_C[edges[:-1]] = specials.cls
+    ids_C[text_C] = ids_T[at_C]
+    masked_M = np.flatnonzero(text_C)[masked_T[at_C]]
+    label_M = true_T[at_C][masked_T[at_C]]
     return Chunk(
         number=number,
-        row_B=tensor(row_B),
-        ids_BL=tensor(ids_BL),
-        attention_BL=tensor(column_L < length_B[:, None] + 2) if padded else None,
-        masked_M=tensor(np.flatnonzero(text_BL)[masked_T[at_T]]),
-        label_M=tensor(true_T[at_T][masked_T[at_T]]),
+        row_B=to_device(row_B, device),
+        ids_T=to_device(ids_C, device),
+        position_T=to_device(position_C, device),
+        label_M=to_device(label_M, device),
+        every=rows(length_B, length_B, None, device),
+        cls=rows(length_B, np.ones_like(length_B), edges[:-1], device),
+        masked=rows(length_B, np.bincount(sequence_C[masked_M], minlength=len(row_B)), masked_M, device),
     )

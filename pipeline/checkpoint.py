@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -34,20 +35,22 @@ def save_checkpoint(
     head_state: Mapping[str, torch.Tensor] | None = None,
     history: list[dict[str, Any]] | None = None,
     pooling: Literal["cls", "mean"] = "cls",
+    objective: str = "condenser",
 ) -> None:
     """Write a checkpoint folder (format: docs/architecture.md). `folder` is made where it does not exist.
 
     `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: any folder with the
-    tokenizer's files, so a checkpoint too. `head_state`: the Condenser head. `history`: one row an update, `step` and
-    one number a figure, the same keys in each; none is written where it is None or empty. `pooling`: what
-    sentence-transformers makes a text's vector of.
+    tokenizer's files, so a checkpoint too. `head_state`: the head that was trained for `objective`. `history`: one row
+    an update, `step` and one number a figure, the same keys in each; none is written where it is None or empty.
+    `pooling`: what sentence-transformers makes a text's vector of.
     """
     folder.mkdir(parents=True, exist_ok=True)
     logging.disable_progress_bar()
     model.config._name_or_path = ""  # a path would make equal models unequal in bytes
     model.save_pretrained(folder, max_shard_size="1TB")
     if head_state is not None:
-        save_file({name: x.detach().cpu().contiguous() for name, x in head_state.items()}, folder / "head.safetensors")
+        head = {name: x.detach().cpu().contiguous() for name, x in head_state.items()}
+        save_file(head, folder / "head.safetensors", metadata={"objective": objective})
     if history:
         _write_history(folder / "history.parquet", history)
     _write_tokenizer(folder, tokenizer_folder, longest_input(model))
@@ -86,6 +89,14 @@ def load_head(folder: Path) -> dict[str, torch.Tensor]:
         return load_file(path)
     except Exception as error:  # safetensors raises its own and the system's
         raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def head_objective(folder: Path) -> str:
+    """What the head in `folder` was trained for; `condenser` where its file does not say, or where there is none."""
+    if not (folder / "head.safetensors").is_file():
+        return "condenser"
+    with safe_open(folder / "head.safetensors", "pt") as file:
+        return (file.metadata() or {}).get("objective", "condenser")
 
 
 def longest_input(model: PreTrainedModel) -> int:

@@ -90,16 +90,19 @@ def train_cocondenser(
     """The training itself, in a process of its own (`pipeline.launch`)."""
     from pipeline import model, pretraining
     from pipeline.batches import batch, sampler, updates
+    from pipeline.checkpoint import head_objective
+    from pipeline.memory import keeps_graphs
+    from pipeline.objectives import objective
     from pipeline.ragged import Tokens
     from pipeline.spans import long_enough, spans
     from pipeline.training import train
 
     c, how = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
     seed = c.optimiser.seed
-    headless = c.checkpoint is not None and not (c.checkpoint / "head.safetensors").exists()
-    module = model.load(Path(start), 0 if headless else None, seed).to(device)
-    if c.checkpoint is not None or c.steps == 0:
-        return pretraining.finish(module, Path(out), Path(tokenizer), [])
+    passes = c.checkpoint is not None or c.steps == 0
+    module = model.with_own_head(Path(start), None if passes else "condenser").to(device)
+    if passes:
+        return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
     edges = data.passages.offsets[data.doc_offsets]
@@ -113,8 +116,8 @@ def train_cocondenser(
     batches, rows = sampler(size_N, c.batch_tokens or c.batch_documents or 0, seed, field)
     steps = updates(c.steps, c.epochs, c.tokens, batches, float(tokens_N.sum()) / batches)
 
-    mlm = c.objective == "cocondenser"
-    if not mlm:  # weight decay must not touch what has no loss
+    goal = objective(c.objective)
+    if not goal.names:  # weight decay must not touch what has no loss
         module.requires_grad_(False)
         module["lm"].base_model.requires_grad_(True)
 
@@ -124,17 +127,18 @@ def train_cocondenser(
         begin_S, length_S = spans(begin_N[row_D], length_N[row_D], document_D, span_min, c.span_max, seed, i)
         row_S = (2 * document_D[:, None] + np.arange(2)).ravel()
         sequences = begin_S, length_S, row_S
+        data_of_step = batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device)
         return pretraining.update(
             module,
-            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how.chunk_spans, device),
-            pretraining.CONDENSER if mlm else pretraining.NOTHING,
+            data_of_step,
+            goal,
             skip_from=c.skip_from,
             pairs=True,
-            cached=how.chunk_spans > 0,
+            cached=not keeps_graphs(module["lm"], data_of_step, how.cache, device),
             key=(seed, i),
             device=device,
         )
 
     history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
     counts = {"documents": len(edges) - 1, "documents_too_short": len(edges) - 1 - len(document_N)}
-    return counts | pretraining.finish(module, Path(out), Path(tokenizer), history)
+    return counts | pretraining.finish(module, "condenser", Path(out), Path(tokenizer), history)

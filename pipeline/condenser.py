@@ -1,8 +1,7 @@
-"""Condenser pre-training: masked language modelling through a head that sees the text's late CLS vector (Condenser,
-section 3)."""
+"""Condenser pre-training (Condenser, section 3), or another objective on the same batches."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,6 +13,8 @@ from pipeline.work import Machine, Metrics, Progress, Work
 
 
 class CondenserConfig(Config):
+    objective: Literal["condenser", "mlm", "retromae"]
+    """What the model learns: Condenser; to compare with, plain masked language modelling or RetroMAE."""
     steps: int | None = Field(ge=0)
     """Updates. 0: the start passes through, with its head or a random one. One of `steps`, `epochs` and `tokens`."""
     epochs: float | None = Field(gt=0)
@@ -30,21 +31,24 @@ class CondenserConfig(Config):
     """Probability that a block's target length is drawn uniformly up to the longest. 0.1 in the authors' code."""
     mask_fraction: float = Field(gt=0, lt=1)
     """Share of a block's tokens that is masked, by whole words. 0.15 in the authors' code."""
-    head_layers: int = Field(ge=1)
-    """Transformer layers of the Condenser head. 2 (Condenser, section 4.1)."""
+    head_layers: int = Field(ge=0)
+    """Transformer layers of the Condenser head: 2 (Condenser, section 4.1). RetroMAE's decoder has 1, `mlm` none."""
     skip_from: int = Field(ge=0)
     """Backbone layer whose output goes to the head (0: the embeddings). 6 of 12 (Condenser, section 4.1)."""
     continued: bool
     """Go on with the head of the start, which must hold one (pre-training on the target collection). False: a random
-    head (Condenser, section 3.2)."""
+    head."""
     checkpoint: Path | None
     """A finished checkpoint with its head, taken instead of training. Null: train."""
     optimiser: Optimiser
 
     @model_validator(mode="after")
-    def _one_of_each(self) -> "CondenserConfig":
+    def _consistent(self) -> "CondenserConfig":
         exactly_one(self, "steps", "epochs", "tokens")
         exactly_one(self, "batch_blocks", "batch_tokens")
+        fitting = {"condenser": self.head_layers >= 1, "mlm": self.head_layers == 0, "retromae": self.head_layers == 1}
+        if not fitting[self.objective]:
+            raise ValueError(f"head_layers ({self.head_layers}) does not go with the objective {self.objective}")
         if self.batch_tokens is not None and self.batch_tokens < self.length:
             raise ValueError(f"batch_tokens ({self.batch_tokens}) is below length ({self.length})")
         return self
@@ -87,15 +91,18 @@ def train_condenser(
     from pipeline import model, pretraining
     from pipeline.batches import batch, sampler, updates
     from pipeline.blocks import blocks
+    from pipeline.objectives import objective
     from pipeline.ragged import Tokens
     from pipeline.training import train
 
     c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)
     seed = c.optimiser.seed
-    fresh = c.checkpoint is None and not c.continued
-    module = model.load(Path(start), c.head_layers if fresh else None, seed).to(device)
+    if (c.continued or c.checkpoint is not None) and c.head_layers:
+        module = model.with_own_head(Path(start), c.objective).to(device)
+    else:
+        module = model.with_new_head(Path(start), c.head_layers, seed).to(device)
     if c.checkpoint is not None or c.steps == 0:
-        return pretraining.finish(module, Path(out), Path(tokenizer), [])
+        return pretraining.finish(module, c.objective, Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
     assert data.passages.sentence_starts is not None
@@ -112,8 +119,8 @@ def train_condenser(
         sequences = begin_N[row_S], length_N[row_S], row_S
         return pretraining.update(
             module,
-            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how.chunk_spans, device),
-            pretraining.CONDENSER,
+            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device),
+            objective(c.objective),
             skip_from=c.skip_from,
             pairs=False,
             cached=False,
@@ -123,4 +130,4 @@ def train_condenser(
 
     history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
     counts = {"documents": len(documents) - 1, "blocks": len(begin_N)}
-    return counts | pretraining.finish(module, Path(out), Path(tokenizer), history)
+    return counts | pretraining.finish(module, c.objective, Path(out), Path(tokenizer), history)

@@ -81,7 +81,7 @@ def initial(config: InitialConfig, tokenizer: Path, tokens: Path, work: Work) ->
     A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
     type, lacks a weight, or has another vocabulary than `tokenizer`.
     """
-    from pipeline.checkpoint import load_backbone_for_mlm, load_head, save_checkpoint
+    from pipeline.checkpoint import head_objective, load_backbone_for_mlm, load_head, save_checkpoint
 
     head = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -94,9 +94,10 @@ def initial(config: InitialConfig, tokenizer: Path, tokens: Path, work: Work) ->
         model = load_backbone_for_mlm(folder)
         _check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
         head = load_head(folder) if (folder / "head.safetensors").is_file() else None
+        objective = head_objective(folder)
     else:
-        model = _from_scratch(config, Tokens.open(tokens), work)
-    save_checkpoint(work.out, model, tokenizer, head)
+        model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
+    save_checkpoint(work.out, model, tokenizer, head, objective=objective)
     return {
         "parameters": model.num_parameters(),
         "architecture": model.config.model_type,

@@ -1,20 +1,66 @@
-"""The losses of Condenser and coCondenser.
+"""The losses of pre-training.
 
-Shapes: M masked tokens, V vocabulary, S spans (rows 2i and 2i+1 are a pair), D dimensions.
+Shapes: N predictions, V vocabulary, D dimensions, S spans (rows 2i and 2i+1 are a pair), Z entries of a block.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+BLOCK = 2048
+"""Vocabulary entries whose logits are computed together on the CPU: so many stay in its cache."""
 
-def mlm(logits_MV: Tensor, label_M: Tensor) -> Tensor:
-    """Cross-entropy summed over masked tokens, float32.
 
-    Divided by the masked tokens of the global batch and added up over chunks and ranks it is the batch's mean: a
-    departure from coCondenser's equation 5, which averages over spans (see docs/architecture.md).
+def cross_entropy(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor) -> Tensor:
+    """Cross-entropy of softmax(states @ weight.T + bias), one loss a prediction, float32 [N]."""
+    if states_ND.is_cuda:
+        return F.cross_entropy(F.linear(states_ND, weight_VD, bias_V).float(), label_N, reduction="none")
+    return _Blocked.apply(states_ND, weight_VD, bias_V, label_N)
+
+
+class _Blocked(torch.autograd.Function):
+    """Block by block of the vocabulary: the product and its softmax stay in the cache.
+
+    Each block is normalised by itself; its share of the whole, known when all blocks are, scales what is small (rows
+    of states and gradients) and never the block.
     """
-    return F.cross_entropy(logits_MV.float(), label_M, reduction="sum")
+
+    @staticmethod
+    def forward(ctx: Any, states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor) -> Tensor:
+        blocks, sums = [], []
+        for weight_ZD, bias_Z in zip(weight_VD.split(BLOCK), bias_V.split(BLOCK), strict=True):
+            logits_NZ = torch.addmm(bias_Z, states_ND, weight_ZD.T)
+            largest_N = logits_NZ.amax(1)
+            blocks.append(logits_NZ.softmax(1))
+            sums.append(largest_N - blocks[-1].amax(1).log())
+        sum_BN = torch.stack(sums)
+        whole_N = sum_BN.logsumexp(0)
+        ctx.save_for_backward(states_ND, weight_VD, label_N, (sum_BN - whole_N).exp(), *blocks)
+        return whole_N - ((states_ND * weight_VD[label_N]).sum(1) + bias_V[label_N])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        (gradient_N,) = gradients
+        states_ND, weight_VD, label_N, share_BN, *blocks = ctx.saved_tensors
+        by_states = weight_VD[label_N] * -gradient_N[:, None]
+        by_weight, by_bias = torch.empty_like(weight_VD), weight_VD.new_empty(len(weight_VD))
+        parts = zip(
+            blocks,
+            share_BN * gradient_N,
+            weight_VD.split(BLOCK),
+            by_weight.split(BLOCK),
+            by_bias.split(BLOCK),
+            strict=True,
+        )
+        for block_NZ, scale_N, weight_ZD, by_weight_ZD, by_bias_Z in parts:
+            by_states.addcmul_(block_NZ @ weight_ZD, scale_N[:, None])
+            torch.mm(block_NZ.T, states_ND * scale_N[:, None], out=by_weight_ZD)
+            torch.mv(block_NZ.T, scale_N, out=by_bias_Z)
+        by_weight.index_add_(0, label_N, states_ND * -gradient_N[:, None])
+        by_bias.index_add_(0, label_N, -gradient_N)
+        return by_states, by_weight, by_bias, None
 
 
 def contrastive(cls_SD: Tensor) -> Tensor:

@@ -1,62 +1,109 @@
-"""Condenser as plain functions over a Hugging Face `BertForMaskedLM` or `RobertaForMaskedLM` (Condenser, section 3.1).
+"""BERT and RoBERTa, with Condenser's head, as plain functions over packed sequences (Condenser, section 3.1).
 
-Shapes: B sequences, L tokens of each (padding included), D dimensions, M masked tokens, V vocabulary.
+The weights are those of a Hugging Face `BertForMaskedLM` or `RobertaForMaskedLM`, under its names.
+
+Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens, R rows that are wanted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pipeline.checkpoint import load_backbone_for_mlm, load_head
+from pipeline.batches import Chunk
+from pipeline.checkpoint import head_objective, load_backbone_for_mlm, load_head
 from pipeline.errors import InputError
+from pipeline.losses import cross_entropy
+from pipeline.packing import Rows, attend
 
 LanguageModel = Any
 """`BertForMaskedLM` or `RobertaForMaskedLM`."""
 
+Seed = Callable[[int, int], None]
+"""Seeds dropout for a place: (layer, part)."""
+EMBEDDINGS, HEAD = 0, 1000
+"""Places of dropout: backbone layers count from 1, those of a head from HEAD."""
+CLS, MASKED = 1, 2
+"""Parts of a layer that computes needed rows only."""
+
 
 class States(NamedTuple):
-    """What the backbone makes of a batch."""
+    """What the backbone makes of a chunk."""
 
-    early_BLD: Tensor
+    early_TD: Tensor
     """Output of layer `skip_from`; 0 is the embeddings."""
-    late_BLD: Tensor
-    """Output of the last layer; late_BLD[:, 0] is the CLS vector."""
+    cls_BD: Tensor
+    """The last layer's output at each sequence's first token, float32."""
+    late_MD: Tensor | None
+    """The last layer's output at the masked tokens, if asked for."""
 
 
-def backbone(lm: LanguageModel, ids_BL: Tensor, attention_BL: Tensor | None, skip_from: int) -> States:
-    """Runs embeddings and layers. `attention_BL`: which tokens are real, bool; None where all are."""
-    base = lm.base_model
-    early_BLD = late_BLD = base.embeddings(input_ids=ids_BL)
-    for number, layer in enumerate(base.encoder.layer, start=1):
-        late_BLD = layer(late_BLD, broadcast(attention_BL))
+def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked: bool = True) -> States:
+    """Runs embeddings and layers; the last one at the CLS tokens and, if `masked`, at the masked ones alone.
+
+    The CLS rows go through the last layer by themselves, with dropout of their own: so a first pass that needs nothing
+    else (the gradient cache) gives the same bits.
+    """
+    seed(EMBEDDINGS, 0)
+    early_TD = hidden_TD = embed(lm, chunk.ids_T, chunk.position_T)
+    *layers, last = lm.base_model.encoder.layer
+    for number, layer in enumerate(layers, start=1):
+        seed(number, 0)
+        hidden_TD = apply(layer, hidden_TD, chunk.every, chunk.every)
         if number == skip_from:
-            early_BLD = late_BLD
-    return States(early_BLD, late_BLD)
+            early_TD = hidden_TD
+    number = len(layers) + 1
+    seed(number, CLS)
+    cls_BD = apply(last, hidden_TD, chunk.cls, chunk.every)
+    if not masked:
+        return States(early_TD, cls_BD, None)
+    seed(number, MASKED)
+    return States(early_TD, cls_BD, apply(last, hidden_TD, chunk.masked, chunk.every))
 
 
-def condense(head: Any, states: States, attention_BL: Tensor | None) -> Tensor:
-    """The head's output [B, L, D]: its layers over [late CLS ; early tokens]."""
-    head_BLD = torch.cat([states.late_BLD[:, :1], states.early_BLD[:, 1:]], dim=1)
-    for layer in head:
-        head_BLD = layer(head_BLD, broadcast(attention_BL))
-    return head_BLD
+def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor) -> Tensor:
+    """Token, position and type embeddings, normalised, [T, D]."""
+    return lm.base_model.embeddings(input_ids=ids_T[None], position_ids=positions(lm, position_T)[None])[0]
 
 
-def predict(lm: LanguageModel, states_MD: Tensor) -> Tensor:
-    """Logits [M, V] of the language model's own prediction head."""
-    return (lm.cls if hasattr(lm, "cls") else lm.lm_head)(states_MD)
+def positions(lm: LanguageModel, position_T: Tensor) -> Tensor:
+    """Rows of the position table; RoBERTa's begin after its padding id."""
+    return position_T + lm.config.pad_token_id + 1 if lm.config.model_type == "roberta" else position_T
 
 
-def rows(states_BLD: Tensor, at_M: Tensor) -> Tensor:
-    """The states at flat positions b * L + l, [M, D]."""
-    return states_BLD.flatten(0, 1).index_select(0, at_M)
+def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows) -> Tensor:
+    """One transformer layer over a packed chunk, at the rows `wanted` of it, [R, D]; all serve as keys and values."""
+    asking_RD = hidden_TD if wanted.at_R is None else hidden_TD[wanted.at_R]
+    return apply_to(layer, asking_RD, hidden_TD, wanted, every)
 
 
-def broadcast(attention_BL: Tensor | None) -> Tensor | None:
-    return None if attention_BL is None else attention_BL[:, None, None, :]
+def apply_to(
+    layer: Any,
+    asking_RD: Tensor,
+    told_TD: Tensor,
+    wanted: Rows,
+    every: Rows,
+    masks: Sequence[Tensor] | None = None,
+) -> Tensor:
+    """A layer whose queries and residual come from `asking_RD`, its keys and values from `told_TD`."""
+    own = layer.attention.self
+    query_RD, key_TD, value_TD = own.query(asking_RD), own.key(told_TD), own.value(told_TD)
+    dropout = own.dropout.p if own.training else 0.0
+    context_RD = attend(query_RD, key_TD, value_TD, wanted, every, own.num_attention_heads, dropout, masks)
+    attended_RD = layer.attention.output(context_RD, asking_RD)
+    return layer.output(layer.intermediate(attended_RD), attended_RD)
+
+
+def prediction_losses(lm: LanguageModel, states_RD: Tensor, label_R: Tensor) -> Tensor:
+    """Cross-entropy of the model's own prediction head at each row, [R]."""
+    if hasattr(lm, "cls"):
+        hidden_RD = lm.cls.predictions.transform(states_RD)
+    else:
+        hidden_RD = lm.lm_head.layer_norm(nn.functional.gelu(lm.lm_head.dense(states_RD)))
+    output = lm.get_output_embeddings()
+    return cross_entropy(hidden_RD, output.weight, output.bias, label_R)
 
 
 def new_head(lm: LanguageModel, layers: int) -> nn.ModuleList:
@@ -65,21 +112,33 @@ def new_head(lm: LanguageModel, layers: int) -> nn.ModuleList:
     return nn.ModuleList(layer(lm.config) for _ in range(layers)).apply(lm._init_weights)
 
 
-def load(start: Path, head_layers: int | None, seed: int) -> nn.ModuleDict:
-    """{"lm", "head"} of checkpoint `start`, with `head_layers` random layers, or with the start's own head if None."""
+def with_new_head(start: Path, layers: int, seed: int) -> nn.ModuleDict:
+    """{"lm", "head"}: the model of checkpoint `start`, and a random head."""
     lm: LanguageModel = load_backbone_for_mlm(start)
     torch.manual_seed(seed)
-    if head_layers is not None:
-        return nn.ModuleDict({"lm": lm, "head": new_head(lm, head_layers)})
+    return nn.ModuleDict({"lm": lm, "head": new_head(lm, layers)})
+
+
+def with_own_head(start: Path, objective: str | None) -> nn.ModuleDict:
+    """{"lm", "head"}: the model of checkpoint `start` and its head, which must have been trained for `objective`.
+
+    None: whatever head it has; without a file of one, a head of no layers.
+    """
+    lm: LanguageModel = load_backbone_for_mlm(start)
+    path = start / "head.safetensors"
+    if objective is None and not path.is_file():
+        return nn.ModuleDict({"lm": lm, "head": nn.ModuleList()})
     state = load_head(start)
+    if objective is not None and head_objective(start) != objective:
+        raise InputError(f"{path}: the head of {head_objective(start)}, but one of {objective} is needed")
     head = new_head(lm, len({name.split(".")[0] for name in state}))
-    check_head(head, state, start)
+    check_head(head, state, path)
     head.load_state_dict(state)
     return nn.ModuleDict({"lm": lm, "head": head})
 
 
-def check_head(head: nn.ModuleList, state: Mapping[str, Tensor], folder: Path) -> None:
-    """InputError unless `state` holds the head's parameters, by name and shape."""
+def check_head(head: nn.ModuleList, state: Mapping[str, Tensor], path: Path) -> None:
+    """InputError unless `state`, read from `path`, holds the head's parameters, by name and shape."""
     expected = {name: x.shape for name, x in head.state_dict().items()}
     if expected != {name: x.shape for name, x in state.items()}:
-        raise InputError(f"{folder / 'head.safetensors'}: not the head of this model's type and size")
+        raise InputError(f"{path}: not the head of this model's type and size")

@@ -24,9 +24,14 @@ class Machine(Config):
     workers: int = Field(ge=0)
     """Processes that encode, threads of Lucene. 0: one for each core (at most 8)."""
     token_budget: int = Field(ge=1)
-    """Tokens in one forward call where no gradient is kept."""
+    """Tokens in one forward call. About 2,000 stay in a CPU's cache."""
     chunk_spans: int = Field(ge=0)
-    """Spans or passages in one chunk of the gradient cache. 0: no cache."""
+    """Spans or passages in one chunk, the unit of the gradient cache. 0: pre-training cuts chunks by `token_budget`,
+    fine-tuning takes a batch whole."""
+    cache: Literal["auto", "always", "never"]
+    """Gradient cache of coCondenser: `auto` where the graphs of a whole update would take too much memory."""
+    tf32: bool
+    """TensorFloat-32 for what is left in float32 on CUDA: faster, with 10 bits of mantissa."""
     checkpoint_minutes: float = Field(ge=0)
     """Minutes between two training checkpoints; the last two are kept."""
 

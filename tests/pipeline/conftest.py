@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from machines import make_machine
 from pydantic import TypeAdapter
 
 from pipeline.collection import passage_batches, read_qrels, read_queries
 from pipeline.ingest import IngestConfig, ingest
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 
 @pytest.fixture
@@ -20,9 +21,7 @@ def ingested(tmp_path):
     def run(**fields) -> SimpleNamespace:
         folder = tmp_path / f"collection{len(list(tmp_path.glob('collection*')))}"
         folder.mkdir()
-        machine = Machine(
-            device="cpu", ranks=1, threads=1, workers=1, token_budget=1, chunk_spans=0, checkpoint_minutes=0
-        )
+        machine = make_machine(token_budget=1, checkpoint_minutes=0)
         metrics = ingest(TypeAdapter(IngestConfig).validate_python(fields), Work(folder, folder, machine, silent))
         assert metrics == json.loads((folder / "ingest.json").read_text())
         batches = passage_batches(folder, ["passage_id", "doc_id", "title", "text"])

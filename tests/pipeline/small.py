@@ -16,6 +16,7 @@ OPTIMISER = {
     "seed": 5,
 }
 CONDENSER = {
+    "objective": "condenser",
     "steps": 4,
     "epochs": None,
     "tokens": None,
@@ -31,6 +32,7 @@ CONDENSER = {
     "optimiser": OPTIMISER,
 }
 COCONDENSER = {
+    "objective": "condenser",
     "objective": "cocondenser",
     "steps": 4,
     "epochs": None,

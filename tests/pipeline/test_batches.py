@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from machines import make_machine
 
 from pipeline import batches, distributed
 from pipeline.errors import InputError
@@ -19,29 +20,39 @@ def texts() -> Ragged:
     )
 
 
-def make(chunk: int) -> batches.Batch:
-    length_S = np.array([9, 4, 17, 4, 30, 9, 12])
-    begin_S = np.array([0, 800, 40, 60, 100, 300, 400])
-    return batches.batch(texts(), begin_S, length_S, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, chunk, "cpu")
+LENGTHS = np.array([9, 4, 17, 4, 30, 9, 12])
+BEGINS = np.array([0, 800, 40, 60, 100, 300, 400])
 
 
-@pytest.mark.parametrize("chunk", [0, 1, 3, 7, 99])
-def test_chunks_hold_every_sequence_once(chunk):
-    batch, data = make(chunk), texts()
+def make(chunk: int, budget: int = 1000) -> batches.Batch:
+    machine = make_machine(chunk_spans=chunk, token_budget=budget)
+    return batches.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
+
+
+@pytest.mark.parametrize(("chunk", "budget"), [(1, 1000), (3, 1000), (7, 1000), (99, 1000), (0, 1000), (0, 40), (0, 1)])
+def test_chunks_hold_every_sequence_once(chunk, budget):
+    batch, data = make(chunk, budget), texts()
     assert sorted(torch.cat([c.row_B for c in batch.chunks]).tolist()) == list(range(7))
     assert batch.sequences == 7
-    assert batch.tokens == 85 + 2 * 7
-    assert batch.masked == sum(len(c.masked_M) for c in batch.chunks)
-    begins, lengths = [0, 800, 40, 60, 100, 300, 400], [9, 4, 17, 4, 30, 9, 12]
+    assert batch.tokens == 85 + 2 * 7 == sum(len(c.ids_T) for c in batch.chunks)
+    assert batch.masked == sum(len(c.label_M) for c in batch.chunks)
     for c in batch.chunks:
-        restored = c.ids_BL.flatten().clone()
-        restored[c.masked_M] = c.label_M
-        for row, ids in zip(c.row_B.tolist(), restored.view_as(c.ids_BL).tolist(), strict=True):
-            text = data.tokens[begins[row] : begins[row] + lengths[row]].tolist()
-            assert ids == [2, *text, 3] + [0] * (len(ids) - len(text) - 2)
-        real = c.ids_BL != 0
-        assert real.all() if c.attention_BL is None else torch.equal(c.attention_BL, real)
-        assert bool(real.any(dim=0).all())  # no wider than its longest
+        restored = c.ids_T.index_copy(0, c.masked.at_R, c.label_M)
+        edges = c.every.edges.tolist()
+        assert c.cls.at_R.tolist() == edges[:-1]
+        for row, first, last in zip(c.row_B.tolist(), edges, edges[1:], strict=False):
+            text = data.tokens[BEGINS[row] : BEGINS[row] + LENGTHS[row]].tolist()
+            assert restored[first:last].tolist() == [2, *text, 3]
+            assert c.position_T[first:last].tolist() == list(range(last - first))
+        assert sum(n * length for n, length in c.every.groups) == len(c.ids_T)
+
+
+def test_chunks_by_tokens_are_about_as_large():
+    length_S = np.random.default_rng(0).integers(4, 128, 300)
+    sizes = [length_S[rows].sum() for _, rows in batches.share(length_S, 0, 2000)]
+    assert len(sizes) == -(-length_S.sum() // 2000)
+    assert max(sizes) <= 2000 + 128
+    assert max(sizes) - min(sizes) < 2 * 128
 
 
 def test_ranks_share_the_chunks(monkeypatch):
@@ -53,8 +64,15 @@ def test_ranks_share_the_chunks(monkeypatch):
         shared += make(2).chunks
     assert sorted(c.number for c in shared) == sorted(whole)
     for c in shared:
-        assert torch.equal(c.ids_BL, whole[c.number].ids_BL)
+        assert torch.equal(c.ids_T, whole[c.number].ids_T)
         assert torch.equal(c.row_B, whole[c.number].row_B)
+
+
+def test_every_rank_has_as_many_chunks(monkeypatch):
+    monkeypatch.setattr(distributed, "world", lambda: 3)
+    for rank in range(3):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        assert len(batches.share(np.full(60, 20), 0, 300)) == 2
 
 
 def test_an_epoch_has_every_item_at_most_once():

@@ -11,6 +11,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from machines import make_machine
 
 from pipeline import java
 from pipeline.bm25 import BM25Config, Searcher, bm25
@@ -40,9 +41,7 @@ QUERIES = [
 
 
 def machine(workers: int) -> Machine:
-    return Machine(
-        device="cpu", ranks=1, threads=1, workers=workers, token_budget=1, chunk_spans=0, checkpoint_minutes=1
-    )
+    return make_machine(workers=workers, token_budget=1, checkpoint_minutes=1)
 
 
 def write_collection(folder: Path, passages: list, queries: list, judged: list) -> Path:

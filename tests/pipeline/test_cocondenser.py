@@ -4,26 +4,19 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from machines import SINGLE, make_machine
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipeline.cocondenser import CocondenserConfig, cocondenser, train_cocondenser
 from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 sys.path.insert(0, str(Path(__file__).parent))
 import small
 
-MACHINE = {
-    "device": "cpu",
-    "ranks": 1,
-    "threads": 1,
-    "workers": 1,
-    "token_budget": 1000,
-    "chunk_spans": 5,
-    "checkpoint_minutes": 60,
-}
+MACHINE = {**SINGLE, "chunk_spans": 5}
 
 
 def prepare(folder: Path, dropout: float) -> tuple[Path, Path]:
@@ -102,13 +95,21 @@ def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
 @pytest.mark.parametrize("chunk", [1, 5, 16])
 def test_the_cache_changes_nothing_without_dropout(tmp_path, chunk):
     given = prepare(tmp_path / "given", dropout=0.0)
-    run(given, tmp_path / "plain", machine={"chunk_spans": 0})
-    run(given, tmp_path / "cached", machine={"chunk_spans": chunk})
+    run(given, tmp_path / "plain", machine={"chunk_spans": 16, "cache": "never"})
+    run(given, tmp_path / "cached", machine={"chunk_spans": chunk, "cache": "always"})
     assert_same(tmp_path / "plain", tmp_path / "cached")
 
 
+@pytest.mark.parametrize("objective", ["cocondenser", "contrastive_only"])
+def test_the_cache_changes_no_byte_with_dropout(given, tmp_path, objective):
+    for cache in ("never", "always"):
+        run(given, tmp_path / cache, machine={"cache": cache}, objective=objective)
+    for name in ("model.safetensors", "head.safetensors", "history.parquet"):
+        assert (tmp_path / "never" / name).read_bytes() == (tmp_path / "always" / name).read_bytes()
+
+
 def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields) -> None:
-    machine = Machine(**{**MACHINE, "ranks": ranks, "checkpoint_minutes": minutes})
+    machine = make_machine(**{**MACHINE, "ranks": ranks, "checkpoint_minutes": minutes})
     config = CocondenserConfig(**{**small.COCONDENSER, **fields})
     out.mkdir(exist_ok=True)
     cocondenser(config, *given, Work(out, out.with_suffix(".checkpoints"), machine, progress))
@@ -116,8 +117,8 @@ def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60,
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
-    run(given, tmp_path / "one", steps=10)
-    launched(given, tmp_path / "many", ranks, steps=10)
+    run(given, tmp_path / "one", steps=20)
+    launched(given, tmp_path / "many", ranks, steps=20)
     assert_same(tmp_path / "one", tmp_path / "many")
 
 

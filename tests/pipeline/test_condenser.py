@@ -6,26 +6,19 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
+from machines import SINGLE, make_machine
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from pipeline.condenser import CondenserConfig, condenser, train_condenser
 from pipeline.errors import InputError
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 sys.path.insert(0, str(Path(__file__).parent))
 import small
 
-MACHINE = {
-    "device": "cpu",
-    "ranks": 1,
-    "threads": 1,
-    "workers": 1,
-    "token_budget": 1000,
-    "chunk_spans": 5,
-    "checkpoint_minutes": 60,
-}
+MACHINE = {**SINGLE, "chunk_spans": 5}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +109,7 @@ def test_a_finished_checkpoint_is_taken_through_the_stage(given, tmp_path):
     run(given, tmp_path / "finished", steps=2)
     config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
     (tmp_path / "out").mkdir()
-    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     assert condenser(config, *given, work)["updates"] == 0
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "finished" / name).read_bytes()
@@ -144,7 +137,7 @@ def test_a_head_of_another_size_is_refused(given, tmp_path):
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_work(given, tmp_path, fields, message):
-    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match=message):
         condenser(CondenserConfig(**{**small.CONDENSER, **fields}), *given, work)
 
@@ -153,7 +146,7 @@ def test_a_vocabulary_beyond_the_model_is_refused(given, tmp_path):
     shutil.copytree(given[0], tmp_path / "tokens")
     specials = json.loads((given[0] / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 201}))
-    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match="a model of 200 tokens, but the tokenizer has 201"):
         condenser(CondenserConfig(**small.CONDENSER), tmp_path / "tokens", given[1], work)
 
@@ -176,6 +169,6 @@ def test_fields_that_exclude_each_other():
 )
 def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(given, tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
-    work = Work(tmp_path / "out", tmp_path / "checkpoints", Machine(**MACHINE), silent)
+    work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match=rf"config\.json: {message}$"):
         condenser(CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path}), *given, work)

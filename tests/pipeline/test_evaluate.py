@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from machines import make_machine
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -18,7 +19,7 @@ from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig, evaluate, share_text, table
 from pipeline.measures import MEASURES, as_ranks, measure
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 CONFIG = EvaluateConfig(
@@ -30,9 +31,7 @@ CONFIG = EvaluateConfig(
     seed=3,
     answers=2,
 )
-MACHINE = Machine(
-    device="cpu", ranks=1, threads=1, workers=1, token_budget=1, chunk_spans=0, checkpoint_minutes=1
-)  # fmt: skip
+MACHINE = make_machine()
 PASSAGES = [f"p{n}" for n in range(6)]
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from machines import make_machine
 
 from pipeline.cocondenser import CocondenserConfig, cocondenser
 from pipeline.condenser import CondenserConfig, condenser
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 sys.path.insert(0, str(Path(__file__).parent))
 import small
@@ -19,9 +20,7 @@ pytestmark = pytest.mark.gpu
 
 def work(folder: Path, device: str, chunk_spans: int) -> Work:
     folder.mkdir()
-    machine = Machine(
-        device=device, ranks=1, threads=1, workers=1, token_budget=1000, chunk_spans=chunk_spans, checkpoint_minutes=60
-    )
+    machine = make_machine(device=device, chunk_spans=chunk_spans)
     return Work(folder, folder, machine, silent)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
+from machines import make_machine
 from pydantic import ValidationError
 from transformers import BertForMaskedLM, RobertaForMaskedLM
 
@@ -17,9 +18,9 @@ from pipeline.errors import InputError
 from pipeline.initial import InitialConfig, initial, missing
 from pipeline.tokenizer import TokenizerConfig, tokenizer
 from pipeline.tokens import TokensConfig, tokens
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
-MACHINE = Machine(device="cpu", ranks=1, threads=1, workers=1, token_budget=2000, chunk_spans=0, checkpoint_minutes=10)
+MACHINE = make_machine()
 SCRATCH = {
     "pretrained": None,
     "revision": "main",

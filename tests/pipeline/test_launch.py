@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from machines import make_machine
 
 from pipeline.errors import InputError
 from pipeline.launch import launch
@@ -22,9 +23,7 @@ def _children_importable(monkeypatch):
 
 
 def machine(ranks: int = 1, threads: int = 0) -> Machine:
-    return Machine(
-        device="cpu", ranks=ranks, threads=threads, workers=1, token_budget=1000, chunk_spans=0, checkpoint_minutes=0
-    )
+    return make_machine(ranks=ranks, threads=threads, checkpoint_minutes=0)
 
 
 def test_result_and_progress_come_back(tmp_path):
@@ -101,8 +100,7 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
         from pathlib import Path
         from pipeline.launch import launch
         from pipeline.work import Machine, silent
-        machine = Machine(device="cpu", ranks=2, threads=0, workers=1, token_budget=1, chunk_spans=0,
-                          checkpoint_minutes=0)
+        machine = make_machine(ranks=2, threads=0, token_budget=1, checkpoint_minutes=0)
         launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
     """
     caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=HERE.parents[1])

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pipeline.losses import contrastive, mlm
+from pipeline.losses import BLOCK, contrastive, cross_entropy
 
 
 def test_contrastive_is_the_papers_sum():
@@ -23,8 +23,20 @@ def test_contrastive_of_a_lone_pair_is_nought():
     assert float(contrastive(torch.randn(2, 4))) == 0.0
 
 
-def test_mlm_is_a_sum():
-    logits_MV, label_M = torch.randn(4, 7), torch.tensor([1, 0, 6, 6])
-    expected = -logits_MV.log_softmax(1)[torch.arange(4), label_M].sum()
-    torch.testing.assert_close(mlm(logits_MV, label_M), expected)
-    assert float(mlm(torch.zeros(0, 7), torch.zeros(0, dtype=torch.long))) == 0.0
+@pytest.mark.parametrize(("rows", "scale"), [(7, 1.0), (1, 1.0), (0, 1.0), (5, 40.0)])
+def test_cross_entropy_by_blocks_is_torchs(rows, scale):
+    generator = torch.Generator().manual_seed(0)
+    size = 2 * BLOCK + 100  # the last block is a small one
+    states_ND, weight_VD = torch.randn(rows, 8, generator=generator), scale * torch.randn(size, 8, generator=generator)
+    bias_V, label_N = torch.randn(size, generator=generator), torch.randint(0, size, (rows,), generator=generator)
+    upstream_N = torch.randn(rows, generator=generator)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        given = [x.to(dtype).requires_grad_() for x in (states_ND, weight_VD, bias_V)]
+        if dtype == torch.float32:
+            loss_N = cross_entropy(*given, label_N)
+        else:
+            loss_N = torch.nn.functional.cross_entropy(given[0] @ given[1].T + given[2], label_N, reduction="none")
+        results.append([loss_N, *torch.autograd.grad(loss_N, given, upstream_N.to(dtype))])
+    for ours, exact in zip(*results, strict=True):
+        torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=2e-6 * scale)

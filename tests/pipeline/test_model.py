@@ -3,14 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from pipeline import model, pretraining
+from pipeline import model, packing, pretraining
 from pipeline.batches import Batch, Chunk
+from pipeline.objectives import objective
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CLASSES = {"bert": (BertConfig, BertForMaskedLM), "roberta": (RobertaConfig, RobertaForMaskedLM)}
@@ -36,12 +38,25 @@ class Golden:
         return {key.removeprefix(prefix): x for key, x in self.tensors.items() if key.startswith(prefix)}
 
     def batch(self, size: int) -> Batch:
+        """The inputs in chunks of `size`, each in order of length as the packing wants it."""
         ids, attention, labels = (self.tensors[f"inputs.{x}"] for x in ("input_ids", "attention_mask", "labels"))
-        chunks = []
-        for number, rows in enumerate(torch.arange(len(ids)).split(size)):
-            masked = torch.nonzero(labels[rows].flatten() != -100).flatten()
+        lengths, chunks = attention.sum(1).numpy(), []
+        for number, rows in enumerate(np.split(np.argsort(lengths), range(size, len(lengths), size))):
+            real = attention[rows].bool()
+            length_B, label_T = lengths[rows], labels[rows][real]
+            masked_M = torch.nonzero(label_T != -100).flatten()
+            count_B = (labels[rows] != -100).sum(1).numpy()
             chunks.append(
-                Chunk(number, rows, ids[rows], attention[rows].bool(), masked, labels[rows].flatten()[masked])
+                Chunk(
+                    number=number,
+                    row_B=torch.from_numpy(rows),
+                    ids_T=ids[rows][real],
+                    position_T=torch.arange(ids.shape[1]).expand_as(real)[real],
+                    label_M=label_T[masked_M],
+                    every=packing.rows(length_B, length_B, None, "cpu"),
+                    cls=packing.rows(length_B, np.ones_like(length_B), np.cumsum(length_B) - length_B, "cpu"),
+                    masked=packing.rows(length_B, count_B, masked_M.numpy(), "cpu"),
+                )
             )
         return Batch(chunks, len(ids), int((labels != -100).sum()), int(attention.sum()))
 
@@ -51,7 +66,7 @@ class Golden:
         parts = pretraining.update(
             self.module,
             self.batch(size),
-            pretraining.CONDENSER,
+            objective("condenser"),
             skip_from=skip_from,
             pairs=pairs,
             cached=cached,
@@ -92,10 +107,14 @@ def expected_gradients(golden: Golden, kind: str) -> dict[str, torch.Tensor]:
     return {name: renamed[name] for name in own}
 
 
+def states(golden: Golden, chunk: Chunk, skip_from: int) -> model.States:
+    return model.backbone(golden.module["lm"], chunk, skip_from, lambda *_: None)
+
+
 def test_states_and_losses_are_the_authors(golden):
     chunk = golden.batch(12).chunks[0]
-    states = model.backbone(golden.module["lm"], chunk.ids_BL, chunk.attention_BL, golden.facts["skip_from"])
-    torch.testing.assert_close(states.late_BLD[:, 0], golden.tensors["expected.late_cls"], rtol=1e-5, atol=1e-5)
+    expected = golden.tensors["expected.late_cls"][chunk.row_B]
+    torch.testing.assert_close(states(golden, chunk, 3).cls_BD, expected, rtol=1e-5, atol=1e-5)
     parts, gradients = golden.update(12, pairs=False, cached=False)
     for name in ("head_mlm", "late_mlm"):
         assert float(parts[name]) == pytest.approx(golden.facts["expected"][f"{name}_loss"], rel=1e-5)
@@ -124,12 +143,14 @@ def test_cache_replays_dropout(golden):
     assert float(golden.update(5, pairs=True, cached=True)[0]["contrastive"]) != float(cached["contrastive"])
 
 
-def test_early_states_are_hugging_faces_hidden_states(golden):
+def test_states_are_hugging_faces_hidden_states(golden):
     chunk, lm = golden.batch(12).chunks[0], golden.module["lm"]
+    ids, attention = (golden.tensors[f"inputs.{x}"][chunk.row_B] for x in ("input_ids", "attention_mask"))
     with torch.no_grad():
-        output = lm.base_model(chunk.ids_BL, chunk.attention_BL.long(), output_hidden_states=True)
-        for skip_from, expected in enumerate(output.hidden_states):
-            states = model.backbone(lm, chunk.ids_BL, chunk.attention_BL, skip_from)
-            torch.testing.assert_close(
-                states.early_BLD[chunk.attention_BL], expected[chunk.attention_BL], rtol=1e-5, atol=1e-5
-            )
+        output = lm.base_model(ids, attention, output_hidden_states=True)
+        *expected, last = (state[attention.bool()] for state in output.hidden_states)
+        for skip_from, early_TD in enumerate(expected):
+            ours = states(golden, chunk, skip_from)
+            torch.testing.assert_close(ours.early_TD, early_TD, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(ours.cls_BD, last[chunk.cls.at_R], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(ours.late_MD, last[chunk.masked.at_R], rtol=1e-5, atol=1e-5)

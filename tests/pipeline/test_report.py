@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from machines import make_machine
 
 from pipeline import runs
 from pipeline.collection import schemas, write_table
 from pipeline.evaluate import TABLE, EvaluateConfig, evaluate
 from pipeline.report.build import ReportConfig, difference_rows, report
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 SCRIPT = '<script>alert("x")</script> & <b>more</b>'
 CONFIG = ReportConfig(
@@ -24,9 +25,7 @@ CONFIG = ReportConfig(
     seed=0,
     configuration={"title": "A <recipe>", "bm25": {"k1": 1.5, "note": "</pre><script>y</script>"}},
 )
-MACHINE = Machine(
-    device="cpu", ranks=1, threads=1, workers=1, token_budget=1, chunk_spans=0, checkpoint_minutes=1
-)  # fmt: skip
+MACHINE = make_machine()
 
 
 def work(out: Path) -> Work:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
+from machines import make_machine
 from pydantic import ValidationError
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
@@ -18,9 +19,9 @@ from pipeline import wordpiece
 from pipeline.collection import Passage, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
-MACHINE = Machine(device="cpu", ranks=1, threads=1, workers=1, token_budget=2000, chunk_spans=0, checkpoint_minutes=10)
+MACHINE = make_machine()
 TRAINED = {
     "pretrained": None,
     "revision": "main",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machines import make_machine
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipeline import tokens as stage
@@ -13,9 +14,9 @@ from pipeline.collection import Passage, Query, schemas, write_table
 from pipeline.flat import Flat
 from pipeline.ragged import Tokens
 from pipeline.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
-from pipeline.work import Machine, Work
+from pipeline.work import Work
 
-MACHINE = Machine(device="cpu", ranks=1, threads=1, workers=1, token_budget=2000, chunk_spans=0, checkpoint_minutes=10)
+MACHINE = make_machine()
 NORMAL = wordpiece.Normal(lowercase=True, split_identifiers=True, drop_rules=True)
 TEXTS = [
     "One sentence. Another one!  A third?",

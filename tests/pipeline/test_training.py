@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
@@ -35,9 +36,7 @@ def children(monkeypatch):
 
 
 def machine(ranks: int) -> Machine:
-    return Machine(
-        device="cpu", ranks=ranks, threads=1, workers=1, token_budget=1000, chunk_spans=0, checkpoint_minutes=0
-    )
+    return make_machine(ranks=ranks, checkpoint_minutes=0)
 
 
 def test_learning_rate_rises_and_falls_linearly():

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from machines import make_machine
 
 from artifacts.store import Store
 from pipeline.work import Machine
@@ -20,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def machine() -> Machine:
-    return Machine(device="cpu", ranks=1, threads=1, workers=1, token_budget=1000, chunk_spans=0, checkpoint_minutes=1)
+    return make_machine()
 
 
 @pytest.fixture

@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from machines import make_machine
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from pipeline.checkpoint import save_checkpoint
 from pipeline.collection import schemas, write_table
 from pipeline.ragged import Specials
-from pipeline.work import Machine, Work, silent
+from pipeline.work import Work, silent
 
 WORDS = 300
 SPECIALS = Specials(vocab_size=WORDS + 5, pad=0, unk=1, cls=2, sep=3, mask=4)
-MACHINE = Machine(device="cpu", ranks=1, threads=1, workers=1, token_budget=512, chunk_spans=0, checkpoint_minutes=60)
+MACHINE = make_machine(token_budget=512)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+"""Does an update fit into memory, its graphs kept? An estimate that changes the speed and never the result."""
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.batches import Batch
+
+SHARE = 0.5
+"""Of the memory that is free: the rest is for the head, the vocabulary's logits and what the estimate overlooks."""
+
+
+def keeps_graphs(lm: Any, batch: Batch, cache: str, device: str) -> bool:
+    """Whether the backbone's graphs of all chunks are kept at once, instead of computing the CLS vectors first."""
+    if cache != "auto":
+        return cache == "never"
+    if len(batch.chunks) < 2:
+        return True
+    tokens = sum(len(chunk.ids_T) for chunk in batch.chunks)
+    longest = max(chunk.every.longest for chunk in batch.chunks)
+    return tokens * bytes_per_token(lm.config, longest) < SHARE * free_bytes(device)
+
+
+def bytes_per_token(config: Any, length: int) -> int:
+    """Of a backbone's graph: inputs and outputs of each product, norm and activation, in four bytes each."""
+    dropout = config.attention_probs_dropout_prob > 0
+    scores = 3 * config.num_attention_heads * length if dropout else 0  # else attention keeps no scores
+    layer = 12 * config.hidden_size + 2 * config.intermediate_size + scores
+    return 4 * config.num_hidden_layers * layer
+
+
+def free_bytes(device: str) -> int:
+    """Memory that this rank may take, the other ranks of the machine counted."""
+    import os
+
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -1,0 +1,35 @@
+"""What a chunk is trained on, beside the contrastive loss: one objective a file.
+
+To add one: a file with an `Objective`, its name here and in `CondenserConfig.objective`, a recipe, and a test of its
+losses against a plain dense computation.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from pipeline.batches import Batch, Chunk
+from pipeline.model import LanguageModel, Seed, States
+
+
+class Objective(NamedTuple):
+    names: tuple[str, ...]
+    """Of its losses."""
+    losses: Callable[[LanguageModel, nn.ModuleList, States, Chunk, Batch, Seed], tuple[Tensor, ...]]
+    """From (language model, head, the backbone's states, chunk, batch, seed): one loss a name, scaled so that the sum
+    over all chunks of the batch is its mean. `seed` comes before whatever uses dropout or random numbers, with places
+    from `model.HEAD` on."""
+
+
+def objective(name: str) -> Objective:
+    """The objective of that name; `contrastive_only` has no loss of its own (coCondenser, table 4)."""
+    from pipeline.objectives import condenser, mlm, retromae
+
+    return {
+        "condenser": condenser.OBJECTIVE,
+        "cocondenser": condenser.OBJECTIVE,
+        "mlm": mlm.OBJECTIVE,
+        "retromae": retromae.OBJECTIVE,
+        "contrastive_only": Objective((), lambda *_: ()),
+    }[name]

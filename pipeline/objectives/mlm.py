@@ -1,0 +1,18 @@
+"""Masked language modelling (BERT, section 3.1), without next sentence prediction: the row to compare with."""
+
+from torch import Tensor, nn
+
+from pipeline.batches import Batch, Chunk
+from pipeline.model import LanguageModel, Seed, States, prediction_losses
+from pipeline.objectives import Objective
+
+
+def losses(
+    lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, batch: Batch, seed: Seed
+) -> tuple[Tensor]:
+    """Cross-entropy at the masked tokens."""
+    assert states.late_MD is not None
+    return (prediction_losses(lm, states.late_MD, chunk.label_M).sum() / max(batch.masked, 1),)
+
+
+OBJECTIVE = Objective(("mlm",), losses)

@@ -1,0 +1,109 @@
+"""Sequences of unequal length packed without padding, and attention within each of them.
+
+Every linear map, norm and activation works on one token, so only attention needs to know where a sequence ends. CUDA's
+kernels take sequences of any length; on the CPU sequences of equal length share a call.
+
+Shapes: B sequences of T tokens, R rows that ask (queries), P those rows padded within groups of sequences, H heads,
+D dimensions.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Rows(NamedTuple):
+    """Tokens of a packing, in its order: all, or those whose states are wanted from a layer."""
+
+    at_R: Tensor | None
+    """Their places among the T tokens; None for all of them."""
+    edges: Tensor
+    """[B + 1] int32: the rows of sequence b are edges[b] up to edges[b + 1]."""
+    longest: int
+    """Most rows of a sequence."""
+    groups: tuple[tuple[int, int], ...]
+    """(sequences, rows of each once padded) of every group of sequences of equal length."""
+    pad_P: Tensor | None
+    """The row that each padded row is a copy of; None where nothing is padded."""
+    real_R: Tensor | None
+    """Each row's place among the padded ones; None where nothing is padded."""
+
+
+def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
+    """`count_B` rows of sequences of `length_B` tokens, in order of length; `at_R`: their places, None for all."""
+    first_G = np.flatnonzero(np.diff(length_B, prepend=-1))
+    sequences_G = np.diff(first_G, append=len(length_B))
+    longest_G = np.maximum.reduceat(count_B, first_G)
+    width_B = np.repeat(longest_G, sequences_G)
+    edges = np.concatenate([[0], np.cumsum(count_B)])
+    pad_P = real_R = None
+    if (width_B > count_B).any():
+        padded_B = np.cumsum(width_B) - width_B
+        column_P = np.arange(width_B.sum()) - np.repeat(padded_B, width_B)
+        # A sequence without a row borrows its neighbour's; attention then works for nothing.
+        last_P = np.repeat(np.maximum(count_B - 1, 0), width_B)
+        pad_P = np.minimum(np.repeat(edges[:-1], width_B) + np.minimum(column_P, last_P), edges[-1] - 1)
+        real_R = np.arange(edges[-1]) + np.repeat(padded_B - edges[:-1], count_B)
+    at, pad, real = (None if x is None else to_device(x, device) for x in (at_R, pad_P, real_R))
+    groups = tuple(zip(sequences_G.tolist(), longest_G.tolist(), strict=True))
+    return Rows(at, to_device(edges, device).int(), int(count_B.max()), groups, pad, real)
+
+
+def to_device(array: np.ndarray, device: str) -> Tensor:
+    """The array as an int64 tensor, by a copy that the host does not wait for."""
+    tensor = torch.from_numpy(array.astype(np.int64, copy=False))
+    return tensor.pin_memory().to(device, non_blocking=True) if device == "cuda" else tensor
+
+
+def attend(
+    query_RD: Tensor,
+    key_TD: Tensor,
+    value_TD: Tensor,
+    asking: Rows,
+    keys: Rows,
+    heads: int,
+    dropout: float,
+    masks: Sequence[Tensor] | None = None,
+) -> Tensor:
+    """Softmax attention of each row over its own sequence's tokens, [R, D].
+
+    `masks`: for every group which keys a row may see, bool, broadcast to [sequences, heads, rows, length].
+    """
+    if query_RD.is_cuda and masks is None:
+        return _by_kernel(query_RD, key_TD, value_TD, asking, keys, heads, dropout)
+    query_PD = query_RD if asking.pad_P is None else query_RD[asking.pad_P]
+    asked = [sequences * width for sequences, width in asking.groups]
+    told = [sequences * length for sequences, length in keys.groups]
+    parts = zip(query_PD.split(asked), key_TD.split(told), value_TD.split(told), asking.groups, strict=True)
+    contexts = []
+    for i, (query, key, value, (sequences, _)) in enumerate(parts):
+        query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
+        context = F.scaled_dot_product_attention(
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attn_mask=None if masks is None else masks[i],
+            dropout_p=dropout,
+        )
+        contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
+    context_PD = torch.cat(contexts)
+    return context_PD if asking.real_R is None else context_PD[asking.real_R]
+
+
+def _by_kernel(
+    query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, asking: Rows, keys: Rows, heads: int, dropout: float
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = (x.unflatten(1, (heads, -1)) for x in (query_RD, key_TD, value_TD))
+    layout = asking.edges, keys.edges, asking.longest, keys.longest
+    if dropout == 0.0:
+        context = varlen_attn(query, key, value, *layout)
+        assert isinstance(context, Tensor)
+        return context.flatten(1)
+    # The public function has no dropout; this is the kernel that it calls.
+    return torch.ops.aten._flash_attention_forward(query, key, value, *layout, dropout, False, False)[0].flatten(1)

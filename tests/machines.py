@@ -1,0 +1,22 @@
+"""How tests run: one thread on the CPU unless told otherwise."""
+
+from typing import Any
+
+from pipeline.work import Machine
+
+SINGLE: dict[str, Any] = {
+    "device": "cpu",
+    "ranks": 1,
+    "threads": 1,
+    "workers": 1,
+    "token_budget": 1000,
+    "chunk_spans": 0,
+    "cache": "auto",
+    "tf32": False,
+    "checkpoint_minutes": 60,
+}
+
+
+def make_machine(**fields: Any) -> Machine:
+    """A complete `Machine`, `fields` in the place of those of `SINGLE`."""
+    return Machine(**{**SINGLE, **fields})
