@@ -134,7 +134,9 @@ def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.n
     cut = [
         (number, order_S[a:b]) for number, (a, b) in enumerate(itertools.pairwise(edges.tolist())) if a < len(order_S)
     ]
-    return [(n, row_B) for n, row_B in cut if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    mine = [(n, row_B) for n, row_B in cut if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    # The largest first: what is freed then has room for all that follows.
+    return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
 
 
 def collate(

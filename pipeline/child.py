@@ -39,10 +39,14 @@ def main() -> None:
             say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
 
     try:
+        import torch
+
         from pipeline import distributed
 
         module, name = job["function"].split(":")
         function = getattr(importlib.import_module(module), name)
+        if job["tf32"]:
+            torch.set_float32_matmul_precision("high")
         with distributed.joined(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])
         if first:

@@ -63,11 +63,13 @@ class _Blocked(torch.autograd.Function):
         return by_states, by_weight, by_bias, None
 
 
-def contrastive(cls_SD: Tensor) -> Tensor:
+def contrastive(cls_SD: Tensor, part: slice = slice(None)) -> Tensor:
     """Softmax over the inner products with all other spans, the pair's other span as the right answer; mean over spans.
 
-    coCondenser, equation 4: no temperature, no normalisation.
+    coCondenser, equation 4: no temperature, no normalisation. `part`: some rows' share of that mean; over parts that
+    cover all spans it adds up to the whole.
     """
-    scores_SS = cls_SD.float() @ cls_SD.float().T
-    scores_SS.fill_diagonal_(-torch.inf)
-    return F.cross_entropy(scores_SS, torch.arange(len(cls_SD), device=cls_SD.device) ^ 1)
+    own_P = torch.arange(len(cls_SD), device=cls_SD.device)[part]
+    scores_PS = cls_SD[part].float() @ cls_SD.float().T
+    scores_PS = scores_PS.index_put((own_P - own_P[0], own_P), scores_PS.new_tensor(-torch.inf))
+    return F.cross_entropy(scores_PS, own_P ^ 1, reduction="sum") / len(cls_SD)

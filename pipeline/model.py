@@ -55,12 +55,13 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
         if number == skip_from:
             early_TD = hidden_TD
     number = len(layers) + 1
+    keys_values = told(last, hidden_TD)
     seed(number, CLS)
-    cls_BD = apply(last, hidden_TD, chunk.cls, chunk.every)
+    cls_BD = asked(last, hidden_TD[chunk.cls.at_R], keys_values, chunk.cls, chunk.every)
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
-    return States(early_TD, cls_BD, apply(last, hidden_TD, chunk.masked, chunk.every))
+    return States(early_TD, cls_BD, asked(last, hidden_TD[chunk.masked.at_R], keys_values, chunk.masked, chunk.every))
 
 
 def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor) -> Tensor:
@@ -76,22 +77,26 @@ def positions(lm: LanguageModel, position_T: Tensor) -> Tensor:
 def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows) -> Tensor:
     """One transformer layer over a packed chunk, at the rows `wanted` of it, [R, D]; all serve as keys and values."""
     asking_RD = hidden_TD if wanted.at_R is None else hidden_TD[wanted.at_R]
-    return apply_to(layer, asking_RD, hidden_TD, wanted, every)
+    return asked(layer, asking_RD, told(layer, hidden_TD), wanted, every)
 
 
-def apply_to(
+def told(layer: Any, hidden_TD: Tensor) -> tuple[Tensor, Tensor]:
+    """A layer's keys and values, each [T, D]."""
+    return layer.attention.self.key(hidden_TD), layer.attention.self.value(hidden_TD)
+
+
+def asked(
     layer: Any,
     asking_RD: Tensor,
-    told_TD: Tensor,
+    keys_values: tuple[Tensor, Tensor],
     wanted: Rows,
     every: Rows,
     masks: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """A layer whose queries and residual come from `asking_RD`, its keys and values from `told_TD`."""
+    """The rest of a layer, [R, D]: queries and residual come from `asking_RD`. `masks` as in `attend`."""
     own = layer.attention.self
-    query_RD, key_TD, value_TD = own.query(asking_RD), own.key(told_TD), own.value(told_TD)
     dropout = own.dropout.p if own.training else 0.0
-    context_RD = attend(query_RD, key_TD, value_TD, wanted, every, own.num_attention_heads, dropout, masks)
+    context_RD = attend(own.query(asking_RD), *keys_values, wanted, every, own.num_attention_heads, dropout, masks)
     attended_RD = layer.attention.output(context_RD, asking_RD)
     return layer.output(layer.intermediate(attended_RD), attended_RD)
 

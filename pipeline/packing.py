@@ -25,12 +25,21 @@ class Rows(NamedTuple):
     """[B + 1] int32: the rows of sequence b are edges[b] up to edges[b + 1]."""
     longest: int
     """Most rows of a sequence."""
+    size: int
+    """R."""
+    scores: int
+    """Pairs of a row and a key of its sequence, over all sequences."""
     groups: tuple[tuple[int, int], ...]
     """(sequences, rows of each once padded) of every group of sequences of equal length."""
     pad_P: Tensor | None
     """The row that each padded row is a copy of; None where nothing is padded."""
     real_R: Tensor | None
     """Each row's place among the padded ones; None where nothing is padded."""
+
+    @property
+    def padding(self) -> int:
+        """Rows that attention computes for nothing."""
+        return 0 if self.pad_P is None else len(self.pad_P) - self.size
 
 
 def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
@@ -50,7 +59,16 @@ def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, dev
         real_R = np.arange(edges[-1]) + np.repeat(padded_B - edges[:-1], count_B)
     at, pad, real = (None if x is None else to_device(x, device) for x in (at_R, pad_P, real_R))
     groups = tuple(zip(sequences_G.tolist(), longest_G.tolist(), strict=True))
-    return Rows(at, to_device(edges, device).int(), int(count_B.max()), groups, pad, real)
+    return Rows(
+        at_R=at,
+        edges=to_device(edges, device).int(),
+        longest=int(count_B.max()),
+        size=int(edges[-1]),
+        scores=int((count_B * length_B).sum()),
+        groups=groups,
+        pad_P=pad,
+        real_R=real,
+    )
 
 
 def to_device(array: np.ndarray, device: str) -> Tensor:

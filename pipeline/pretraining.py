@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline import distributed
+from pipeline import distributed, flops
 from pipeline.batches import Batch, Chunk
 from pipeline.checkpoint import save_checkpoint
 from pipeline.losses import contrastive
@@ -19,6 +19,9 @@ from pipeline.model import States, backbone
 from pipeline.objectives import Objective
 from pipeline.training import autocast, seed_dropout, summary
 from pipeline.work import Metrics
+
+ROWS = 512
+"""Spans whose scores with all others are held at once."""
 
 
 def update(
@@ -69,7 +72,13 @@ def update(
         surrogate.backward()
         for name, part in zip(objective.names, parts, strict=True):
             totals[name] = totals[name] + part.detach()
-    return totals | {"tokens": float(sum(len(chunk.ids_T) for chunk in batch.chunks))}
+    config, masked = lm.config, bool(objective.names)
+    operations = sum(
+        flops.backbone(config, chunk, masked) + objective.operations(config, len(head), chunk) for chunk in batch.chunks
+    )
+    tokens = sum(chunk.every.size for chunk in batch.chunks)
+    padding = 0 if device == "cuda" else sum(chunk.masked.padding for chunk in batch.chunks)
+    return totals | {"tokens": tokens, "padding": padding, "operations": flops.BACKWARD * operations}
 
 
 def contrastive_gradient(batch: Batch, cls: list[Tensor], dimensions: int, device: str) -> tuple[Tensor, Tensor]:
@@ -79,9 +88,12 @@ def contrastive_gradient(batch: Batch, cls: list[Tensor], dimensions: int, devic
         cls_SD[chunk.row_B] = cls_BD.float()
     # Each rank fills in its own rows, so the sum is the whole.
     cls_SD = distributed.add(cls_SD).requires_grad_()
-    loss = contrastive(cls_SD)
-    (gradient_SD,) = torch.autograd.grad(loss, cls_SD)
-    return loss.detach(), gradient_SD
+    gradient_SD, total = torch.zeros_like(cls_SD), torch.zeros((), device=device)
+    for first in range(0, batch.sequences, ROWS):  # all at once would take memory by the square of the batch
+        loss = contrastive(cls_SD, slice(first, first + ROWS))
+        gradient_SD += torch.autograd.grad(loss, cls_SD)[0]
+        total += loss.detach()
+    return total, gradient_SD
 
 
 def finish(

@@ -1,12 +1,9 @@
 """The training loop that pre-training and fine-tuning share: read it from top to bottom."""
 
-import json
 import math
-import os
-import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +22,8 @@ CUDA_INTERVAL = 20
 """Updates between two looks at a GPU's figures; the host does not wait for it in between."""
 FIGURES = 16
 """Most loss parts that a step may return."""
+LIVE = ("padding", "operations")
+"""Parts of a step that show in its progress and not in its history."""
 
 
 class Optimiser(Config):
@@ -75,7 +74,8 @@ def train(
     step(i) runs forward and backward of update i on this rank's share of the global batch, a pure function of
     (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss. It adds to the
     gradients in place (never sets them to None), wraps its forward passes in `autocast(device)`, and returns loss
-    parts whose sum over the ranks is the global figure. A part named `tokens` also gives tokens/s.
+    parts whose sum over the ranks is the global figure. Three names are special: `tokens` gives tokens/s, `padding`
+    (rows computed for nothing, beside the tokens) a share, `operations` (pipeline/flops.py) the utilisation.
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
 
     An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
@@ -84,7 +84,8 @@ def train(
     """
     import torch
 
-    from pipeline import distributed
+    from pipeline import distributed, flops
+    from pipeline.resume import restore, save
 
     module.train()
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -108,14 +109,16 @@ def train(
     pending: list[torch.Tensor] = []
     bad_in_a_row = torch.zeros((), device=device)
     interval = CUDA_INTERVAL if device == "cuda" else 1
-    saved = looked = time.monotonic()
+    most = flops.peak(device)
+    began = saved = looked = time.monotonic()
     for i in range(first, steps):
         rate = learning_rate(optimiser, i, steps)
         for group in adam.param_groups:
             group["lr"] = rate
         buffer.zero_()
         seed_dropout(optimiser.seed, i, distributed.rank())
-        parts = step(i)
+        with named_memory():
+            parts = step(i)
         names = list(parts)
         figures[: len(names)] = torch.stack(
             [torch.as_tensor(x, device=device).detach().float() for x in parts.values()]
@@ -134,23 +137,35 @@ def train(
         due = time.monotonic() - saved >= 60 * checkpoint_minutes
         if len(pending) < interval and done < steps and not due:
             continue
+        live = dict.fromkeys(("tokens", *LIVE), 0.0)
         for x in torch.stack(pending).tolist():
+            figure = dict(zip([*names, "gradient_norm", "skipped"], x[:-1], strict=True))
             row = {"step": len(history) + 1, "learning_rate": learning_rate(optimiser, len(history), steps)}
-            history.append(row | dict(zip([*names, "gradient_norm", "skipped"], x[:-1], strict=True)))
+            history.append(row | {name: value for name, value in figure.items() if name not in LIVE})
+            live = {name: total + figure.get(name, 0.0) for name, total in live.items()}
             if x[-1] >= BAD_UPDATES:
                 raise InputError(
                     f"learning_rate: {BAD_UPDATES} updates in a row, the last of them update {row['step']}, had an "
                     "infinite or undefined loss or gradient: lower it"
                 )
         now = time.monotonic()
-        speed = sum(row.get("tokens", 0.0) for row in history[-len(pending) :]) / max(now - looked, 1e-9)
-        progress(done, steps, "updates", history[-1] | ({"tokens_per_second": speed} if speed else {}))
+        rates = speeds(**live, seconds=now - looked, peak=most and most * distributed.world())
+        left = (now - began) / (done - first) * (steps - done)
+        progress(done, steps, "updates", history[-1] | rates | {"seconds_left": left})
         pending, looked = [], now
         if due and done < steps:
             if distributed.rank() == 0:
                 save(module, adam, checkpoints, done, history, device)
             saved = time.monotonic()
     return history
+
+
+def speeds(tokens: float, padding: float, operations: float, seconds: float, peak: float | None) -> dict[str, float]:
+    """Figures of updates that took so many seconds together; `peak`: operations a second that all devices can do."""
+    if not tokens:
+        return {}
+    figures = {"tokens_per_second": tokens / seconds, "padding": padding / (tokens + padding)}
+    return figures | ({"mfu": operations / seconds / peak} if peak and operations else {})
 
 
 def summary(history: Sequence[Mapping[str, float]], losses: Iterable[str]) -> Metrics:
@@ -182,87 +197,24 @@ def seed_dropout(*key: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
 
 
+@contextmanager
+def named_memory() -> Iterator[None]:
+    """InputError, naming the fields to change, where the memory does not suffice."""
+    import torch
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise InputError(
+            f"out of memory: lower machine.token_budget or set machine.chunk_spans, and machine.cache=always "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+
+
 def autocast(device: str) -> "AbstractContextManager[Any]":
     """bfloat16 where it pays: on CUDA. Enter it anew for each forward pass: it keeps casts of the weights."""
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
-
-
-# Checkpoints of a training: CHECKPOINTS/step-N/{model,optimizer}.safetensors and state.json {step, ranks, threads,
-# device, history}. Written under another name and renamed, so that a folder of that name is always whole.
-
-
-def saved_steps(checkpoints: Path) -> list[Path]:
-    """Finished checkpoints, oldest first."""
-    return sorted(checkpoints.glob("step-*"), key=lambda folder: int(folder.name.removeprefix("step-")))
-
-
-def saved_state(checkpoints: Path) -> dict[str, Any] | None:
-    """state.json of the newest checkpoint, or None."""
-    folders = saved_steps(checkpoints)
-    return json.loads((folders[-1] / "state.json").read_text()) if folders else None
-
-
-def save(
-    module: "torch.nn.Module",
-    adam: "torch.optim.Optimizer",
-    checkpoints: Path,
-    step: int,
-    history: list[dict[str, float]],
-    device: str,
-) -> None:
-    """Writes the checkpoint after `step` updates and keeps the last two."""
-    import torch
-    from safetensors.torch import save as to_bytes
-
-    from pipeline import distributed
-
-    weights = {name: p.detach() for name, p in module.named_parameters()}
-    moments = {
-        f"{name}/{key}": value for name, p in module.named_parameters() for key, value in adam.state.get(p, {}).items()
-    }
-    state = {
-        "step": step,
-        "ranks": distributed.world(),
-        "threads": torch.get_num_threads(),
-        "device": device,
-        "history": history,
-    }
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    for stale in checkpoints.glob("tmp-*"):
-        shutil.rmtree(stale)
-    folder = checkpoints / f"tmp-step-{step}"
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(to_bytes({k: v.cpu().contiguous() for k, v in weights.items()}))
-    (folder / "optimizer.safetensors").write_bytes(to_bytes({k: v.cpu().contiguous() for k, v in moments.items()}))
-    (folder / "state.json").write_text(json.dumps(state))
-    os.rename(folder, checkpoints / f"step-{step}")
-    for old in saved_steps(checkpoints)[:-2]:
-        shutil.rmtree(old)
-
-
-def restore(
-    module: "torch.nn.Module", adam: "torch.optim.Optimizer", checkpoints: Path
-) -> tuple[int, list[dict[str, float]]]:
-    """Brings `module` and `adam` to the newest checkpoint. Returns the updates done and their history."""
-    import torch
-    from safetensors.torch import load_file
-
-    state = saved_state(checkpoints)
-    if state is None:
-        return 0, []
-    folder = checkpoints / f"step-{state['step']}"
-    weights = load_file(folder / "model.safetensors")
-    moments = load_file(folder / "optimizer.safetensors")
-    parameters = dict(module.named_parameters())
-    if weights.keys() != parameters.keys():
-        raise InputError(f"{folder}: holds another model's parameters; remove it")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
-    for name, moment in moments.items():
-        parameter_name, key = name.rsplit("/", 1)
-        parameter = parameters[parameter_name]
-        adam.state[parameter][key] = moment.to(parameter.device, copy=True)
-    return state["step"], state["history"]

@@ -5,7 +5,7 @@ losses against a plain dense computation.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -20,6 +20,8 @@ class Objective(NamedTuple):
     """From (language model, head, the backbone's states, chunk, batch, seed): one loss a name, scaled so that the sum
     over all chunks of the batch is its mean. `seed` comes before whatever uses dropout or random numbers, with places
     from `model.HEAD` on."""
+    operations: Callable[[Any, int, Chunk], float]
+    """From (model's configuration, layers of the head, chunk): the floating-point operations of its forward pass."""
 
 
 def objective(name: str) -> Objective:
@@ -31,5 +33,5 @@ def objective(name: str) -> Objective:
         "cocondenser": condenser.OBJECTIVE,
         "mlm": mlm.OBJECTIVE,
         "retromae": retromae.OBJECTIVE,
-        "contrastive_only": Objective((), lambda *_: ()),
+        "contrastive_only": Objective((), lambda *_: (), lambda *_: 0.0),
     }[name]

@@ -4,9 +4,12 @@ and from the late states themselves (Condenser, section 3.2).
 Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from pipeline import flops
 from pipeline.batches import Batch, Chunk
 from pipeline.model import HEAD, LanguageModel, Seed, States, apply, prediction_losses
 from pipeline.objectives import Objective
@@ -34,4 +37,11 @@ def condense(head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> T
     return apply(last, hidden_TD, chunk.masked, chunk.every)
 
 
-OBJECTIVE = Objective(("head_mlm", "late_mlm"), losses)
+def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
+    """Products of the head, its last layer at the masked tokens alone, and of the prediction head; forward."""
+    head = (head_layers - 1) * flops.layer(config, chunk.every, chunk.every)
+    head += flops.layer(config, chunk.masked, chunk.every)
+    return head + flops.predictions(config, 2 * chunk.masked.size)
+
+
+OBJECTIVE = Objective(("head_mlm", "late_mlm"), losses, operations)

@@ -1,7 +1,10 @@
 """Masked language modelling (BERT, section 3.1), without next sentence prediction: the row to compare with."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
+from pipeline import flops
 from pipeline.batches import Batch, Chunk
 from pipeline.model import LanguageModel, Seed, States, prediction_losses
 from pipeline.objectives import Objective
@@ -15,4 +18,9 @@ def losses(
     return (prediction_losses(lm, states.late_MD, chunk.label_M).sum() / max(batch.masked, 1),)
 
 
-OBJECTIVE = Objective(("mlm",), losses)
+def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
+    """Products of the prediction head, forward."""
+    return flops.predictions(config, chunk.masked.size)
+
+
+OBJECTIVE = Objective(("mlm",), losses, operations)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline import flops
 from pipeline.batches import Batch, Chunk
-from pipeline.model import HEAD, LanguageModel, Seed, States, apply_to, embed, positions, prediction_losses
+from pipeline.model import HEAD, LanguageModel, Seed, States, asked, embed, positions, prediction_losses, told
 from pipeline.objectives import Objective
 
 SEEN = 0.5
@@ -45,7 +46,7 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     place_TD = lm.base_model.embeddings.position_embeddings(positions(lm, chunk.position_T))
     asking_TD = place_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     masks = [visible(sequences, length, true_T.device) for sequences, length in chunk.every.groups]
-    return apply_to(layer, asking_TD, told_TD, chunk.every, chunk.every, masks)
+    return asked(layer, asking_TD, told(layer, told_TD), chunk.every, chunk.every, masks)
 
 
 def visible(sequences: int, length: int, device: torch.device) -> Tensor:
@@ -56,4 +57,10 @@ def visible(sequences: int, length: int, device: torch.device) -> Tensor:
     return seen_nLL[:, None]
 
 
-OBJECTIVE = Objective(("mlm", "decoder"), losses)
+def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
+    """Products of the decoder and the prediction head, forward."""
+    rows = chunk.masked.size + chunk.every.size
+    return flops.layer(config, chunk.every, chunk.every) + flops.predictions(config, rows)
+
+
+OBJECTIVE = Objective(("mlm", "decoder"), losses, operations)

@@ -32,7 +32,6 @@ CONDENSER = {
     "optimiser": OPTIMISER,
 }
 COCONDENSER = {
-    "objective": "condenser",
     "objective": "cocondenser",
     "steps": 4,
     "epochs": None,

@@ -17,6 +17,8 @@ def test_contrastive_is_the_papers_sum():
         -math.log(math.exp(inner(i, i ^ 1)) / sum(math.exp(inner(i, j)) for j in range(6) if j != i)) for i in range(6)
     ]
     assert float(contrastive(cls_SD)) == pytest.approx(sum(losses) / 6, rel=1e-5)
+    parts = [contrastive(cls_SD, slice(first, first + 4)) for first in (0, 4)]
+    assert float(sum(parts)) == pytest.approx(sum(losses) / 6, rel=1e-5)
 
 
 def test_contrastive_of_a_lone_pair_is_nought():

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from pipeline.errors import InputError
 from pipeline.launch import launch, layout
-from pipeline.training import Optimiser, learning_rate, saved_state, saved_steps, summary
+from pipeline.resume import saved_state, saved_steps
+from pipeline.training import Optimiser, learning_rate, summary
 from pipeline.work import Machine, silent
 
 HERE = Path(__file__).parent

@@ -1,0 +1,51 @@
+"""What the gradient cache costs in time (256 spans, 4 x 256), and its peak memory at 2,048 spans over that at 512."""
+
+import resource
+import sys
+from pathlib import Path
+
+from benchmarks.paired import Way, ask, interleave, ratio, seconds, start
+from benchmarks.steps import BATCHES, Step, agree, ours
+
+ROUNDS = 4
+GIVEN = {"shape": "mini", "kind": "spans", "pairs": True}
+
+
+def cost() -> float:
+    ways = {
+        "cached": Way("benchmarks.steps:ours", {**GIVEN, "sequences": 256, "cached": True}, tuned=True),
+        "un-cached": Way("benchmarks.steps:ours", {**GIVEN, "sequences": 256}, tuned=True),
+    }
+    figures = interleave(ways, ROUNDS, BATCHES)
+    agree(figures)
+    print(", ".join(f"{name} {seconds(rows):.2f} s" for name, rows in figures.items()), file=sys.stderr)
+    return ratio(figures["cached"], figures["un-cached"])
+
+
+def measured(sequences: int) -> Step:
+    """A cached step that tells the peak of the process's memory above what it held before."""
+    step = ours(**GIVEN, sequences=sequences, cached=True)
+    step_of_two = ours(**GIVEN, sequences=2, cached=True)
+    step_of_two(0)  # what the libraries take at their first use
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * resource.getpagesize()
+
+    def peak(i: int) -> dict[str, float]:
+        figures = step(i)
+        return figures | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before}
+
+    return peak
+
+
+def memory() -> float:
+    peaks = {}
+    for sequences in (512, 2048):
+        process = start(Way("benchmarks.cache:measured", {"sequences": sequences}, tuned=True))
+        peaks[sequences] = ask(process, 0)["peak"]
+        process.kill()
+        process.wait()
+    print(", ".join(f"{n:,} spans {peak / 2**20:.0f} MiB" for n, peak in peaks.items()), file=sys.stderr)
+    return peaks[2048] / peaks[512]
+
+
+ROWS = {"cache_cost": cost, "cache_memory": memory}

@@ -1,0 +1,99 @@
+"""Times several ways of doing the same work, in turn, each in a process of its own.
+
+    python -m benchmarks.paired benchmarks.condenser_step:ours '{"shape": "mini"}'    one such process
+
+A way is a function of keyword arguments that returns a step: step(i) does the work once and returns figures. The
+process runs step 0, 1, ... as it is told to, and reports each one's seconds.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, NamedTuple
+
+from pipeline.launch import training_environment
+
+PLAIN = {"OMP_NUM_THREADS": "1"}
+"""What a program without special care runs in."""
+
+
+class Way(NamedTuple):
+    function: str
+    """"module:name"."""
+    arguments: Mapping[str, Any]
+    tuned: bool
+    """In the environment of this project's own training processes; else in a plain one."""
+
+
+def start(way: Way, threads: int = 1) -> subprocess.Popen[str]:
+    environment = training_environment("cpu", threads) if way.tuned else {**os.environ, **PLAIN}
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
+        env={**environment, "OMP_NUM_THREADS": str(threads)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ask(process: subprocess.Popen[str], step: int) -> dict[str, float]:
+    """Runs one step; returns its figures and `seconds`."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{step}\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a process of the benchmark ended with {process.wait()}")
+    return json.loads(line)
+
+
+def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, list[dict[str, float]]]:
+    """Each way's figures of steps 0, 1, ..., one step of each in turn; one step before that does not count.
+
+    Step i works on batch i % `batches`.
+    """
+    processes = {name: start(way) for name, way in ways.items()}
+    try:
+        for process in processes.values():
+            ask(process, 0)
+        figures: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+        for i in range(rounds):
+            for name, process in processes.items():
+                figures[name].append(ask(process, i % batches))
+        return figures
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+
+
+def seconds(figures: list[dict[str, float]]) -> float:
+    """The median step's."""
+    return median(x["seconds"] for x in figures)
+
+
+def ratio(slow: list[dict[str, float]], fast: list[dict[str, float]]) -> float:
+    """The median of the rounds' ratios: both sides of a round met the same batch and the same load."""
+    return median(a["seconds"] / b["seconds"] for a, b in zip(slow, fast, strict=True))
+
+
+def main() -> None:
+    module, name = sys.argv[1].split(":")
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    step = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
+    for line in sys.stdin:
+        started = time.perf_counter()
+        figures = step(int(line))
+        spent = time.perf_counter() - started
+        os.write(channel, (json.dumps({"seconds": spent, **figures}) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

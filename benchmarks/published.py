@@ -1,0 +1,82 @@
+"""The published way to take a step of Condenser and coCondenser, to compare with: every sequence padded to the limit,
+eager attention, and the whole batch through the whole vocabulary twice. Written from the papers and the models' own
+modules; its numbers are those of this project's step (tests/benchmarks).
+
+Shapes: B sequences, L tokens each, D dimensions.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pipeline.batches import Batch
+from pipeline.losses import contrastive
+
+
+class Padded(NamedTuple):
+    ids_BL: Tensor
+    attention_BL: Tensor
+    label_BL: Tensor
+    """-100 where nothing is masked."""
+
+
+def padded(batch: Batch, limit: int, pad: int) -> Padded:
+    """The sequences of a batch, rows 2i and 2i + 1 still pairs, padded to `limit`."""
+    shape = (batch.sequences, limit)
+    ids, attention, labels = torch.full(shape, pad), torch.zeros(shape), torch.full(shape, -100)
+    for chunk in batch.chunks:
+        row_T = chunk.row_B.repeat_interleave(chunk.every.edges.diff())
+        ids[row_T, chunk.position_T] = chunk.ids_T
+        attention[row_T, chunk.position_T] = 1.0
+        labels[row_T[chunk.masked.at_R], chunk.position_T[chunk.masked.at_R]] = chunk.label_M
+    return Padded(ids, attention, labels)
+
+
+def losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor, Tensor]:
+    """(head MLM + late MLM, CLS vectors [B, D])."""
+    lm, head = module["lm"], module["head"]
+    lm.set_attn_implementation("eager")
+    mask_B11L = (1.0 - given.attention_BL[:, None, None, :]) * torch.finfo(torch.float32).min
+    states = [lm.base_model.embeddings(input_ids=given.ids_BL)]
+    for layer in lm.base_model.encoder.layer:
+        states.append(layer(states[-1], mask_B11L))
+    late_BLD = states[-1]
+    head_BLD = torch.cat([late_BLD[:, :1], states[skip_from][:, 1:]], dim=1)
+    for layer in head:
+        head_BLD = layer(head_BLD, mask_B11L)
+    loss = sum(
+        F.cross_entropy(lm.cls(hidden_BLD).flatten(0, 1), given.label_BL.flatten())
+        for hidden_BLD in (head_BLD, late_BLD)
+    )
+    return loss, late_BLD[:, 0]
+
+
+def condenser(module: Any, given: Padded, skip_from: int) -> float:
+    """Gradients of Condenser's loss over the batch; returns it."""
+    loss, _ = losses(module, given, skip_from)
+    loss.backward()
+    return float(loss.detach())
+
+
+def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
+    """Gradients of coCondenser's loss with a gradient cache of `chunk` spans; returns it.
+
+    The first pass computes everything, as published. The MLM loss is weighted by each chunk's masked tokens, so that
+    the result is the batch's mean; the published code averages over chunks, which costs the same.
+    """
+    parts = [Padded(*x) for x in zip(*(x.split(chunk) for x in given), strict=True)]
+    with torch.no_grad():
+        cls_SD = torch.cat([losses(module, part, skip_from)[1] for part in parts])
+    cls_SD.requires_grad_()
+    loss = contrastive(cls_SD)
+    loss.backward()
+    total, masked = float(loss.detach()), (given.label_BL >= 0).sum()
+    assert cls_SD.grad is not None
+    for part, gradient_BD in zip(parts, cls_SD.grad.split(chunk), strict=True):
+        mlm, cls_BD = losses(module, part, skip_from)
+        mlm = mlm * ((part.label_BL >= 0).sum() / masked)
+        (mlm + (gradient_BD * cls_BD).sum()).backward()
+        total += float(mlm.detach())
+    return total

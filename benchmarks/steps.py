@@ -1,0 +1,138 @@
+"""What the pre-training benchmarks time: one update of Condenser or coCondenser, this project's way and the published.
+
+BERT's vocabulary of 30,522 entries with the ids, masks and lengths of pydocs, limit 128; dropout off, so that both
+ways must give the same loss.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import published
+from benchmarks.data import pydocs
+from pipeline import model, pretraining
+from pipeline.batches import Batch, batch
+from pipeline.blocks import blocks
+from pipeline.flops import peak
+from pipeline.objectives import objective
+from pipeline.spans import long_enough, spans
+from pipeline.work import Machine
+
+VOCABULARY, LIMIT, BUDGET = 30_522, 128, 2000
+BATCHES = 4
+"""Different ones that are gone through again and again."""
+SHAPES = {
+    "mini": {"layers": 4, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "skip_from": 2},
+    "minilm": {"layers": 6, "hidden_size": 384, "heads": 12, "intermediate_size": 1536, "skip_from": 3},
+}
+Step = Callable[[int], dict[str, float]]
+
+
+def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
+    """A random BERT of that shape with a Condenser head of two layers, in training mode."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    s = SHAPES[shape]
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=s["hidden_size"],
+        num_hidden_layers=s["layers"],
+        num_attention_heads=s["heads"],
+        intermediate_size=s["intermediate_size"],
+        max_position_embeddings=LIMIT,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    lm = BertForMaskedLM(config)
+    return torch.nn.ModuleDict({"lm": lm, "head": model.new_head(lm, 2)}).train()
+
+
+class Source:
+    """Batches of spans (pairs of them) or blocks of pydocs, drawn at random."""
+
+    def __init__(self, kind: str, sequences: int, chunk: int = 0) -> None:
+        self.data, self.kind, self.sequences = pydocs(), kind, sequences
+        self.machine = Machine.model_construct(token_budget=BUDGET, chunk_spans=chunk)
+        edges = self.data.passages.offsets[self.data.doc_offsets]
+        if kind == "spans":
+            fits_N = np.flatnonzero(long_enough(np.diff(edges), 16))
+            self.begin_N, self.length_N = edges[fits_N], np.diff(edges)[fits_N]
+        else:
+            assert self.data.passages.sentence_starts is not None
+            self.begin_N, self.length_N = blocks(self.data.passages.sentence_starts, edges, LIMIT - 2, 0.1, 0)
+
+    def __call__(self, i: int) -> Batch:
+        """Batch i, collated anew at each call as in training."""
+        drawn = self.sequences // (2 if self.kind == "spans" else 1)
+        row_S = np.random.default_rng(i).choice(len(self.begin_N), drawn, replace=False, shuffle=False)
+        begin_S, length_S = self.begin_N[row_S], self.length_N[row_S]
+        if self.kind == "spans":
+            begin_S, length_S = spans(begin_S, length_S, row_S, LIMIT - 2, LIMIT - 2, 0, i)
+            row_S = (2 * row_S[:, None] + np.arange(2)).ravel()
+        data = self.data
+        return batch(data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, "cpu")
+
+
+def adam(module: torch.nn.Module, fused: bool) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(module.parameters(), lr=1e-5, fused=fused)
+
+
+def ours(
+    shape: str,
+    kind: str,
+    sequences: int,
+    pairs: bool = False,
+    cached: bool = False,
+    chunk: int = 0,
+    dropout: float = 0.0,
+) -> Step:
+    """This project's update: packing, losses, gradients, optimiser."""
+    module, skip_from = new_module(shape, dropout), SHAPES[shape]["skip_from"]
+    source, goal, optimiser = Source(kind, sequences, chunk), objective("condenser"), adam(module, fused=True)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+
+    def step(i: int) -> dict[str, float]:
+        parts = pretraining.update(
+            module, source(i), goal, skip_from=skip_from, pairs=pairs, cached=cached, key=(0, i), device="cpu"
+        )
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=False)
+        figures = {name: float(x) for name, x in parts.items()}
+        return figures | {"loss": sum(figures.get(name, 0.0) for name in ("head_mlm", "late_mlm", "contrastive"))}
+
+    return step
+
+
+def theirs(shape: str, kind: str, sequences: int, pairs: bool = False, chunk: int = 0, dropout: float = 0.0) -> Step:
+    """The published way's; its batches are padded beforehand."""
+    module, skip_from = new_module(shape, dropout), SHAPES[shape]["skip_from"]
+    source, optimiser = Source(kind, sequences), adam(module, fused=False)
+    given = {i: published.padded(source(i), LIMIT, source.data.specials.pad) for i in range(BATCHES)}
+
+    def step(i: int) -> dict[str, float]:
+        optimiser.zero_grad()
+        if pairs:
+            loss = published.cocondenser(module, given[i], skip_from, chunk)
+        else:
+            loss = published.condenser(module, given[i], skip_from)
+        optimiser.step()
+        return {"loss": loss}
+
+    return step
+
+
+def sgemm() -> Step:
+    """The machine's own product of matrices, in operations a second."""
+    return lambda _: {"rate": float(peak("cpu") or 0.0)}
+
+
+def agree(figures: Any, tolerance: float = 2e-5) -> None:
+    """SystemExit unless all ways gave the same first loss."""
+    first = {name: rows[0]["loss"] for name, rows in figures.items() if "loss" in rows[0]}
+    low, high = min(first.values()), max(first.values())
+    if high - low > tolerance * high:
+        raise SystemExit(f"the ways differ in their first loss: {first}")
