@@ -8,13 +8,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo up test test-slow check format clean help
+.PHONY: demo up test test-slow check bench format clean help
 
 help:
 	@echo "make demo       install, then run the whole pipeline on the Python documentation of this environment"
 	@echo "make up         Prefect server, worker and deployments; Ctrl-C ends all"
 	@echo "make test       the tests (make test-slow: kills, browser, real server)"
 	@echo "make check      format, lint, types, import directions, docker files"
+	@echo "make bench      the benchmarks (half an hour); writes benchmarks/results.json and the README's table"
 	@echo "make clean      remove $(VENV) (the store stays)"
 
 demo: $(VENV)/.installed
@@ -36,6 +37,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+
+bench: $(VENV)/.installed-dev
+	$(INSTALL) --editable '.[$(FAISS),dev,bench]'
+	$(BIN)/python -m benchmarks --write
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -6,53 +6,60 @@ import time
 from statistics import median
 
 import numpy as np
+import torch
 
+from benchmarks.data import FOLDER
 from benchmarks.paired import Way, ask, start
 from benchmarks.steps import LIMIT, Source, Step
+from pipeline.spans import spans
+from pipeline.tokenizer import read_tokenizer
 
 ROUNDS = 40
 
 
-def looped(source: Source, i: int) -> list[tuple[list[int], list[int]]]:
-    """(padded ids, labels) of each sequence, token by token: whole words, 15 %, 80/10/10."""
-    data, specials, out = source.data, source.data.specials, []
+def looped(source: Source, vocabulary: list[str], i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(padded ids, labels) as the published collators make them, token by token: words by their entries' text."""
+    specials, ids, labels = source.data.specials, [], []
     draw = random.Random(i)
-    row_S = np.random.default_rng(i).choice(len(source.begin_N), source.sequences, replace=False, shuffle=False)
-    for begin, length in zip(source.begin_N[row_S].tolist(), source.length_N[row_S].tolist(), strict=True):
-        length = min(length // 2, LIMIT - 2)
-        ids = data.passages.tokens[begin : begin + length].tolist()
+    row_S = np.random.default_rng(i).choice(len(source.begin_N), source.sequences // 2, replace=False, shuffle=False)
+    begin_S, length_S = source.begin_N[row_S], source.length_N[row_S]
+    begin_S, length_S = spans(begin_S, length_S, row_S, LIMIT - 2, LIMIT - 2, 0, i)
+    for begin, length in zip(begin_S.tolist(), length_S.tolist(), strict=True):
+        span = source.data.passages.tokens[begin : begin + length].tolist()
         words: list[list[int]] = []
-        for place, starts in enumerate(data.passages.word_starts[begin : begin + length].tolist()):
-            if starts or not words:
-                words.append([place])
-            else:
+        for place, entry in enumerate(span):
+            if words and vocabulary[entry].startswith("##"):
                 words[-1].append(place)
+            else:
+                words.append([place])
         draw.shuffle(words)
-        wanted, chosen = max(1, round(0.15 * length)), set()
+        wanted = max(1, round(0.15 * length))
+        chosen: set[int] = set()
         for word in words:
             if len(chosen) >= wanted:
                 break
-            if len(chosen) + len(word) <= wanted or not chosen:
+            if len(chosen) + len(word) <= wanted:
                 chosen.update(word)
-        labels = [-100] * LIMIT
-        row = [specials.cls, *ids, specials.sep] + [specials.pad] * (LIMIT - length - 2)
-        for place in chosen:
-            labels[place + 1] = ids[place]
-            kind = draw.random()
-            if kind < 0.8:
-                row[place + 1] = specials.mask
-            elif kind < 0.9:
-                row[place + 1] = draw.randrange(specials.vocab_size)
-        out.append((row, labels))
-    return out
+        row = torch.tensor([specials.cls, *span, specials.sep] + [specials.pad] * (LIMIT - length - 2))
+        masked = torch.tensor([place - 1 in chosen for place in range(LIMIT)])
+        label = torch.where(masked, row, -100)
+        replaced = torch.bernoulli(torch.full((LIMIT,), 0.8)).bool() & masked
+        row[replaced] = specials.mask
+        drawn = torch.bernoulli(torch.full((LIMIT,), 0.5)).bool() & masked & ~replaced
+        row[drawn] = torch.randint(specials.vocab_size, (LIMIT,))[drawn]
+        ids.append(row)
+        labels.append(label)
+    return torch.stack(ids), torch.stack(labels)
 
 
 def collate() -> float:
     source = Source("spans", 32)
+    entries = read_tokenizer(FOLDER / "tokenizer").get_vocab()
+    vocabulary = sorted(entries, key=entries.__getitem__)
     ratios = []
     for i in range(ROUNDS):
         started = time.perf_counter()
-        looped(source, i)
+        looped(source, vocabulary, i)
         between = time.perf_counter()
         source(i)
         ended = time.perf_counter()

@@ -32,6 +32,9 @@ class CocondenserConfig(Config):
     span_max: int = Field(ge=1)
     """Longest span in tokens, without special tokens: a document of n tokens gives two of min(span_max, n // 2).
     126 in the paper (128 with special tokens); its author later advised about 80."""
+    spans_from: Literal["document", "passages"]
+    """`passages`: the two spans from different passages where a document has two of span_min tokens, so that they share
+    less of their wording; else, and for other documents, from anywhere in the document (coCondenser, section 3.2)."""
     random_lengths: bool
     """Each span of a random length from span_min to what `span_max` allows. Two spans of one length, as in the paper,
     give each other away by it: a small model from scratch may learn to tell lengths apart and nothing else."""
@@ -94,7 +97,7 @@ def train_cocondenser(
     from pipeline.memory import keeps_graphs
     from pipeline.objectives import objective
     from pipeline.ragged import Tokens
-    from pipeline.spans import long_enough, spans
+    from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
     from pipeline.training import train
 
     c, how = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
@@ -111,6 +114,7 @@ def train_cocondenser(
     span_min = c.span_min if c.random_lengths else c.span_max
     longest_N = np.minimum(c.span_max, length_N // 2)
     tokens_N = np.minimum(span_min, longest_N) + longest_N + 4  # of a pair, on average
+    passages = long_passages(data.passages.offsets, data.doc_offsets, c.span_min)
     size_N = tokens_N if c.batch_tokens else np.ones_like(tokens_N)
     field = "cocondenser.batch_tokens" if c.batch_tokens else "cocondenser.batch_documents"
     batches, rows = sampler(size_N, c.batch_tokens or c.batch_documents or 0, seed, field)
@@ -125,6 +129,9 @@ def train_cocondenser(
         row_D = rows(i)
         document_D = document_N[row_D]
         begin_S, length_S = spans(begin_N[row_D], length_N[row_D], document_D, span_min, c.span_max, seed, i)
+        if c.spans_from == "passages":
+            several_D, begins, lengths = spans_of_passages(passages, document_D, span_min, c.span_max, seed, i)
+            begin_S[several_D.repeat(2)], length_S[several_D.repeat(2)] = begins, lengths
         row_S = (2 * document_D[:, None] + np.arange(2)).ravel()
         sequences = begin_S, length_S, row_S
         data_of_step = batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device)

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-GOLDEN, FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+WORD = (1 << 64) - 1
 
 
 def uniform(*key: Any) -> np.ndarray:
@@ -12,13 +13,22 @@ def uniform(*key: Any) -> np.ndarray:
 
     Each part of the key goes through SplitMix64's mixer (Steele, Lea and Flood 2014, section 5).
     """
-    x = np.zeros(1, np.uint64)
+    x: Any = 0
     for part in key:
-        x = x + np.asarray(part).astype(np.uint64) + GOLDEN
-        x = (x ^ (x >> np.uint64(30))) * FIRST
-        x = (x ^ (x >> np.uint64(27))) * SECOND
-        x = x ^ (x >> np.uint64(31))
-    return (x >> np.uint64(11)) * 2.0**-53
+        if isinstance(x, int) and isinstance(part, int | np.integer):  # NumPy is slow on single numbers
+            x = (x + int(part) + GOLDEN) & WORD
+            x = ((x ^ (x >> 30)) * FIRST) & WORD
+            x = ((x ^ (x >> 27)) * SECOND) & WORD
+            x ^= x >> 31
+            continue
+        x = np.asarray(part).astype(np.uint64) + x  # a copy, so that the rest works in place
+        x += np.uint64(GOLDEN)
+        x ^= x >> np.uint64(30)
+        x *= np.uint64(FIRST)
+        x ^= x >> np.uint64(27)
+        x *= np.uint64(SECOND)
+        x ^= x >> np.uint64(31)
+    return (np.atleast_1d(np.asarray(x, np.uint64)) >> np.uint64(11)) * 2.0**-53
 
 
 def integers(limit: Any, *key: Any) -> np.ndarray:

@@ -40,9 +40,11 @@ def mask(
     starts_T[first_S[length_S > 0]] = True  # a crop may begin inside a word
     word_T = np.cumsum(starts_T) - 1
     at_W = np.flatnonzero(starts_T)
-    size_W = np.diff(at_W, append=len(ids_T))
+    size_W = np.concatenate([at_W[1:], [len(ids_T)]]) - at_W
     sequence_W = sequence_T[at_W]
-    ordinary_W = ~np.logical_or.reduceat(np.isin(ids_T, specials.ids), at_W)
+    special_V = np.zeros(specials.vocab_size, bool)
+    special_V[list(specials.ids)] = True
+    ordinary_W = ~np.logical_or.reduceat(special_V[ids_T], at_W)
 
     # Lay the words of each sequence in random order. Those whose middle lies within the first `fraction` of its
     # tokens are masked: so long and short words are masked equally often.

@@ -44,19 +44,19 @@ class Rows(NamedTuple):
 
 def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
     """`count_B` rows of sequences of `length_B` tokens, in order of length; `at_R`: their places, None for all."""
-    first_G = np.flatnonzero(np.diff(length_B, prepend=-1))
-    sequences_G = np.diff(first_G, append=len(length_B))
+    first_G = np.concatenate([[0], np.flatnonzero(length_B[1:] != length_B[:-1]) + 1])
+    sequences_G = np.concatenate([first_G[1:], [len(length_B)]]) - first_G
     longest_G = np.maximum.reduceat(count_B, first_G)
-    width_B = np.repeat(longest_G, sequences_G)
-    edges = np.concatenate([[0], np.cumsum(count_B)])
+    width_B = longest_G.repeat(sequences_G)
+    edges = np.concatenate([[0], count_B.cumsum()])
     pad_P = real_R = None
     if (width_B > count_B).any():
-        padded_B = np.cumsum(width_B) - width_B
-        column_P = np.arange(width_B.sum()) - np.repeat(padded_B, width_B)
+        padded_B = width_B.cumsum() - width_B
+        column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
         # A sequence without a row borrows its neighbour's; attention then works for nothing.
-        last_P = np.repeat(np.maximum(count_B - 1, 0), width_B)
-        pad_P = np.minimum(np.repeat(edges[:-1], width_B) + np.minimum(column_P, last_P), edges[-1] - 1)
-        real_R = np.arange(edges[-1]) + np.repeat(padded_B - edges[:-1], count_B)
+        last_P = np.maximum(count_B - 1, 0).repeat(width_B)
+        pad_P = np.minimum(edges[:-1].repeat(width_B) + np.minimum(column_P, last_P), edges[-1] - 1)
+        real_R = np.arange(edges[-1]) + (padded_B - edges[:-1]).repeat(count_B)
     at, pad, real = (None if x is None else to_device(x, device) for x in (at_R, pad_P, real_R))
     groups = tuple(zip(sequences_G.tolist(), longest_G.tolist(), strict=True))
     return Rows(

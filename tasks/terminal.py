@@ -49,7 +49,9 @@ def bar(node: str) -> Iterator[Progress]:
             task = bars.add_task(node, total=None, node=node, counts="", numbers="")
 
             def move(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
-                bars.update(task, completed=done, total=total, counts=counts(done, total, unit), numbers=brief(numbers, QUIET))
+                bars.update(
+                    task, completed=done, total=total, counts=counts(done, total, unit), numbers=brief(numbers, QUIET)
+                )
 
             yield move
     else:

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.spans import long_enough, spans
+from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
 
 
 @given(
@@ -60,3 +60,26 @@ def test_spans_depend_on_seed_step_and_document_alone():
 
 def test_short_documents_are_told_apart():
     assert long_enough(np.array([0, 31, 32, 400]), 16).tolist() == [False, False, True, True]
+
+
+def test_spans_of_different_passages():
+    rng = np.random.default_rng(0)
+    offsets = np.cumsum([0, *rng.integers(2, 60, 400)])
+    doc_offsets = np.sort(np.concatenate([[0, 400], rng.choice(np.arange(1, 400), 120, replace=False)]))
+    passages = long_passages(offsets, doc_offsets, 8)
+    document_D = rng.permutation(len(doc_offsets) - 1)
+    several_D, begin_S, length_S = spans_of_passages(passages, document_D, 8, 20, 3, 4)
+    long_P = np.diff(offsets) >= 8
+    fits_D = np.add.reduceat(long_P, doc_offsets[:-1])[document_D] >= 2
+    assert np.array_equal(several_D, fits_D)
+    first_S = np.searchsorted(offsets, begin_S, side="right") - 1
+    last_S = np.searchsorted(offsets, begin_S + length_S - 1, side="right") - 1
+    assert np.array_equal(first_S, last_S)  # within one passage
+    assert (first_S[::2] != first_S[1::2]).all()
+    document_S = np.searchsorted(doc_offsets, first_S, side="right") - 1
+    assert np.array_equal(document_S, document_D[several_D].repeat(2))
+    assert (length_S >= 8).all()
+    assert (length_S <= np.minimum(20, np.diff(offsets)[first_S])).all()
+    again = spans_of_passages(passages, document_D[several_D][:3], 8, 20, 3, 4)
+    assert np.array_equal(again[1], begin_S[:6])
+    assert not np.array_equal(spans_of_passages(passages, document_D, 8, 20, 3, 5)[1], begin_S)

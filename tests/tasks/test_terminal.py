@@ -15,6 +15,10 @@ def test_figures() -> None:
         brief({"step": 3, "loss": 5.21234, "tokens_per_second": 12345.6, "skipped": 0})
         == "loss 5.212 · 12,346 tokens/s"
     )
+    assert (
+        brief({"head_mlm": 5.0, "learning_rate": 1e-4, "mfu": 0.4567, "padding": 0.0012, "seconds_left": 300.0})
+        == "head mlm 5 · learning rate 0.0001 · MFU 45.7 % · padding 0.12 % · 5 min left"
+    )
     assert brief(None) == ""
     assert [number(x) for x in (0.000123456, 3.0, 1234567, 12)] == ["0.0001235", "3", "1,234,567", "12"]
     assert [duration(x) for x in (0.04, 9.9, 30, 99, 100, 3000, 9000)] == [

@@ -1,0 +1,97 @@
+"""Runs benchmarks by key and prints their ratios in one JSON line.
+
+python -m benchmarks cache_cost collate     these two
+python -m benchmarks --write                all; also writes benchmarks/results.json and the README's table
+"""
+
+import argparse
+import importlib
+import json
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"
+MODULES = ("condenser_step", "cocondenser_step", "cache", "loader", "ingest_memory")
+GOALS = {
+    "condenser_step_spans": ("Condenser step, spans, against the published way", ">= 5.5", "7"),
+    "condenser_step_blocks": ("Condenser step, packed sentences, against the published way", ">= 4.5", "5.3"),
+    "condenser_step_minilm": ("Condenser step, 6 x 384, against the published way", ">= 4.0", "4.9"),
+    "condenser_step_sgemm": ("Condenser step, share of the machine's matrix products", ">= 0.50", "0.60"),
+    "cocondenser_step": ("coCondenser step, against the published way with its cache", ">= 5.5", "6.7"),
+    "cache_cost": ("gradient cache, time against none", "<= 1.25", "1.05"),
+    "cache_memory": ("gradient cache, peak at 2,048 spans against 512", "<= 1.25", "1.05"),
+    "collate": ("masks and batches, against a loop over tokens", ">= 5", "8"),
+    "loader_share": ("masks and batches, share of a step", "<= 0.01", "0.003"),
+    "ingest_memory": ("ingest, peak at 1,000,000 passages against 100,000", "<= 1.2", "1.0"),
+}
+"""What each key compares, its floor and its stretch goal."""
+BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
+
+
+def rows() -> dict[str, Callable[[], float]]:
+    return {key: row for name in MODULES for key, row in importlib.import_module(f"benchmarks.{name}").ROWS.items()}
+
+
+def cpu() -> str:
+    """The processor's name, and the cores that this process may use."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.processor()
+
+
+def save(ratios: dict[str, float]) -> None:
+    """Keeps what was measured before and not now."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    from pipeline.processes import cores
+
+    note = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{cpu()}, {cores()} cores",
+        "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
+    }
+    results |= {key: {"ratio": ratio, **note} for key, ratio in ratios.items()}
+    RESULTS.write_text(json.dumps({key: results[key] for key in GOALS if key in results}, indent=2) + "\n")
+
+
+def table() -> str:
+    """The README's table, from results.json."""
+    results = json.loads(RESULTS.read_text())
+    lines = ["| key | what | measured | floor | stretch |", "|---|---|---|---|---|"]
+    for key, entry in results.items():
+        what, floor, stretch = GOALS[key]
+        lines.append(f"| {key} | {what} | {entry['ratio']:.3g} | {floor} | {stretch} |")
+    newest = max(results.values(), key=lambda entry: entry["date"])
+    return "\n".join([*lines, "", f"Measured {newest['date']}, {newest['machine']}; a thread a process."])
+
+
+def write_table() -> None:
+    before, rest = README.read_text().split(BEGIN)
+    README.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
+
+
+def main() -> None:
+    known = rows()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("keys", nargs="*", metavar="KEY", choices=[*known, []], help=f"all if none: {', '.join(known)}")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results.json and the README's table")
+    given = parser.parse_args()
+    ratios = {}
+    for key in given.keys or known:
+        started = time.monotonic()
+        ratios[key] = round(known[key](), 4)
+        print(f"{key}: {ratios[key]} ({time.monotonic() - started:.0f} s)", file=sys.stderr)
+        if given.write:
+            save({key: ratios[key]})
+    if given.write:
+        write_table()
+    print(json.dumps(ratios))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Objectives on packed chunks against plain dense computations, a sequence at a time."""
+
+import sys
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from machines import make_machine
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+
+from pipeline import batches, model
+from pipeline.condenser import CondenserConfig, train_condenser
+from pipeline.errors import InputError
+from pipeline.objectives import objective, retromae
+from pipeline.ragged import Ragged, Specials
+from pipeline.training import seed_dropout
+from pipeline.work import silent
+
+sys.path.insert(0, str(Path(__file__).parent))
+import small
+
+SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
+LENGTHS = np.array([9, 4, 17, 4, 30, 9, 12])
+
+
+@pytest.fixture(params=["bert", "roberta"])
+def given(request):
+    """(language model, a layer, batch of one chunk), in evaluation mode."""
+    torch.manual_seed(0)
+    shape = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+             "intermediate_size": 32, "max_position_embeddings": 40, "pad_token_id": 0}  # fmt: skip
+    kinds = {"bert": (BertConfig, BertForMaskedLM), "roberta": (RobertaConfig, RobertaForMaskedLM)}
+    make_config, make_lm = kinds[request.param]
+    lm = make_lm(make_config(**shape)).eval()
+    rng = np.random.default_rng(0)
+    texts = Ragged(rng.integers(5, 60, 900).astype(np.uint16), np.array([0, 900]), rng.random(900) < 0.7, None)
+    begin_S = np.array([0, 800, 40, 60, 100, 300, 400])
+    batch = batches.batch(
+        texts, begin_S, LENGTHS, np.arange(7), 0.3, 1, 2, SPECIALS, make_machine(), "cpu"
+    )  # fmt: skip
+    return SimpleNamespace(lm=lm, head=model.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])
+
+
+def run(given, name: str) -> tuple[float, ...]:
+    seed = partial(seed_dropout, 7, 8, 9)
+    states = model.backbone(given.lm, given.chunk, 1, seed)
+    losses = objective(name).losses(given.lm, given.head, states, given.chunk, given.batch, seed)
+    sum(losses).backward()
+    return tuple(float(loss.detach()) for loss in losses)
+
+
+def sequences(chunk):
+    """(corrupted ids, true ids, which are masked) of each sequence."""
+    true_T = chunk.ids_T.index_copy(0, chunk.masked.at_R, chunk.label_M)
+    masked_T = torch.zeros(len(true_T), dtype=torch.bool).index_fill(0, chunk.masked.at_R, True)
+    edges = chunk.every.edges.tolist()
+    return [tuple(x[a:b] for x in (chunk.ids_T, true_T, masked_T)) for a, b in pairwise(edges)]
+
+
+def test_mlm_is_hugging_faces(given):
+    (loss,) = run(given, "mlm")
+    losses = []
+    for ids, true, masked in sequences(given.chunk):
+        labels = torch.where(masked, true, -100)
+        losses.append(F.cross_entropy(given.lm(ids[None]).logits[0], labels, reduction="sum"))
+    assert loss == pytest.approx(float(sum(losses)) / given.batch.masked, rel=1e-5)
+
+
+def test_retromae_is_the_plain_decoder(given):
+    """Every row by itself, with loops, as the paper's equations stand (section 3.3)."""
+    _, decoder = run(given, "retromae")
+    lm, layer = given.lm, given.head[0]
+    own, heads = layer.attention.self, layer.attention.self.num_attention_heads
+    seed_dropout(7, 8, 9, model.HEAD, 0)
+    masks = [
+        m for n, length in given.chunk.every.groups for m in retromae.visible(n, length, torch.device("cpu"))[:, 0]
+    ]
+    total, count = 0.0, 0
+    for (ids, true, _), seen_LL in zip(sequences(given.chunk), masks, strict=True):
+        h = lm.base_model(ids[None]).last_hidden_state[0, 0]
+        embeddings = lm.base_model.embeddings
+        e_LD = embeddings(input_ids=true[None])[0]
+        start = 1 if lm.config.model_type == "roberta" else 0
+        p_LD = embeddings.position_embeddings.weight[start : start + len(true)]
+        told_LD = torch.cat([h[None], e_LD[1:]])
+        for i in range(1, len(true)):
+            asking = h + p_LD[i]
+            visible = [j for j in range(len(true)) if seen_LL[i, j]]
+            assert 0 in visible
+            assert i not in visible
+            query, keys, values = own.query(asking), own.key(told_LD[visible]), own.value(told_LD[visible])
+            size = len(query) // heads
+            context = []
+            for x in range(heads):
+                part = slice(x * size, (x + 1) * size)
+                weights = (keys[:, part] @ query[part] / size**0.5).softmax(0)
+                context.append(weights @ values[:, part])
+            attended = layer.attention.output(torch.cat(context), asking)
+            hidden = layer.output(layer.intermediate(attended), attended)
+            logits = (lm.cls if hasattr(lm, "cls") else lm.lm_head)(hidden)
+            total += float(F.cross_entropy(logits, true[i]).detach())
+            count += 1
+    assert count == given.batch.tokens - given.batch.sequences
+    assert decoder == pytest.approx(total / count, rel=1e-4)
+
+
+def test_the_decoder_sees_half_of_the_others():
+    seen = retromae.visible(50, 40, torch.device("cpu"))[:, 0]
+    assert float(seen[:, 1:, 1:].float().mean()) == pytest.approx(0.5 * 38 / 39, abs=0.01)
+    assert not torch.equal(seen[0, 1], seen[0, 2])
+
+
+@pytest.mark.parametrize(("name", "layers", "losses"), [("mlm", 0, ["mlm"]), ("retromae", 1, ["mlm", "decoder"])])
+def test_an_objective_trains_in_the_stage(tmp_path, name, layers, losses):
+    tokens, start = small.make(tmp_path)
+    config = CondenserConfig(**{**small.CONDENSER, "objective": name, "head_layers": layers, "steps": 60})
+    arguments = {"tokens": str(tokens), "tokenizer": str(start), "checkpoints": str(tmp_path / "checkpoints")}
+
+    def train(config, start, out):
+        machine = make_machine(token_budget=150).model_dump(mode="json")
+        given = {"config": config.model_dump(mode="json"), "start": str(start), "out": str(tmp_path / out)}
+        return train_condenser(progress=silent, device="cpu", machine=machine, **arguments, **given)
+
+    metrics = train(config, start, "out")
+    import pandas
+
+    history = pandas.read_parquet(tmp_path / "out" / "history.parquet")
+    for loss in losses:
+        assert history[loss][-6:].mean() < history[loss][:6].mean() - 0.1
+        assert f"{loss}_last" in metrics
+    assert (tmp_path / "out" / "head.safetensors").exists() == (layers > 0)
+    if layers:
+        assert {key.split(".")[0] for key in load_file(tmp_path / "out" / "head.safetensors")} == {"0"}
+        other = config.model_copy(update={"objective": "condenser", "continued": True, "steps": 1})
+        with pytest.raises(
+            InputError, match=r"head\.safetensors: the head of retromae, but one of condenser is needed"
+        ):
+            train(other, tmp_path / "out", "other")
