@@ -25,6 +25,8 @@ BATCHES = 4
 """Different ones that are gone through again and again."""
 SHAPES = {
     "mini": {"layers": 4, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "skip_from": 2},
+    "tiny": {"layers": 2, "hidden_size": 32, "heads": 2, "intermediate_size": 64, "skip_from": 1},
+    "base": {"layers": 12, "hidden_size": 768, "heads": 12, "intermediate_size": 3072, "skip_from": 6},
     "minilm": {"layers": 6, "hidden_size": 384, "heads": 12, "intermediate_size": 1536, "skip_from": 3},
 }
 Step = Callable[[int], dict[str, float]]
@@ -53,9 +55,9 @@ def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
 class Source:
     """Batches of spans (pairs of them) or blocks of pydocs, drawn at random."""
 
-    def __init__(self, kind: str, sequences: int, chunk: int = 0) -> None:
-        self.data, self.kind, self.sequences = pydocs(), kind, sequences
-        self.machine = Machine.model_construct(token_budget=BUDGET, chunk_spans=chunk)
+    def __init__(self, kind: str, sequences: int, chunk: int = 0, budget: int = BUDGET, device: str = "cpu") -> None:
+        self.data, self.kind, self.sequences, self.device = pydocs(), kind, sequences, device
+        self.machine = Machine.model_construct(token_budget=budget, chunk_spans=chunk)
         edges = self.data.passages.offsets[self.data.doc_offsets]
         if kind == "spans":
             fits_N = np.flatnonzero(long_enough(np.diff(edges), 16))
@@ -73,7 +75,7 @@ class Source:
             begin_S, length_S = spans(begin_S, length_S, row_S, LIMIT - 2, LIMIT - 2, 0, i)
             row_S = (2 * row_S[:, None] + np.arange(2)).ravel()
         data = self.data
-        return batch(data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, "cpu")
+        return batch(data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, self.device)
 
 
 def adam(module: torch.nn.Module, fused: bool) -> torch.optim.Optimizer:

@@ -200,6 +200,16 @@ def up(port: Annotated[int, typer.Option(min=1, max=65535, help="Of the page and
     start(port)
 
 
+@app.command(epilog="Example: [bold]cocondenser join --store /shared/store[/bold]")
+def join(store: StoreOption = None) -> None:
+    """Take part in trainings that are started on another machine with `machine.torchrun`, from a shared store."""
+    from pipeline.join import join as take_part
+
+    work = store_folder(store) / "work"
+    terminal.print(f"waiting for trainings in {work}; Ctrl-C ends", highlight=False, soft_wrap=True)
+    take_part(work, lambda text: terminal.print(text, highlight=False))
+
+
 @app.command(epilog="Example: [bold]cocondenser deployments --write[/bold]")
 def deployments(
     write: Annotated[bool, typer.Option("--write", help="Write prefect.yaml anew.")] = False,

@@ -16,21 +16,20 @@ from pipeline.parent import die_with_parent
 from pipeline.processes import reporter
 
 
-def become_torchrun(job: str, ranks: int) -> None:
+def become_torchrun(text: str) -> None:
+    job = json.loads(text)
     os.environ["PIPELINE_PARENT"] = str(os.getpid())
-    # fmt: off
-    os.execv(sys.executable, [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
-        f"--nproc-per-node={ranks}", "-m", "pipeline.child", job,
-    ])
-    # fmt: on
+    alone = ["--standalone", "--local-addr=127.0.0.1"]
+    several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # what is given later counts
+    where = [*(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
+    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *where, "-m", "pipeline.child", text])
 
 
 def main() -> None:
     die_with_parent()
     job = json.loads(sys.argv[1])
-    if job["ranks"] > 1 and "RANK" not in os.environ:
-        become_torchrun(sys.argv[1], job["ranks"])
+    if (job["ranks"] > 1 or job["torchrun"]) and "RANK" not in os.environ:
+        become_torchrun(sys.argv[1])
     say = reporter()
     first = os.environ.get("RANK", "0") == "0"
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -30,6 +31,8 @@ ALLOCATOR = (
 )
 """By default glibc gives each freed activation back to the kernel and faults its pages in again at the next step. Huge
 pages make that cheap for what is large, and what is small stays; keeping all of it fragments, at twice the memory."""
+JOB = "job.json"
+"""In the folder of checkpoints: what the other nodes of a training run."""
 TAIL = 30
 """Lines of a failed child's stderr that its error shows."""
 
@@ -47,11 +50,20 @@ def launch(
     """
     device = device_of(machine)
     ranks, threads = layout(machine, device, checkpoints)
-    job = {"function": function, "arguments": dict(arguments), "device": device, "ranks": ranks, "tf32": machine.tf32}
+    job = {
+        "id": uuid.uuid4().hex,
+        "function": function,
+        "arguments": dict(arguments),
+        "device": device,
+        "ranks": ranks,
+        "threads": threads,
+        "torchrun": machine.torchrun,
+        "tf32": machine.tf32,
+    }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = subprocess.Popen(
             [sys.executable, "-m", "pipeline.child", json.dumps(job)],
-            env=training_environment(device, threads),
+            env=training_environment(device, threads, alone=not machine.torchrun),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -59,12 +71,15 @@ def launch(
             start_new_session=True,
         )
         try:
+            if machine.torchrun:
+                announce(job, checkpoints)
             answer = listen(child, progress)
             code = child.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            (checkpoints / JOB).unlink(missing_ok=True)
         if "input_error" in answer:
             raise InputError(answer["input_error"])
         if "error" in answer:
@@ -72,6 +87,14 @@ def launch(
         if code != 0 or "result" not in answer:
             raise RuntimeError(f"{function} failed in its child process, {ending(code)}:\n{tail(stderr)}")
     return answer["result"]
+
+
+def announce(job: Mapping[str, Any], checkpoints: Path) -> None:
+    """Tells the other nodes what to run (pipeline/join.py)."""
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    unfinished = checkpoints / f"{JOB}.part"
+    unfinished.write_text(json.dumps(job))
+    unfinished.rename(checkpoints / JOB)
 
 
 def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
@@ -82,7 +105,7 @@ def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
     if device == "cuda":
         ranks = machine.ranks or max(gpus(), 1)
         return ranks, machine.threads or max(cores() // ranks, 1)
-    return machine.ranks or min(cores(), 2), machine.threads or 1
+    return machine.ranks or min(cores(), 8), machine.threads or 1
 
 
 def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
@@ -99,11 +122,12 @@ def gpus() -> int:
     return torch.cuda.device_count()
 
 
-def training_environment(device: str, threads: int) -> dict[str, str]:
-    """A child's environment, with what its speed hangs on."""
+def training_environment(device: str, threads: int, alone: bool = True) -> dict[str, str]:
+    """A child's environment, with what its speed hangs on. `alone`: no other machine takes part."""
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ":".join(ALLOCATOR)
+    if device == "cpu" and alone:
         # Ranks of one machine meet on its loopback: no name service, no firewall.
         added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
     return {**environment(), **added}

@@ -39,15 +39,13 @@ def save(
     import torch
     from safetensors.torch import save as to_bytes
 
-    from pipeline import distributed
-
     weights = {name: p.detach() for name, p in module.named_parameters()}
     moments = {
         f"{name}/{key}": value for name, p in module.named_parameters() for key, value in adam.state.get(p, {}).items()
     }
     state = {
         "step": step,
-        "ranks": distributed.world(),
+        "ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # of this node
         "threads": torch.get_num_threads(),
         "device": device,
         "history": history,

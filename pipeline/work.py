@@ -18,7 +18,10 @@ class Machine(Config):
     device: Literal["auto", "cpu", "cuda"]
     """`auto` takes CUDA where there is a device."""
     ranks: int = Field(ge=0)
-    """Processes of a training. 0: one for each GPU; on CPU one single-threaded process for each core, at most 2."""
+    """Processes of a training. 0: one for each GPU; on CPU one single-threaded process for each core, at most 8."""
+    torchrun: list[str]
+    """torchrun's flags where a training runs on several nodes, such as --nnodes=2 and --rdzv-endpoint=HOST:PORT.
+    `ranks` are then those of each node, `cocondenser join` runs on the others, and all see one store."""
     threads: int = Field(ge=0)
     """Threads of each training process. 0: 1 on CPU (two OpenMP threads collapse on a shared core)."""
     workers: int = Field(ge=0)

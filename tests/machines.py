@@ -7,6 +7,7 @@ from pipeline.work import Machine
 SINGLE: dict[str, Any] = {
     "device": "cpu",
     "ranks": 1,
+    "torchrun": [],
     "threads": 1,
     "workers": 1,
     "token_budget": 1000,

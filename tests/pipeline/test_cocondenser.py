@@ -1,4 +1,6 @@
+import random
 import sys
+import time
 from pathlib import Path
 
 import pandas
@@ -11,6 +13,7 @@ from safetensors.torch import load_file
 from pipeline.cocondenser import CocondenserConfig, cocondenser, train_cocondenser
 from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
+from pipeline.resume import saved_steps
 from pipeline.work import Work, silent
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -124,17 +127,25 @@ def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_and_resumed_gives_the_same_bytes(given, tmp_path, ranks):
+def test_killed_at_ten_random_moments_gives_the_same_bytes(given, tmp_path, ranks):
+    """kill -9 of all processes at once, with a checkpoint after every update, so often in the middle of writing one."""
     launched(given, tmp_path / "whole", ranks, steps=150)
-    for last in (20, 60, 110):
+    draw = random.Random(ranks)
+    reached = []
+    for last in sorted(draw.sample(range(5, 140), 10)):
 
         def kill(done, *_, last=last):
             if done >= last:
+                time.sleep(0.2 * draw.random())
+                reached.append(done)
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            launched(given, tmp_path / "killed", ranks, kill, minutes=0, steps=150)
+            # The number of ranks asked for is another one; the checkpoint's is kept.
+            launched(given, tmp_path / "killed", 3 - ranks if reached else ranks, kill, minutes=0, steps=150)
         assert not list((tmp_path / "killed").iterdir())
+        assert len(saved_steps(tmp_path / "killed.checkpoints")) <= 3  # the third: killed before the oldest went
+    assert len(reached) == 10
     launched(given, tmp_path / "killed", ranks, steps=150)
     for name in ("model.safetensors", "head.safetensors", "history.parquet"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

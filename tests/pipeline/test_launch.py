@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -109,3 +110,26 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     os.kill(caller.pid, signal.SIGKILL)
     caller.wait()
     assert gone([agent, *ranks])
+
+
+@pytest.mark.slow
+def test_another_node_joins_by_torchruns_own_flags(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1"]
+    checkpoints = tmp_path / "key" / "checkpoints"
+    code = f"from pathlib import Path; from pipeline.join import join; join(Path({str(tmp_path)!r}), print)"
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"}
+    other = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        two = make_machine(ranks=1, torchrun=flags)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        result = launch("children:sums", {}, two, silent, checkpoints)
+        assert result == {"sum": [2.0, 1.0], "parts": [[0.0, 0.0], [1.0, 1.0]]}
+        assert other.stdout.readline() == "joining sums with 1 ranks\n"
+        assert other.stdout.readline() == "finished\n"
+        assert not (checkpoints / "job.json").exists()
+    finally:
+        other.kill()
+        del os.environ["GLOO_SOCKET_IFNAME"]

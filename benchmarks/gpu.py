@@ -1,0 +1,127 @@
+"""Pre-training steps on a GPU: tokens a second, model FLOP utilisation, hours for the papers' two runs.
+
+    python -m benchmarks.gpu [--shape base] [--documents 2048] [--dropout 0.1] > benchmarks/gpu.json
+
+BERT base in bfloat16, spans and packed sentences of pydocs' real lengths; the published way (padded to 128, eager
+attention, full vocabulary) in the same autocast on the same GPU. `--shape tiny --device cpu --documents 4` tries the
+script itself. The aim: 45 % utilisation.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from benchmarks import published
+from benchmarks.steps import LIMIT, SHAPES, Source, adam, new_module
+from pipeline import pretraining
+from pipeline.flops import peak
+from pipeline.objectives import objective
+from pipeline.training import autocast
+
+WARM_UP, STEPS = 3, 10
+CONDENSER_TOKENS = 8 * 4.3e9
+"""Eight epochs of Wikipedia and BookCorpus: 3.3 G words (BERT, section 3.1) at about 1.3 tokens each."""
+COCONDENSER_DOCUMENTS = 8 * 3.2e6
+"""Eight epochs of MS MARCO's documents."""
+
+
+def timed(step: Callable[[int], dict[str, float]], device: str) -> dict[str, float]:
+    """Figures of one step, and the median `seconds`."""
+    seconds, figures = [], {}
+    for i in range(WARM_UP + STEPS):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        figures = step(i)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return figures | {"seconds": median(seconds[WARM_UP:])}
+
+
+def ours(
+    shape: str, kind: str, sequences: int, cached: bool, dropout: float, device: str
+) -> Callable[[int], dict[str, float]]:
+    module = new_module(shape, dropout).to(device)
+    optimiser, goal = adam(module, fused=True), objective("condenser")
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    source = Source(kind, sequences, budget=32_768, device=device)
+
+    def step(i: int) -> dict[str, float]:
+        parts = pretraining.update(
+            module,
+            source(i),
+            goal,
+            skip_from=SHAPES[shape]["skip_from"],
+            pairs=kind == "spans",
+            cached=cached,
+            key=(0, i),
+            device=device,
+        )
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=False)
+        return {name: parts[name] for name in ("tokens", "operations")}  # type: ignore[misc]
+
+    return step
+
+
+def theirs(shape: str, sequences: int, dropout: float, device: str) -> Callable[[int], dict[str, float]]:
+    """The published Condenser step, in chunks of 128 sequences."""
+    module, source = new_module(shape, dropout).to(device), Source("blocks", sequences)
+    optimiser = adam(module, fused=False)
+    batch = source(0)
+    given = published.Padded(*(x.to(device) for x in published.padded(batch, LIMIT, 0)))
+    parts = [published.Padded(*x) for x in zip(*(x.split(128) for x in given), strict=True)]
+
+    def step(i: int) -> dict[str, float]:
+        optimiser.zero_grad()
+        for part in parts:
+            with autocast(device):
+                loss, _ = published.losses(module, part, SHAPES[shape]["skip_from"])
+            (loss / len(parts)).backward()
+        optimiser.step()
+        return {"tokens": batch.tokens}
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--shape", default="base", choices=SHAPES)
+    parser.add_argument(
+        "--documents", type=int, default=2048, help="of a coCondenser step; as many blocks for Condenser"
+    )
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    given = parser.parse_args()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("no CUDA device here; --shape tiny --device cpu --documents 4 tries the script")
+    most, n = peak(given.device), given.documents
+    common = {"dropout": given.dropout, "device": given.device}
+    runs = {
+        "condenser": timed(ours(given.shape, "blocks", n, cached=False, **common), given.device),
+        "cocondenser": timed(ours(given.shape, "spans", 2 * n, cached=False, **common), given.device),
+        "cocondenser, cached": timed(ours(given.shape, "spans", 2 * n, cached=True, **common), given.device),
+        "condenser, published": timed(theirs(given.shape, n, **common), given.device),
+    }
+    out: dict[str, object] = {"device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu"}
+    for name, figures in runs.items():
+        rate = figures["tokens"] / figures["seconds"]
+        out[name] = {"seconds": figures["seconds"], "tokens_per_second": rate}
+        if most and "operations" in figures:
+            out[name]["mfu"] = figures["operations"] / figures["seconds"] / most  # type: ignore[index]
+    speed = runs["condenser"]["tokens"] / runs["condenser"]["seconds"]
+    out["ratio_to_published"] = speed * runs["condenser, published"]["seconds"] / runs["condenser, published"]["tokens"]
+    out["hours_condenser"] = CONDENSER_TOKENS / speed / 3600
+    out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * runs["cocondenser"]["seconds"] / 3600
+    print(json.dumps(out, indent=2))
+
+
+if __name__ == "__main__":
+    main()
