@@ -201,8 +201,9 @@ def up(port: Annotated[int, typer.Option(min=1, max=65535, help="Of the page and
 
 
 @app.command(epilog="Example: [bold]cocondenser join --store /shared/store[/bold]")
-def join(store: StoreOption = None) -> None:
+def join(store: StoreFolder = None) -> None:
     """Take part in trainings that are started on another machine with `machine.torchrun`, from a shared store."""
+    from flows.selection import store_folder
     from pipeline.join import join as take_part
 
     work = store_folder(store) / "work"
