@@ -95,6 +95,12 @@ class Recipe(Config):
                 f"condenser.skip_from ({self.condenser.skip_from}) and cocondenser.skip_from "
                 f"({self.cocondenser.skip_from}) differ, but one head reads them"
             )
+        trains = self.cocondenser.checkpoint is None and self.cocondenser.steps != 0
+        if self.condenser.objective != "condenser" and self.condenser.checkpoint is None and trains:
+            raise ValueError(
+                f"condenser.objective ({self.condenser.objective}) leaves no Condenser head for coCondenser: "
+                "set cocondenser.steps to 0, and its epochs and tokens to null"
+            )
         return self
 
 

@@ -24,7 +24,8 @@ def test_every_recipe_is_complete(name: str) -> None:
 
 
 def test_the_recipes_of_the_papers_are_there() -> None:
-    assert {"marco", "marco-doc", "nq", "trivia", "pydocs", "pydocs-small", "tiny"} == set(EVERY)
+    papers = {"marco", "marco-doc", "nq", "trivia"}
+    assert papers | {"marco-mlm", "marco-retromae", "pydocs", "pydocs-small", "tiny"} == set(EVERY)
     assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
 
 
@@ -215,3 +216,14 @@ def test_the_reports_configuration_holds_no_path_and_no_machine(tmp_path: Path) 
     assert "machine" not in here
     assert str(tmp_path) not in str(here)
     assert here["condenser"]["steps"] == 6
+
+
+def test_another_objective_goes_with_no_cocondenser() -> None:
+    for name, objective in (("marco-mlm", "mlm"), ("marco-retromae", "retromae")):
+        recipe = resolve(name)
+        assert recipe.condenser.objective == objective
+        assert recipe.cocondenser.steps == 0
+        with pytest.raises(InputError, match=rf"condenser.objective \({objective}\) leaves no Condenser head"):
+            resolve(name, ["cocondenser.steps=5"])
+    with pytest.raises(InputError, match=r"head_layers \(2\) does not go with the objective mlm"):
+        resolve("marco", ["condenser.objective=mlm"])

@@ -4,13 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
 from pipeline.launch import launch, layout
 from pipeline.resume import saved_state, saved_steps
-from pipeline.training import Optimiser, learning_rate, summary
+from pipeline.training import Optimiser, learning_rate, named_memory, speeds, summary
 from pipeline.work import Machine, silent
 
 HERE = Path(__file__).parent
@@ -150,3 +151,30 @@ def test_ranks_and_threads_come_from_the_checkpoint(tmp_path):
     state = {"step": 7, "ranks": 3, "threads": 2, "device": "cpu", "history": []}
     (tmp_path / "step-7" / "state.json").write_text(json.dumps(state))
     assert layout(machine(1), "cpu", tmp_path) == (3, 2)
+
+
+def test_speeds_are_rates_and_shares():
+    assert speeds(tokens=0, padding=0, operations=0, seconds=1, peak=None) == {}
+    figures = speeds(tokens=900, padding=100, operations=1e3, seconds=2, peak=1e3)
+    assert figures == {"tokens_per_second": 450, "padding": 0.1, "mfu": 0.5}
+    assert "mfu" not in speeds(tokens=900, padding=100, operations=1e3, seconds=2, peak=None)
+
+
+def test_progress_tells_rates_and_what_is_left(children, tmp_path):
+    told = []
+    options = {"steps": 12, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out", "minutes": 99}
+    children.regression(progress=lambda *x: told.append(x[3]), device="cpu", **options)
+    assert {"loss", "learning_rate", "gradient_norm", "tokens_per_second", "padding", "seconds_left"} <= told[-1].keys()
+    assert told[0]["seconds_left"] > told[-1]["seconds_left"] == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory: x")],
+)
+def test_no_memory_is_told_with_the_fields_to_lower(error):
+    message = r"^out of memory: lower machine\.token_budget or set machine\.chunk_spans, and machine\.cache=always"
+    with pytest.raises(InputError, match=message), named_memory():
+        raise error
+    with pytest.raises(RuntimeError, match="another"), named_memory():
+        raise RuntimeError("another")

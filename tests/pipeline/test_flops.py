@@ -1,0 +1,57 @@
+"""Counted operations against torch's own counter."""
+
+import numpy as np
+import pytest
+import torch
+from machines import make_machine
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertForMaskedLM
+
+from pipeline import batches, flops, memory, model
+from pipeline.objectives import objective
+from pipeline.ragged import Ragged, Specials
+
+SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+@pytest.fixture(scope="module")
+def given():
+    rng = np.random.default_rng(0)
+    texts = Ragged(rng.integers(5, 60, 9000).astype(np.uint16), np.array([0, 9000]), rng.random(9000) < 0.7, None)
+    length_S = rng.integers(5, 60, 40)
+    begin_S, row_S, machine = np.arange(40) * 100, np.arange(40), make_machine(token_budget=10**6)
+    batch = batches.batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, SPECIALS, machine, "cpu")
+    lm = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
+                                    intermediate_size=64, max_position_embeddings=64)).eval()  # fmt: skip
+    return lm, batch
+
+
+@pytest.mark.parametrize(("name", "layers"), [("condenser", 2), ("mlm", 0), ("retromae", 1), ("contrastive_only", 2)])
+def test_operations_are_those_that_torch_counts(given, name, layers):
+    lm, batch = given
+    goal, head, chunk = objective(name), model.new_head(lm, layers).eval(), batch.chunks[0]
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        states = model.backbone(lm, chunk, 1, lambda *_: None, masked=bool(goal.names))
+        goal.losses(lm, head, states, chunk, batch, lambda *_: None)
+    counted = flops.backbone(lm.config, chunk, bool(goal.names)) + goal.operations(lm.config, layers, chunk)
+    # torch counts padded rows too.
+    assert counted == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+def test_a_processor_has_a_peak():
+    assert 1e8 < flops.peak("cpu") < 1e13
+
+
+def test_the_cache_is_chosen_by_memory(given, monkeypatch):
+    lm, batch = given
+    many = batch._replace(chunks=batch.chunks * 2)
+    need = memory.bytes_per_token(lm.config, 61) * sum(chunk.every.size for chunk in many.chunks)
+    for free, keeps in ((3 * need, True), (need, False)):
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
+        assert memory.keeps_graphs(lm, many, "auto", "cpu") == keeps
+        assert memory.keeps_graphs(lm, batch, "auto", "cpu")  # one chunk needs no cache
+        assert memory.keeps_graphs(lm, many, "never", "cpu")
+        assert not memory.keeps_graphs(lm, many, "always", "cpu")
+    monkeypatch.undo()
+    assert memory.free_bytes("cpu") > 2**20
