@@ -97,8 +97,10 @@ def attend(
     asked = [sequences * width for sequences, width in asking.groups]
     told = [sequences * length for sequences, length in keys.groups]
     parts = zip(query_PD.split(asked), key_TD.split(told), value_TD.split(told), asking.groups, strict=True)
-    contexts = []
-    for i, (query, key, value, (sequences, _)) in enumerate(parts):
+    contexts = [query_PD[:0]]
+    for i, (query, key, value, (sequences, width)) in enumerate(parts):
+        if width == 0:  # nothing is asked of these sequences
+            continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
         context = F.scaled_dot_product_attention(
             query.transpose(1, 2),

@@ -1,0 +1,56 @@
+"""coCondenser on two cores: two processes of one thread against one process of two threads (4 x 256, tokens/s)."""
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from benchmarks.data import FOLDER, pydocs
+from flows.recipe import resolve
+from pipeline.launch import launch
+
+ROUNDS, UPDATES = 2, 8
+
+
+def speed(ranks: int, threads: int, start: Path) -> float:
+    """Tokens a second of a short training, its first update aside."""
+    recipe = resolve("pydocs", ["cocondenser.tokens=null", f"cocondenser.steps={UPDATES}"])
+    machine = recipe.machine.model_copy(update={"device": "cpu", "ranks": ranks, "threads": threads})
+    told: list[float] = []
+    with tempfile.TemporaryDirectory() as place:
+        arguments = {
+            "config": recipe.cocondenser.model_dump(mode="json"),
+            "tokens": str(FOLDER / "tokens"),
+            "start": str(start),
+            "tokenizer": str(start),
+            "out": f"{place}/out",
+            "checkpoints": f"{place}/checkpoints",
+            "machine": machine.model_dump(mode="json"),
+        }
+
+        def progress(done: int, total: int | None, unit: str, numbers: object = None) -> None:
+            if done > 1 and isinstance(numbers, dict):
+                told.append(numbers["tokens_per_second"])
+
+        function = "pipeline.cocondenser:train_cocondenser"
+        launch(function, arguments, machine, progress, Path(place) / "checkpoints")
+    return median(told)
+
+
+def compare() -> float:
+    from benchmarks.steps import new_module
+    from pipeline.checkpoint import save_checkpoint
+
+    pydocs()
+    with tempfile.TemporaryDirectory() as place:
+        module = new_module("mini", 0.1)
+        save_checkpoint(Path(place), module["lm"], FOLDER / "tokenizer", module["head"].state_dict())  # type: ignore[arg-type]
+        ratios = []
+        for _ in range(ROUNDS):
+            processes, threads = speed(2, 1, Path(place)), speed(1, 2, Path(place))
+            print(f"two processes {processes:,.0f} tokens/s, two threads {threads:,.0f}", file=sys.stderr)
+            ratios.append(processes / threads)
+    return median(ratios)
+
+
+ROWS = {"workers": compare}

@@ -1,0 +1,54 @@
+"""Packed attention against each sequence by itself."""
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.packing import attend, rows
+
+LENGTHS = np.array([3, 5, 5, 5, 9])
+
+
+@pytest.mark.parametrize(
+    "counts", [[3, 5, 5, 5, 9], [1, 1, 1, 1, 1], [2, 0, 4, 1, 3], [0, 2, 2, 2, 0], [0, 0, 0, 0, 0]]
+)
+def test_rows_see_their_own_sequence_alone(counts):
+    torch.manual_seed(0)
+    every = rows(LENGTHS, LENGTHS, None, "cpu")
+    edges = np.cumsum([0, *LENGTHS])
+    at_R = np.concatenate([edge + np.arange(count) for edge, count in zip(edges, counts, strict=False)])
+    asking = rows(LENGTHS, np.array(counts), at_R, "cpu")
+    assert (asking.size, asking.longest) == (sum(counts), max(counts))
+    assert asking.scores == int(np.dot(counts, LENGTHS))
+    query_RD = torch.randn(len(at_R), 8, requires_grad=True)
+    key_TD, value_TD = torch.randn(2, 27, 8).requires_grad_().unbind()
+    context_RD = attend(query_RD, key_TD, value_TD, asking, every, 2, 0.0)
+    expected, first = [], 0
+    for edge, length, count in zip(edges, LENGTHS, counts, strict=False):
+        query, key, value = (
+            x.unflatten(1, (2, 4)).transpose(0, 1)
+            for x in (query_RD[first : first + count], key_TD[edge : edge + length], value_TD[edge : edge + length])
+        )
+        weights = (query @ key.transpose(1, 2) / 2.0).softmax(2)
+        expected.append((weights @ value).transpose(0, 1).flatten(1))
+        first += count
+    torch.testing.assert_close(context_RD, torch.cat(expected))
+    if at_R.size:
+        upstream = torch.randn_like(context_RD)
+        given = (query_RD, key_TD, value_TD)
+        ours = torch.autograd.grad(context_RD, given, upstream)
+        for x, y in zip(ours, torch.autograd.grad(torch.cat(expected), given, upstream), strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_masks_hide_keys():
+    every = rows(LENGTHS, LENGTHS, None, "cpu")
+    x_TD = torch.randn(27, 8)
+    masks = [torch.eye(length, dtype=torch.bool).expand(n, 1, -1, -1) for n, length in every.groups]
+    torch.testing.assert_close(attend(x_TD, x_TD, x_TD, every, every, 2, 0.0, masks), x_TD)  # each sees itself
+
+
+def test_padding_is_what_attention_computes_for_nothing():
+    at_R = np.array([0, 3, 4, 8, 13, 18])
+    assert rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
+    assert rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
