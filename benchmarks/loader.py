@@ -53,7 +53,7 @@ def looped(source: Source, vocabulary: list[str], i: int) -> tuple[torch.Tensor,
 
 
 def collate() -> float:
-    source = Source("spans", 32)
+    source = Source("spans", 64)
     entries = read_tokenizer(FOLDER / "tokenizer").get_vocab()
     vocabulary = sorted(entries, key=entries.__getitem__)
     ratios = []

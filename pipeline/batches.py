@@ -118,8 +118,8 @@ def batch(
 def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
     """(number, rows) of this rank's chunks: sequences in order of length, cut into chunks, dealt to and fro.
 
-    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, at most `budget` (or one sequence),
-    and each rank has as many chunks.
+    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, about `budget` or fewer, and each
+    rank has as many chunks.
     """
     rank, world = distributed.rank(), distributed.world()
     order_S = np.argsort(length_S, kind="stable")

@@ -44,7 +44,7 @@ def main() -> None:
 
         module, name = job["function"].split(":")
         function = getattr(importlib.import_module(module), name)
-        if job["tf32"]:
+        if job["tf32"] and job["device"] == "cuda":
             torch.set_float32_matmul_precision("high")
         with distributed.joined(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 BLOCK = 2048
@@ -41,6 +42,7 @@ class _Blocked(torch.autograd.Function):
         return whole_N - ((states_ND * weight_VD[label_N]).sum(1) + bias_V[label_N])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
         (gradient_N,) = gradients
         states_ND, weight_VD, label_N, share_BN, *blocks = ctx.saved_tensors
@@ -69,7 +71,7 @@ def contrastive(cls_SD: Tensor, part: slice = slice(None)) -> Tensor:
     coCondenser, equation 4: no temperature, no normalisation. `part`: some rows' share of that mean; over parts that
     cover all spans it adds up to the whole.
     """
-    own_P = torch.arange(len(cls_SD), device=cls_SD.device)[part]
-    scores_PS = cls_SD[part].float() @ cls_SD.float().T
-    scores_PS = scores_PS.index_put((own_P - own_P[0], own_P), scores_PS.new_tensor(-torch.inf))
+    all_S = torch.arange(len(cls_SD), device=cls_SD.device)
+    own_P = all_S[part]
+    scores_PS = (cls_SD[part] @ cls_SD.T).masked_fill(own_P[:, None] == all_S, -torch.inf)
     return F.cross_entropy(scores_PS, own_P ^ 1, reduction="sum") / len(cls_SD)

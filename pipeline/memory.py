@@ -1,5 +1,6 @@
 """Does an update fit into memory, its graphs kept? An estimate that changes the speed and never the result."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,26 @@ def keeps_graphs(lm: Any, batch: Batch, cache: str, device: str) -> bool:
         return True
     tokens = sum(len(chunk.ids_T) for chunk in batch.chunks)
     longest = max(chunk.every.longest for chunk in batch.chunks)
-    return tokens * bytes_per_token(lm.config, longest) < SHARE * free_bytes(device)
+    return tokens * bytes_per_token(lm.config, longest, device) < SHARE * free_bytes(device)
 
 
-def bytes_per_token(config: Any, length: int) -> int:
+def bytes_per_token(config: Any, length: int, device: str) -> int:
     """Of a backbone's graph: inputs and outputs of each product, norm and activation, in four bytes each."""
-    dropout = config.attention_probs_dropout_prob > 0
-    scores = 3 * config.num_attention_heads * length if dropout else 0  # else attention keeps no scores
+    keeps_scores = config.attention_probs_dropout_prob > 0 and device == "cpu"  # kernels compute them anew
+    scores = 3 * config.num_attention_heads * length if keeps_scores else 0
     layer = 12 * config.hidden_size + 2 * config.intermediate_size + scores
     return 4 * config.num_hidden_layers * layer
 
 
 def free_bytes(device: str) -> int:
     """Memory that this rank may take, the other ranks of the machine counted."""
-    import os
-
     if device == "cuda":
         import torch
 
         return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = (Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory.current"))
+    if limit.is_file() and limit.read_text().strip() != "max":  # a container's own limit
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return free // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -91,13 +91,15 @@ def attend(
 
     `masks`: for every group which keys a row may see, bool, broadcast to [sequences, heads, rows, length].
     """
+    if asking.size == 0:
+        return query_RD
     if query_RD.is_cuda and masks is None:
         return _by_kernel(query_RD, key_TD, value_TD, asking, keys, heads, dropout)
     query_PD = query_RD if asking.pad_P is None else query_RD[asking.pad_P]
     asked = [sequences * width for sequences, width in asking.groups]
     told = [sequences * length for sequences, length in keys.groups]
     parts = zip(query_PD.split(asked), key_TD.split(told), value_TD.split(told), asking.groups, strict=True)
-    contexts = [query_PD[:0]]
+    contexts = []
     for i, (query, key, value, (sequences, width)) in enumerate(parts):
         if width == 0:  # nothing is asked of these sequences
             continue

@@ -68,7 +68,10 @@ def ending(code: int) -> str:
     """How a process with this return code has ended."""
     if code >= 0:
         return f"exit code {code}"
-    return f"killed by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
+    memory = " (out of memory? lower machine.token_budget or set machine.chunk_spans)"
+    return f"killed by {signal.Signals(-code).name}" + (memory if code == -signal.SIGKILL else "")
+        " (out of memory? lower machine.token_budget or set machine.chunk_spans)" if code == -signal.SIGKILL else ""
+    )
 
 
 def cores() -> int:

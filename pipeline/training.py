@@ -120,9 +120,7 @@ def train(
         with named_memory():
             parts = step(i)
         names = list(parts)
-        figures[: len(names)] = torch.stack(
-            [torch.as_tensor(x, device=device).detach().float() for x in parts.values()]
-        )
+        figures[: len(names)] = together(list(parts.values()), device)
         distributed.add(buffer)
 
         norm = gradient.norm()
@@ -195,6 +193,18 @@ def seed_dropout(*key: int) -> None:
     import torch
 
     torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+
+
+def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Tensor":
+    """Numbers and one-element tensors as one float32 tensor, without a wait of the host for the device."""
+    import torch
+
+    known = torch.tensor([0.0 if isinstance(x, torch.Tensor) else float(x) for x in parts])
+    if device == "cuda":
+        known = known.pin_memory().to(device, non_blocking=True)
+    return torch.stack(
+        [x.detach().float() if isinstance(x, torch.Tensor) else y for x, y in zip(parts, known, strict=True)]
+    )
 
 
 @contextmanager

@@ -28,7 +28,14 @@ COLOURS = {
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
-LOSSES = {"loss": "loss", "head_mlm": "head MLM", "late_mlm": "late MLM", "contrastive": "contrastive"}
+LOSSES = {
+    "loss": "loss",
+    "head_mlm": "head MLM",
+    "late_mlm": "late MLM",
+    "contrastive": "contrastive",
+    "mlm": "MLM",
+    "decoder": "decoder",
+}
 """Columns of history.parquet that are drawn, and their names."""
 CURVES = (SYSTEMS["stage2"], SYSTEMS["fusion"], SYSTEMS["bm25"])
 POINTS = 200

@@ -46,7 +46,7 @@ def test_a_processor_has_a_peak():
 def test_the_cache_is_chosen_by_memory(given, monkeypatch):
     lm, batch = given
     many = batch._replace(chunks=batch.chunks * 2)
-    need = memory.bytes_per_token(lm.config, 61) * sum(chunk.every.size for chunk in many.chunks)
+    need = memory.bytes_per_token(lm.config, 61, "cpu") * sum(chunk.every.size for chunk in many.chunks)
     for free, keeps in ((3 * need, True), (need, False)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
         assert memory.keeps_graphs(lm, many, "auto", "cpu") == keeps
@@ -55,3 +55,12 @@ def test_the_cache_is_chosen_by_memory(given, monkeypatch):
         assert not memory.keeps_graphs(lm, many, "always", "cpu")
     monkeypatch.undo()
     assert memory.free_bytes("cpu") > 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),
+     ("NVIDIA RTX A4000", None), ("NVIDIA L40S", 362e12), ("NVIDIA L40", None), ("Tesla T4", None)],
+)  # fmt: skip
+def test_a_gpus_data_sheet_is_found_by_whole_words(name, peak):
+    assert flops.data_sheet(name) == peak

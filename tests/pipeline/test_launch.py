@@ -101,7 +101,7 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
         from pathlib import Path
         from pipeline.launch import launch
         from pipeline.work import Machine, silent
-        machine = make_machine(ranks=2, threads=0, token_budget=1, checkpoint_minutes=0)
+        machine = Machine.model_validate_json({machine(ranks=2).model_dump_json()!r})
         launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
     """
     caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=HERE.parents[1])
