@@ -70,8 +70,6 @@ def ending(code: int) -> str:
         return f"exit code {code}"
     memory = " (out of memory? lower machine.token_budget or set machine.chunk_spans)"
     return f"killed by {signal.Signals(-code).name}" + (memory if code == -signal.SIGKILL else "")
-        " (out of memory? lower machine.token_budget or set machine.chunk_spans)" if code == -signal.SIGKILL else ""
-    )
 
 
 def cores() -> int:

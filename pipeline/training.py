@@ -202,9 +202,8 @@ def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Ten
     known = torch.tensor([0.0 if isinstance(x, torch.Tensor) else float(x) for x in parts])
     if device == "cuda":
         known = known.pin_memory().to(device, non_blocking=True)
-    return torch.stack(
-        [x.detach().float() if isinstance(x, torch.Tensor) else y for x, y in zip(parts, known, strict=True)]
-    )
+    pairs = zip(parts, known, strict=True)
+    return torch.stack([part.detach().float() if isinstance(part, torch.Tensor) else number for part, number in pairs])
 
 
 @contextmanager
