@@ -59,6 +59,8 @@ def sampler(size_N: np.ndarray, budget: int, seed: int, name: str) -> tuple[int,
     Raises InputError, naming the field `name`, where all items are fewer than one batch.
     """
     batches = int(size_N.sum()) // budget
+    if not len(size_N):
+        raise InputError("the collection holds no text that is long enough to train on")
     if batches == 0:
         raise InputError(
             f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}: lower it"

@@ -20,6 +20,11 @@ def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: 
         layers, vocabulary, room = model["num_hidden_layers"], model["vocab_size"], positions(model)
     except KeyError as error:
         raise InputError(f"{start / 'config.json'}: lacks {error.args[0]}") from error
+    except TypeError as error:
+        raise InputError(f"{start / 'config.json'}: a number is wanted in every size ({error})") from error
+    for name, value in (("num_hidden_layers", layers), ("vocab_size", vocabulary), ("max_position_embeddings", room)):
+        if not isinstance(value, int):
+            raise InputError(f"{start / 'config.json'}: {name} is no number: {value!r}")
     if skip_from >= layers:
         raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
     if longest > room:

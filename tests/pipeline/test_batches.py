@@ -107,3 +107,8 @@ def test_length_of_training():
     assert batches.updates(0, None, None, 100, 4000.0) == 0
     assert batches.updates(None, 1.5, None, 100, 4000.0) == 150
     assert batches.updates(None, None, 2_000_000, 100, 4000.0) == 500
+
+
+def test_no_text_at_all_is_told_as_such():
+    with pytest.raises(InputError, match="holds no text that is long enough to train on"):
+        batches.sampler(np.ones(0, int), 2048, 0, "x.batch_documents")

@@ -165,6 +165,10 @@ def test_fields_that_exclude_each_other():
         ("{half", "not the configuration of a Hugging Face model"),
         ('{"model_type": "distilbert"}', "model_type 'distilbert' is neither bert nor roberta"),
         ('{"model_type": "bert", "vocab_size": 200}', "lacks num_hidden_layers"),
+        (
+            '{"model_type": "bert", "vocab_size": 200, "num_hidden_layers": "two", "max_position_embeddings": 32}',
+            "num_hidden_layers is no number: 'two'",
+        ),
     ],
 )
 def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(given, tmp_path, text, message):
