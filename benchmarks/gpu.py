@@ -11,8 +11,8 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from statistics import median
 
 import torch
 
@@ -20,6 +20,7 @@ from benchmarks import published
 from benchmarks.steps import LIMIT, SHAPES, Source, adam, new_module
 from pipeline import pretraining
 from pipeline.flops import peak
+from pipeline.memory import keeps_graphs
 from pipeline.objectives import objective
 from pipeline.training import autocast
 
@@ -31,21 +32,24 @@ COCONDENSER_DOCUMENTS = 8 * 3.2e6
 
 
 def timed(step: Callable[[int], dict[str, float]], device: str) -> dict[str, float]:
-    """Figures of one step, and the median `seconds`."""
-    seconds, figures = [], {}
-    for i in range(WARM_UP + STEPS):
+    """Figures of all steps together, and their `seconds`; the host waits for the GPU before and after, not between."""
+
+    def wait() -> None:
         if device == "cuda":
             torch.cuda.synchronize()
-        started = time.perf_counter()
-        figures = step(i)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    return figures | {"seconds": median(seconds[WARM_UP:])}
+
+    for i in range(WARM_UP):
+        step(i)
+    wait()
+    started, totals = time.perf_counter(), Counter[str]()
+    for i in range(STEPS):
+        totals.update(step(WARM_UP + i))
+    wait()
+    return {**totals, "seconds": time.perf_counter() - started}
 
 
 def ours(
-    shape: str, kind: str, sequences: int, cached: bool, dropout: float, device: str
+    shape: str, kind: str, sequences: int, cache: str, dropout: float, device: str
 ) -> Callable[[int], dict[str, float]]:
     module = new_module(shape, dropout).to(device)
     optimiser, goal = adam(module, fused=True), objective("condenser")
@@ -54,13 +58,14 @@ def ours(
     source = Source(kind, sequences, budget=32_768, device=device)
 
     def step(i: int) -> dict[str, float]:
+        batch = source(i)
         parts = pretraining.update(
             module,
-            source(i),
+            batch,
             goal,
             skip_from=SHAPES[shape]["skip_from"],
             pairs=kind == "spans",
-            cached=cached,
+            cached=not keeps_graphs(module["lm"], batch, cache, device),
             key=(0, i),
             device=device,
         )
@@ -105,21 +110,22 @@ def main() -> None:
     most, n = peak(given.device), given.documents
     common = {"dropout": given.dropout, "device": given.device}
     runs = {
-        "condenser": timed(ours(given.shape, "blocks", n, cached=False, **common), given.device),
-        "cocondenser": timed(ours(given.shape, "spans", 2 * n, cached=False, **common), given.device),
-        "cocondenser, cached": timed(ours(given.shape, "spans", 2 * n, cached=True, **common), given.device),
+        "condenser": timed(ours(given.shape, "blocks", n, cache="auto", **common), given.device),
+        "cocondenser": timed(ours(given.shape, "spans", 2 * n, cache="auto", **common), given.device),
+        "cocondenser, cached": timed(ours(given.shape, "spans", 2 * n, cache="always", **common), given.device),
         "condenser, published": timed(theirs(given.shape, n, **common), given.device),
     }
     out: dict[str, object] = {"device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu"}
     for name, figures in runs.items():
         rate = figures["tokens"] / figures["seconds"]
-        out[name] = {"seconds": figures["seconds"], "tokens_per_second": rate}
+        print(f"{name}: {rate:,.0f} tokens/s", file=sys.stderr)
+        out[name] = {"seconds": figures["seconds"] / STEPS, "tokens_per_second": rate}
         if most and "operations" in figures:
             out[name]["mfu"] = figures["operations"] / figures["seconds"] / most  # type: ignore[index]
     speed = runs["condenser"]["tokens"] / runs["condenser"]["seconds"]
     out["ratio_to_published"] = speed * runs["condenser, published"]["seconds"] / runs["condenser, published"]["tokens"]
     out["hours_condenser"] = CONDENSER_TOKENS / speed / 3600
-    out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * runs["cocondenser"]["seconds"] / 3600
+    out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * runs["cocondenser"]["seconds"] / STEPS / 3600
     print(json.dumps(out, indent=2))
 
 

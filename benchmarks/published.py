@@ -1,6 +1,6 @@
 """The published way to take a step of Condenser and coCondenser, to compare with: every sequence padded to the limit,
 eager attention, and the whole batch through the whole vocabulary twice. Written from the papers and the models' own
-modules; its numbers are those of this project's step (tests/benchmarks).
+modules; its numbers are those of this project's step (tests/benchmarks/test_published.py).
 
 Shapes: B sequences, L tokens each, D dimensions.
 """

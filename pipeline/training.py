@@ -143,8 +143,8 @@ def train(
             live = {name: total + figure.get(name, 0.0) for name, total in live.items()}
             if x[-1] >= BAD_UPDATES:
                 raise InputError(
-                    f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, the last of them update {row['step']}, had an "
-                    "infinite or undefined loss or gradient: lower it"
+                    f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, the last of them update {row['step']}, "
+                    "had an infinite or undefined loss or gradient: lower it"
                 )
         now = time.monotonic()
         rates = speeds(**live, seconds=now - looked, peak=most and most * distributed.world())

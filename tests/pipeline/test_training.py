@@ -92,9 +92,7 @@ def test_a_summary_leaves_skipped_updates_out_of_the_mean():
 
 
 def test_ten_bad_updates_in_a_row_stop(children, tmp_path):
-    with pytest.raises(
-        InputError, match=r"^optimiser.learning_rate: 10 updates in a row, the last of them update 15, had"
-    ):
+    with pytest.raises(InputError, match=r"^optimiser.learning_rate: 10 updates in a row, .* update 15, had"):
         run(children, tmp_path, steps=40, bad=range(5, 40))
     assert saved_steps(tmp_path / "checkpoints")  # the last good state is still there
 

@@ -1,0 +1,36 @@
+"""What the benchmarks compare with computes the same as this project's step."""
+
+import numpy as np
+import pytest
+import torch
+from machines import make_machine
+from transformers import BertConfig, BertForMaskedLM
+
+from benchmarks import published
+from pipeline import batches, model, pretraining
+from pipeline.objectives import objective
+from pipeline.ragged import Ragged, Specials
+
+SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_published_step_gives_our_loss_and_gradients(pairs):
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    texts = Ragged(rng.integers(5, 60, 900).astype(np.uint16), np.array([0, 900]), rng.random(900) < 0.7, None)
+    machine, begin_S, length_S = make_machine(token_budget=50), np.arange(8) * 100, rng.integers(5, 28, 8)
+    batch = batches.batch(texts, begin_S, length_S, np.arange(8), 0.15, 1, 2, SPECIALS, machine, "cpu")
+    lm = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
+                                    intermediate_size=64, max_position_embeddings=32))  # fmt: skip
+    module = torch.nn.ModuleDict({"lm": lm, "head": model.new_head(lm, 2)}).eval()
+    parts = pretraining.update(
+        module, batch, objective("condenser"), skip_from=1, pairs=pairs, cached=True, key=(0, 0), device="cpu"
+    )
+    ours = {name: p.grad.clone() for name, p in module.named_parameters()}
+    module.zero_grad()
+    given = published.padded(batch, 32, SPECIALS.pad)
+    loss = published.cocondenser(module, given, 1, chunk=3) if pairs else published.condenser(module, given, 1)
+    assert sum(float(parts.get(name, 0.0)) for name in ("head_mlm", "late_mlm", "contrastive")) == pytest.approx(loss)
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=1e-5)
