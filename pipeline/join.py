@@ -5,35 +5,53 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.launch import JOB, training_environment
 
 SECONDS = 2.0
+"""Between two looks for jobs, and whether one is still there."""
+GRACE = 20.0
+"""Seconds in which a job that has ended elsewhere should end here by itself."""
 
 
 def join(work: Path, tell: Callable[[str], None]) -> None:
     """Takes part in every training that is announced below the folder `work` of a shared store, until interrupted.
 
-    A job that fails here is told; the node that started it then fails too.
+    A job whose announcement is gone has ended where it was started, and so ends here too.
     """
     done: set[str] = set()
     while True:
         for path in work.glob(f"*/checkpoints/{JOB}"):
-            try:
-                text = path.read_text()
-            except FileNotFoundError:  # it has just ended
-                continue
-            job = json.loads(text)
-            if job["id"] in done:
-                continue
-            done.add(job["id"])
-            tell(f"joining {job['function'].split(':')[1]} with {job['ranks']} ranks")
-            ended = subprocess.run(
-                [sys.executable, "-m", "pipeline.child", text],
-                env=training_environment(job["device"], job["threads"], alone=False),
-                stdout=subprocess.DEVNULL,
-                check=False,
-            )
-            tell("finished" if ended.returncode == 0 else f"ended with exit code {ended.returncode}")
+            text = announced(path)
+            if text is not None and json.loads(text)["id"] not in done:
+                done.add(json.loads(text)["id"])
+                take_part(path, text, tell)
         time.sleep(SECONDS)
+
+
+def announced(path: Path) -> str | None:
+    """The job at `path`, or None where it has ended."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
+    """Runs the job `text` until it ends, or until `path` does not hold it any more."""
+    job = json.loads(text)
+    tell(f"joining {job['function'].split(':')[1]} with {job['ranks']} ranks")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.child", text],
+        env=training_environment(job["device"], job["threads"], alone=False),
+        stdout=subprocess.DEVNULL,
+    )
+    while child.poll() is None:
+        time.sleep(SECONDS)
+        if announced(path) != text:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE)
+            child.terminate()
+    tell("finished" if child.returncode == 0 else f"ended with exit code {child.returncode}")

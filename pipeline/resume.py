@@ -1,7 +1,7 @@
 """Checkpoints of a training, from which it goes on after a kill.
 
-CHECKPOINTS/step-N/{model,optimizer}.safetensors and state.json {step, ranks, threads, device, history}. Written under
-another name, brought to disk and renamed, so that a folder of that name is always whole.
+CHECKPOINTS/step-N/{model,optimizer}.safetensors and state.json {step, ranks, processes, threads, device, history}.
+Written under another name, brought to disk and renamed, so that a folder of that name is always whole.
 """
 
 import json
@@ -39,6 +39,8 @@ def save(
     import torch
     from safetensors.torch import save as to_bytes
 
+    from pipeline import distributed
+
     weights = {name: p.detach() for name, p in module.named_parameters()}
     moments = {
         f"{name}/{key}": value for name, p in module.named_parameters() for key, value in adam.state.get(p, {}).items()
@@ -46,6 +48,7 @@ def save(
     state = {
         "step": step,
         "ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # of this node
+        "processes": distributed.world(),
         "threads": torch.get_num_threads(),
         "device": device,
         "history": history,
@@ -77,10 +80,17 @@ def restore(
     import torch
     from safetensors.torch import load_file
 
+    from pipeline import distributed
+
     state = saved_state(checkpoints)
     if state is None:
         return 0, []
     folder = checkpoints / f"step-{state['step']}"
+    if state["device"] == "cpu" and state["processes"] != distributed.world():
+        raise InputError(
+            f"{folder}: made by {state['processes']} processes on all nodes, now there are {distributed.world()}; "
+            "start as many, or remove it"
+        )
     weights = load_file(folder / "model.safetensors")
     moments = load_file(folder / "optimizer.safetensors")
     parameters = dict(module.named_parameters())

@@ -143,6 +143,19 @@ def test_resumes_with_several_ranks_to_the_same_bytes(children, tmp_path, ranks)
     assert (tmp_path / "killed" / "out").read_bytes() == (tmp_path / "whole" / "out").read_bytes()
 
 
+def test_another_number_of_nodes_is_refused(children, tmp_path, monkeypatch):
+    def kill(done, *_):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    options = {"steps": 12, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        children.regression(progress=kill, device="cpu", **options)
+    monkeypatch.setattr("pipeline.distributed.world", lambda: 2)
+    with pytest.raises(InputError, match=r"step-4: made by 1 processes on all nodes, now there are 2"):
+        children.regression(progress=silent, device="cpu", **options)
+
+
 def test_ranks_and_threads_come_from_the_checkpoint(tmp_path):
     assert layout(machine(1), "cpu", tmp_path) == (1, 1)
     automatic = machine(1).model_copy(update={"ranks": 0, "threads": 0})
