@@ -14,6 +14,7 @@ from flows import preflight, results
 from flows.dag import Node, nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
+from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig
 from tasks.run import Order, stage
@@ -68,6 +69,8 @@ def cocondenser(
         refs[node.name] = state.result()
         if node.name == "ingest":
             check_training_data(refs["ingest"], wanted)
+        if node.name == "initial":
+            check_pretraining(refs["tokens"], refs["initial"], wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
@@ -80,6 +83,13 @@ def run_created() -> datetime:
     context = FlowRunContext.get()
     created = context.flow_run.created if context and context.flow_run else None
     return created or datetime.now(UTC)
+
+
+def check_pretraining(tokens: Ref, initial: Ref, wanted: list[Node]) -> None:
+    """What coCondenser cannot do with the collection or the model fails now, not after Condenser."""
+    for node in wanted:
+        if isinstance(node.config, CocondenserConfig):
+            check_cocondenser(node.config, tokens.path, initial.path)
 
 
 def check_training_data(ingest: Ref, wanted: list[Node]) -> None:

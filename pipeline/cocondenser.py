@@ -2,12 +2,15 @@
 section 3.2)."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
+from pipeline.ragged import Tokens
+from pipeline.sampling import batches_in, sampler, updates
+from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
 from pipeline.starts import check_start
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
@@ -57,6 +60,45 @@ class CocondenserConfig(Config):
         return self
 
 
+class Documents(NamedTuple):
+    """Those that hold two spans, N of them."""
+
+    number_N: np.ndarray
+    """Among all documents."""
+    begin_N: np.ndarray
+    length_N: np.ndarray
+    """In tokens of the flat text, special tokens aside."""
+    tokens_N: np.ndarray
+    """Of a pair of spans, special tokens included, on average (as if both came from anywhere in the document)."""
+    size_N: np.ndarray
+    """What each takes of a batch: its tokens, or 1 where batches are counted in documents."""
+
+
+def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
+    edges = data.passages.offsets[data.doc_offsets]
+    number_N = np.flatnonzero(long_enough(np.diff(edges), config.span_min))
+    length_N = np.diff(edges)[number_N]
+    longest_N = np.minimum(config.span_max, length_N // 2)
+    shortest_N = np.minimum(config.span_min, longest_N) if config.random_lengths else longest_N
+    tokens_N = shortest_N + longest_N + 4
+    size_N = tokens_N if config.batch_tokens else np.ones_like(tokens_N)
+    return Documents(number_N, edges[number_N], length_N, tokens_N, size_N)
+
+
+def batch_size(config: CocondenserConfig) -> tuple[int, str]:
+    """(size of a batch, the field that gives it)."""
+    if config.batch_tokens is not None:
+        return config.batch_tokens, "cocondenser.batch_tokens"
+    return config.batch_documents or 0, "cocondenser.batch_documents"
+
+
+def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path) -> None:
+    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time."""
+    check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
+    if config.checkpoint is None and config.steps != 0:
+        batches_in(long_documents(config, Tokens.open(tokens)).size_N, *batch_size(config))
+
+
 def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start`, which must hold a head, on pairs of spans; writes a checkpoint with its head.
 
@@ -92,12 +134,10 @@ def train_cocondenser(
 ) -> Metrics:
     """The training itself, in a process of its own (`pipeline.launch`)."""
     from pipeline import model, pretraining
-    from pipeline.batches import batch, sampler, updates
+    from pipeline.batches import batch
     from pipeline.checkpoint import head_objective
     from pipeline.memory import keeps_graphs
     from pipeline.objectives import objective
-    from pipeline.ragged import Tokens
-    from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
     from pipeline.training import train
 
     c, how = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
@@ -108,17 +148,12 @@ def train_cocondenser(
         return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
-    edges = data.passages.offsets[data.doc_offsets]
-    document_N = np.flatnonzero(long_enough(np.diff(edges), c.span_min))
-    begin_N, length_N = edges[document_N], np.diff(edges)[document_N]
+    documents = long_documents(c, data)
     span_min = c.span_min if c.random_lengths else c.span_max
-    longest_N = np.minimum(c.span_max, length_N // 2)
-    tokens_N = np.minimum(span_min, longest_N) + longest_N + 4  # of a pair, on average
     passages = long_passages(data.passages.offsets, data.doc_offsets, c.span_min)
-    size_N = tokens_N if c.batch_tokens else np.ones_like(tokens_N)
-    field = "cocondenser.batch_tokens" if c.batch_tokens else "cocondenser.batch_documents"
-    batches, rows = sampler(size_N, c.batch_tokens or c.batch_documents or 0, seed, field)
-    steps = updates(c.steps, c.epochs, c.tokens, batches, float(tokens_N.sum()) / batches)
+    budget, field = batch_size(c)
+    batches, rows = sampler(documents.size_N, budget, seed, field)
+    steps = updates(c.steps, c.epochs, c.tokens, batches, float(documents.tokens_N.sum()) / batches)
 
     goal = objective(c.objective)
     if not goal.names:  # weight decay must not touch what has no loss
@@ -127,8 +162,9 @@ def train_cocondenser(
 
     def step(i: int) -> dict[str, Any]:
         row_D = rows(i)
-        document_D = document_N[row_D]
-        begin_S, length_S = spans(begin_N[row_D], length_N[row_D], document_D, span_min, c.span_max, seed, i)
+        document_D = documents.number_N[row_D]
+        begin_D, length_D = documents.begin_N[row_D], documents.length_N[row_D]
+        begin_S, length_S = spans(begin_D, length_D, document_D, span_min, c.span_max, seed, i)
         if c.spans_from == "passages":
             several_D, begins, lengths = spans_of_passages(passages, document_D, span_min, c.span_max, seed, i)
             begin_S[several_D.repeat(2)], length_S[several_D.repeat(2)] = begins, lengths
@@ -147,5 +183,6 @@ def train_cocondenser(
         )
 
     history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
-    counts = {"documents": len(edges) - 1, "documents_too_short": len(edges) - 1 - len(document_N)}
+    total = len(data.doc_offsets) - 1
+    counts = {"documents": total, "documents_too_short": total - len(documents.number_N)}
     return counts | pretraining.finish(module, "condenser", Path(out), Path(tokenizer), history)

@@ -89,10 +89,11 @@ def train_condenser(
 ) -> Metrics:
     """The training itself, in a process of its own (`pipeline.launch`)."""
     from pipeline import model, pretraining
-    from pipeline.batches import batch, sampler, updates
+    from pipeline.batches import batch
     from pipeline.blocks import blocks
     from pipeline.objectives import objective
     from pipeline.ragged import Tokens
+    from pipeline.sampling import sampler, updates
     from pipeline.training import train
 
     c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)

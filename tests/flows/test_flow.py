@@ -7,7 +7,7 @@ import pytest
 
 from artifacts.records import Ref
 from flows.dag import nodes
-from flows.flow import check_training_data
+from flows.flow import check_pretraining, check_training_data
 from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
@@ -43,3 +43,14 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
     given = ("--set", f"ingest.path={tmp_path / 'gone'}", "--set", "ingest.passage_words=80")
     ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
     assert (ended.returncode, ended.stderr) == (2, f"error: {tmp_path / 'gone'} does not exist\n")
+
+
+def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("flows.flow.check_cocondenser", lambda *given: asked.append(given))
+    recipe = resolve("tiny")
+    tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
+    check_pretraining(tokens, initial, up_to(nodes(recipe), "condenser"))
+    assert not asked
+    check_pretraining(tokens, initial, nodes(recipe))
+    assert asked == [(recipe.cocondenser, tokens.path, initial.path)]

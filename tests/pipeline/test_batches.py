@@ -3,7 +3,7 @@ import pytest
 import torch
 from machines import make_machine
 
-from pipeline import batches, distributed
+from pipeline import batches, distributed, sampling
 from pipeline.errors import InputError
 from pipeline.ragged import Ragged, Specials
 
@@ -76,7 +76,7 @@ def test_every_rank_has_as_many_chunks(monkeypatch):
 
 
 def test_an_epoch_has_every_item_at_most_once():
-    per_epoch, rows = batches.sampler(np.ones(23, int), 5, 0, "x.batch_documents")
+    per_epoch, rows = sampling.sampler(np.ones(23, int), 5, 0, "x.batch_documents")
     assert per_epoch == 4
     epochs = [[rows(4 * epoch + i).tolist() for i in range(4)] for epoch in range(2)]
     for epoch in epochs:
@@ -88,7 +88,7 @@ def test_an_epoch_has_every_item_at_most_once():
 
 def test_batches_by_tokens_are_about_as_large():
     size_N = np.random.default_rng(1).integers(10, 60, 400)
-    per_epoch, rows = batches.sampler(size_N, 500, 0, "x.batch_tokens")
+    per_epoch, rows = sampling.sampler(size_N, 500, 0, "x.batch_tokens")
     epoch = [rows(i) for i in range(per_epoch)]
     sizes = [int(size_N[row_S].sum()) for row_S in epoch]
     assert per_epoch == size_N.sum() // 500
@@ -100,15 +100,15 @@ def test_batches_by_tokens_are_about_as_large():
 
 def test_a_collection_below_one_batch_is_refused():
     with pytest.raises(InputError, match=r"^x.batch_documents: 2,048 asked for, but the whole collection holds 12"):
-        batches.sampler(np.ones(12, int), 2048, 0, "x.batch_documents")
+        sampling.sampler(np.ones(12, int), 2048, 0, "x.batch_documents")
 
 
 def test_length_of_training():
-    assert batches.updates(0, None, None, 100, 4000.0) == 0
-    assert batches.updates(None, 1.5, None, 100, 4000.0) == 150
-    assert batches.updates(None, None, 2_000_000, 100, 4000.0) == 500
+    assert sampling.updates(0, None, None, 100, 4000.0) == 0
+    assert sampling.updates(None, 1.5, None, 100, 4000.0) == 150
+    assert sampling.updates(None, None, 2_000_000, 100, 4000.0) == 500
 
 
 def test_no_text_at_all_is_told_as_such():
     with pytest.raises(InputError, match="holds no text that is long enough to train on"):
-        batches.sampler(np.ones(0, int), 2048, 0, "x.batch_documents")
+        sampling.sampler(np.ones(0, int), 2048, 0, "x.batch_documents")

@@ -10,7 +10,7 @@ from machines import SINGLE, make_machine
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from pipeline.cocondenser import CocondenserConfig, cocondenser, train_cocondenser
+from pipeline.cocondenser import CocondenserConfig, check_cocondenser, cocondenser, train_cocondenser
 from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
 from pipeline.resume import saved_steps
@@ -166,6 +166,19 @@ def test_a_finished_checkpoint_may_lack_a_head(given, tmp_path):
 def test_a_collection_below_one_batch_is_refused(given, tmp_path):
     with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 asked for, but"):
         run(given, tmp_path / "out", batch_documents=2048)
+
+
+def test_what_cannot_train_is_known_before_condenser(given):
+    tokens, start = given
+    config = CocondenserConfig(**small.COCONDENSER)
+    check_cocondenser(config, tokens, start)
+    large = config.model_copy(update={"batch_documents": 2048})
+    with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 asked for, but the whole .* holds"):
+        check_cocondenser(large, tokens, start)
+    check_cocondenser(large.model_copy(update={"steps": 0}), tokens, start)
+    for fields, message in (({"skip_from": 2}, "skip_from: 2 is outside"), ({"span_max": 40}, "inputs of 42 tokens")):
+        with pytest.raises(InputError, match=message):
+            check_cocondenser(config.model_copy(update=fields), tokens, start)
 
 
 def test_fields_that_do_not_go_together():

@@ -1,0 +1,52 @@
+"""Which items an update takes: a pure function of (seed, step). Imports nothing heavy.
+
+Shapes: N items.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pipeline.errors import InputError
+
+
+def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
+    """Batches of an epoch. InputError, naming the field `name`, where all items together are less than one."""
+    if not len(size_N):
+        raise InputError("the collection holds no text that is long enough to train on")
+    batches = int(size_N.sum()) // budget
+    if batches == 0:
+        raise InputError(
+            f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}: lower it"
+        )
+    return batches
+
+
+def sampler(size_N: np.ndarray, budget: int, seed: int, name: str) -> tuple[int, Callable[[int], np.ndarray]]:
+    """Batches of about `budget` together of items whose sizes are `size_N` (all 1: exactly `budget` items).
+
+    Each epoch is a new permutation cut into batches; what is left at its end waits for the next, so that no item
+    is twice in a batch. Returns the batches of an epoch, and rows(step), a pure function of (seed, step).
+    Raises InputError as `batches_in` does.
+    """
+    batches = batches_in(size_N, budget, name)
+    kept: tuple[int, np.ndarray, np.ndarray] | None = None
+
+    def rows(step: int) -> np.ndarray:
+        nonlocal kept
+        epoch, number = divmod(step, batches)
+        if kept is None or kept[0] != epoch:
+            order_N = np.random.default_rng([seed, epoch]).permutation(len(size_N))
+            before_N = np.cumsum(size_N[order_N]) - size_N[order_N]
+            kept = epoch, order_N, np.searchsorted(before_N, budget * np.arange(batches + 1))
+        _, order_N, edges = kept
+        return order_N[edges[number] : edges[number + 1]]
+
+    return batches, rows
+
+
+def updates(steps: int | None, epochs: float | None, tokens: int | None, batches: int, mean_tokens: float) -> int:
+    """Updates of a training: as given, or by epochs of `batches`, or by tokens with `mean_tokens` in a batch."""
+    if steps is not None:
+        return steps
+    return max(1, round(epochs * batches if epochs is not None else (tokens or 0) / mean_tokens))
