@@ -9,7 +9,7 @@ from benchmarks.data import FOLDER, pydocs
 from flows.recipe import resolve
 from pipeline.launch import launch
 
-ROUNDS, UPDATES = 2, 8
+ROUNDS, UPDATES = 2, 4
 
 
 def speed(ranks: int, threads: int, start: Path) -> float:
