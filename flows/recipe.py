@@ -87,6 +87,8 @@ class Recipe(Config):
                 "encode.passage_tokens": self.encode.passage_tokens,
             }
             limits += [(name, n, "initial.max_position", self.initial.max_position) for name, n in lengths.items()]
+            skipped = (self.condenser.skip_from + 1, "initial.layers", self.initial.layers)
+            limits += [("condenser.skip_from + 1", *skipped)]
         for name, value, limit_name, limit in limits:
             if value > limit:
                 raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")

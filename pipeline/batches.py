@@ -1,7 +1,7 @@
 """From rows of a flat text to the tensors of one update.
 
-Shapes: S sequences of the global batch, T tokens of them together, B sequences of a chunk, M its
-masked tokens; T also: tokens of a chunk.
+Shapes: S sequences of the global batch, T tokens of them together (in a `Chunk`: of its own), B sequences of a
+chunk, M masked tokens of a chunk.
 """
 
 import itertools
@@ -88,16 +88,14 @@ def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.n
     rank, world = distributed.rank(), distributed.world()
     order_S = np.argsort(length_S, kind="stable")
     if chunk:
-        edges = np.arange(0, len(order_S) + chunk, chunk)
+        edges = np.append(np.arange(0, len(order_S), chunk), len(order_S))
     else:
         ends_S = np.cumsum(length_S[order_S])
         chunks = world * math.ceil(ends_S[-1] / budget / world)
         # A sequence belongs to the chunk that holds its middle.
         middle_S = ends_S - length_S[order_S] / 2
         edges = np.searchsorted(middle_S, ends_S[-1] / chunks * np.arange(chunks + 1))
-    cut = [
-        (number, order_S[a:b]) for number, (a, b) in enumerate(itertools.pairwise(edges.tolist())) if a < len(order_S)
-    ]
+    cut = enumerate(order_S[a:b] for a, b in itertools.pairwise(edges.tolist()))
     mine = [(n, row_B) for n, row_B in cut if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
     # The largest first: what is freed then has room for all that follows.
     return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))

@@ -1,6 +1,7 @@
 """coCondenser pre-training: Condenser's loss and a contrastive loss between spans of a document (coCondenser,
 section 3.2)."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +12,7 @@ from pipeline.config import Config
 from pipeline.ragged import Tokens
 from pipeline.sampling import batches_in, sampler, updates
 from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
-from pipeline.starts import check_start
+from pipeline.starts import check_start, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
 
@@ -85,6 +86,25 @@ def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
     return Documents(number_N, edges[number_N], length_N, tokens_N, size_N)
 
 
+def pair_drawer(
+    config: CocondenserConfig, data: Tokens, documents: Documents
+) -> Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """draw(row_D, step): begin, length and number of each span of documents `row_D`, [2 D]; pair after pair."""
+    span_min = config.span_min if config.random_lengths else config.span_max
+    passages = long_passages(data.passages.offsets, data.doc_offsets, config.span_min)
+    limits = span_min, config.span_max, config.optimiser.seed
+
+    def draw(row_D: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        number_D = documents.number_N[row_D]
+        begin_S, length_S = spans(documents.begin_N[row_D], documents.length_N[row_D], number_D, *limits, step)
+        if config.spans_from == "passages":
+            several_D, begins, lengths = spans_of_passages(passages, number_D, *limits, step)
+            begin_S[several_D.repeat(2)], length_S[several_D.repeat(2)] = begins, lengths
+        return begin_S, length_S, (2 * number_D[:, None] + np.arange(2)).ravel()
+
+    return draw
+
+
 def batch_size(config: CocondenserConfig) -> tuple[int, str]:
     """(size of a batch, the field that gives it)."""
     if config.batch_tokens is not None:
@@ -99,25 +119,18 @@ def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path) -> N
         batches_in(long_documents(config, Tokens.open(tokens)).size_N, *batch_size(config))
 
 
+def missing(config: CocondenserConfig) -> list[str]:
+    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    return unfit("cocondenser", config.checkpoint, config.skip_from, config.span_max + 2, False)
+
+
 def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start`, which must hold a head, on pairs of spans; writes a checkpoint with its head.
 
     With `config.checkpoint` that checkpoint passes through unchanged, if it fits the tokens; it may lack a head.
     """
-    from pipeline.launch import launch
-
-    taken = config.checkpoint
-    check_start("cocondenser", taken or start, tokens, config.skip_from, config.span_max + 2)
-    arguments = {
-        "config": config.model_dump(mode="json"),
-        "tokens": str(tokens),
-        "start": str(taken or start),
-        "tokenizer": str(start),
-        "out": str(work.out),
-        "checkpoints": str(work.checkpoints),
-        "machine": work.machine.model_dump(mode="json"),
-    }
-    return launch("pipeline.cocondenser:train_cocondenser", arguments, work.machine, work.progress, work.checkpoints)
+    check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
+    return launch_pretraining("pipeline.cocondenser:train_cocondenser", config, tokens, start, work)
 
 
 def train_cocondenser(
@@ -136,7 +149,6 @@ def train_cocondenser(
     from pipeline import model, pretraining
     from pipeline.batches import batch
     from pipeline.checkpoint import head_objective
-    from pipeline.memory import keeps_graphs
     from pipeline.objectives import objective
     from pipeline.training import train
 
@@ -149,8 +161,7 @@ def train_cocondenser(
 
     data = Tokens.open(Path(tokens))
     documents = long_documents(c, data)
-    span_min = c.span_min if c.random_lengths else c.span_max
-    passages = long_passages(data.passages.offsets, data.doc_offsets, c.span_min)
+    draw = pair_drawer(c, data, documents)
     budget, field = batch_size(c)
     batches, rows = sampler(documents.size_N, budget, seed, field)
     steps = updates(c.steps, c.epochs, c.tokens, batches, float(documents.tokens_N.sum()) / batches)
@@ -161,23 +172,14 @@ def train_cocondenser(
         module["lm"].base_model.requires_grad_(True)
 
     def step(i: int) -> dict[str, Any]:
-        row_D = rows(i)
-        document_D = documents.number_N[row_D]
-        begin_D, length_D = documents.begin_N[row_D], documents.length_N[row_D]
-        begin_S, length_S = spans(begin_D, length_D, document_D, span_min, c.span_max, seed, i)
-        if c.spans_from == "passages":
-            several_D, begins, lengths = spans_of_passages(passages, document_D, span_min, c.span_max, seed, i)
-            begin_S[several_D.repeat(2)], length_S[several_D.repeat(2)] = begins, lengths
-        row_S = (2 * document_D[:, None] + np.arange(2)).ravel()
-        sequences = begin_S, length_S, row_S
-        data_of_step = batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device)
+        sequences = draw(rows(i), i)
         return pretraining.update(
             module,
-            data_of_step,
+            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device),
             goal,
             skip_from=c.skip_from,
             pairs=True,
-            cached=not keeps_graphs(module["lm"], data_of_step, how.cache, device),
+            cache=how.cache,
             key=(seed, i),
             device=device,
         )

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
-from pipeline.starts import check_start
+from pipeline.starts import check_start, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
 
@@ -54,25 +54,18 @@ class CondenserConfig(Config):
         return self
 
 
+def missing(config: CondenserConfig) -> list[str]:
+    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    return unfit("condenser", config.checkpoint, config.skip_from, config.length, config.head_layers > 0)
+
+
 def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start` on blocks of the passages of `tokens`; writes a checkpoint with its head.
 
     With `config.checkpoint` that checkpoint passes through unchanged, if it has a head and fits the tokens.
     """
-    from pipeline.launch import launch
-
-    taken = config.checkpoint
-    check_start("condenser", taken or start, tokens, config.skip_from, config.length)
-    arguments = {
-        "config": config.model_dump(mode="json"),
-        "tokens": str(tokens),
-        "start": str(taken or start),
-        "tokenizer": str(start),
-        "out": str(work.out),
-        "checkpoints": str(work.checkpoints),
-        "machine": work.machine.model_dump(mode="json"),
-    }
-    return launch("pipeline.condenser:train_condenser", arguments, work.machine, work.progress, work.checkpoints)
+    check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length)
+    return launch_pretraining("pipeline.condenser:train_condenser", config, tokens, start, work)
 
 
 def train_condenser(
@@ -124,7 +117,7 @@ def train_condenser(
             objective(c.objective),
             skip_from=c.skip_from,
             pairs=False,
-            cached=False,
+            cache=how.cache,
             key=(seed, i),
             device=device,
         )

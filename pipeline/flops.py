@@ -40,7 +40,7 @@ def backbone(config: Any, chunk: Chunk, masked: bool) -> float:
     """All layers, the last one at the CLS tokens and, if `masked`, at the masked ones; forward."""
     total = (config.num_hidden_layers - 1) * layer(config, chunk.every, chunk.every)
     total += layer(config, chunk.cls, chunk.every)
-    if masked:  # keys and values are computed for both parts
+    if masked:  # with the keys and values that the CLS tokens have had computed
         total += layer(config, chunk.masked, chunk.every)
         total -= 2.0 * chunk.every.size * 2 * config.hidden_size**2
     return total

@@ -9,6 +9,7 @@ from pipeline import hub
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ragged import Specials, Tokens
+from pipeline.starts import model_config
 from pipeline.tokenizer import FILES as TOKENIZER_FILES
 from pipeline.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
 from pipeline.tokenizer import read_tokenizer
@@ -71,7 +72,12 @@ class InitialConfig(Config):
 
 
 def missing(config: InitialConfig) -> list[str]:
-    """Lines that say how to bring what the stage would download and cannot; empty where nothing is missing."""
+    """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder named."""
+    if config.checkpoint is not None and config.checkpoint.exists():
+        try:
+            model_config(config.checkpoint)
+        except InputError as error:
+            return [f"initial.checkpoint: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
 
 

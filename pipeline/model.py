@@ -55,13 +55,13 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
         if number == skip_from:
             early_TD = hidden_TD
     number = len(layers) + 1
-    keys_values = told(last, hidden_TD)
+    known = keys_values(last, hidden_TD)
     seed(number, CLS)
-    cls_BD = asked(last, hidden_TD[chunk.cls.at_R], keys_values, chunk.cls, chunk.every)
+    cls_BD = rest_of_layer(last, hidden_TD[chunk.cls.at_R], known, chunk.cls, chunk.every)
     if not masked:
         return States(early_TD, cls_BD, None)
     seed(number, MASKED)
-    return States(early_TD, cls_BD, asked(last, hidden_TD[chunk.masked.at_R], keys_values, chunk.masked, chunk.every))
+    return States(early_TD, cls_BD, rest_of_layer(last, hidden_TD[chunk.masked.at_R], known, chunk.masked, chunk.every))
 
 
 def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor) -> Tensor:
@@ -77,26 +77,26 @@ def positions(lm: LanguageModel, position_T: Tensor) -> Tensor:
 def apply(layer: Any, hidden_TD: Tensor, wanted: Rows, every: Rows) -> Tensor:
     """One transformer layer over a packed chunk, at the rows `wanted` of it, [R, D]; all serve as keys and values."""
     asking_RD = hidden_TD if wanted.at_R is None else hidden_TD[wanted.at_R]
-    return asked(layer, asking_RD, told(layer, hidden_TD), wanted, every)
+    return rest_of_layer(layer, asking_RD, keys_values(layer, hidden_TD), wanted, every)
 
 
-def told(layer: Any, hidden_TD: Tensor) -> tuple[Tensor, Tensor]:
+def keys_values(layer: Any, hidden_TD: Tensor) -> tuple[Tensor, Tensor]:
     """A layer's keys and values, each [T, D]."""
     return layer.attention.self.key(hidden_TD), layer.attention.self.value(hidden_TD)
 
 
-def asked(
+def rest_of_layer(
     layer: Any,
     asking_RD: Tensor,
-    keys_values: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor],
     wanted: Rows,
     every: Rows,
     masks: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """The rest of a layer, [R, D]: queries and residual come from `asking_RD`. `masks` as in `attend`."""
+    """A layer for which keys and values are `known`, [R, D]; queries and residual come from `asking_RD`."""
     own = layer.attention.self
     dropout = own.dropout.p if own.training else 0.0
-    context_RD = attend(own.query(asking_RD), *keys_values, wanted, every, own.num_attention_heads, dropout, masks)
+    context_RD = attend(own.query(asking_RD), *known, wanted, every, own.num_attention_heads, dropout, masks)
     attended_RD = layer.attention.output(context_RD, asking_RD)
     return layer.output(layer.intermediate(attended_RD), attended_RD)
 

@@ -96,9 +96,9 @@ def attend(
     if query_RD.is_cuda and masks is None:
         return _by_kernel(query_RD, key_TD, value_TD, asking, keys, heads, dropout)
     query_PD = query_RD if asking.pad_P is None else query_RD[asking.pad_P]
-    asked = [sequences * width for sequences, width in asking.groups]
-    told = [sequences * length for sequences, length in keys.groups]
-    parts = zip(query_PD.split(asked), key_TD.split(told), value_TD.split(told), asking.groups, strict=True)
+    of_queries = [sequences * width for sequences, width in asking.groups]
+    of_keys = [sequences * length for sequences, length in keys.groups]
+    parts = zip(query_PD.split(of_queries), key_TD.split(of_keys), value_TD.split(of_keys), asking.groups, strict=True)
     contexts = []
     for i, (query, key, value, (sequences, width)) in enumerate(parts):
         if width == 0:  # nothing is asked of these sequences

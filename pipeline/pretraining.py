@@ -15,12 +15,13 @@ from pipeline import distributed, flops
 from pipeline.batches import Batch, Chunk
 from pipeline.checkpoint import save_checkpoint
 from pipeline.losses import contrastive
+from pipeline.memory import keeps_graphs
 from pipeline.model import States, backbone
 from pipeline.objectives import Objective
 from pipeline.training import autocast, seed_dropout, summary
 from pipeline.work import Metrics
 
-ROWS = 512
+SCORED_AT_ONCE = 512
 """Spans whose scores with all others are held at once."""
 
 
@@ -31,16 +32,16 @@ def update(
     *,
     skip_from: int,
     pairs: bool,
-    cached: bool,
+    cache: str,
     key: tuple[int, int],
     device: str,
 ) -> dict[str, Tensor | float]:
     """Forward and backward of one update on this rank's chunks.
 
     `pairs`: with the contrastive loss; sequences 2i and 2i+1 of the batch are a pair. It needs every CLS vector before
-    any gradient, so either the backbone's graph of every chunk is kept, or (`cached`, coCondenser, section 3.3) a first
-    pass without graph computes the CLS vectors alone and each chunk runs again. Dropout is a function of (*key, chunk
-    number, layer), so that both passes see the same network.
+    any gradient, so either the backbone's graph of every chunk is kept, or (gradient cache: coCondenser, section 3.3) a
+    first pass without graph computes the CLS vectors alone and each chunk runs again; `cache` as in `Machine`. Dropout
+    is a function of (*key, chunk number, layer), so that both passes see the same network.
     Gradients and returned losses are this rank's part: their sums over the ranks are the whole.
     """
     lm: Any = module["lm"]
@@ -53,28 +54,28 @@ def update(
 
     kept: deque[States] = deque()
     if pairs:
-        if cached:
+        if keeps_graphs(lm, batch, cache, device):
+            kept = deque(forward(chunk, objective.reads_masked) for chunk in batch.chunks)
+            cls = [states.cls_BD.detach() for states in kept]
+        else:
             with torch.no_grad():
                 cls = [forward(chunk, masked=False).cls_BD for chunk in batch.chunks]
-        else:
-            kept = deque(forward(chunk, masked=bool(objective.names)) for chunk in batch.chunks)
-            cls = [states.cls_BD.detach() for states in kept]
         loss, gradient_SD = contrastive_gradient(batch, cls, lm.config.hidden_size, device)
         totals["contrastive"] = loss if distributed.rank() == 0 else 0.0
     for chunk in batch.chunks:
-        states = kept.popleft() if kept else forward(chunk, masked=bool(objective.names))
+        states = kept.popleft() if kept else forward(chunk, objective.reads_masked)
         with autocast(device):
             seed = partial(seed_dropout, *key, chunk.number)
             parts = objective.losses(lm, head, states, chunk, batch, seed)
         surrogate = sum(parts, torch.zeros((), device=device))
         if pairs:  # its gradient is the contrastive loss's, by the chain rule
-            surrogate = surrogate + (gradient_SD[chunk.row_B] * states.cls_BD.float()).sum()
+            surrogate = surrogate + (gradient_SD[chunk.row_B] * states.cls_BD).sum()
         surrogate.backward()
         for name, part in zip(objective.names, parts, strict=True):
             totals[name] = totals[name] + part.detach()
-    config, masked = lm.config, bool(objective.names)
     operations = sum(
-        flops.backbone(config, chunk, masked) + objective.operations(config, len(head), chunk) for chunk in batch.chunks
+        flops.backbone(lm.config, chunk, objective.reads_masked) + objective.operations(lm.config, len(head), chunk)
+        for chunk in batch.chunks
     )
     tokens = sum(chunk.every.size for chunk in batch.chunks)
     padding = 0 if device == "cuda" else sum(chunk.masked.padding for chunk in batch.chunks)
@@ -85,12 +86,12 @@ def contrastive_gradient(batch: Batch, cls: list[Tensor], dimensions: int, devic
     """The contrastive loss over all ranks' CLS vectors, and its gradient for each of them [S, D]."""
     cls_SD = torch.zeros(batch.sequences, dimensions, device=device)
     for chunk, cls_BD in zip(batch.chunks, cls, strict=True):
-        cls_SD[chunk.row_B] = cls_BD.float()
+        cls_SD[chunk.row_B] = cls_BD
     # Each rank fills in its own rows, so the sum is the whole.
     cls_SD = distributed.add(cls_SD).requires_grad_()
     gradient_SD, total = torch.zeros_like(cls_SD), torch.zeros((), device=device)
-    for first in range(0, batch.sequences, ROWS):  # all at once would take memory by the square of the batch
-        loss = contrastive(cls_SD, slice(first, first + ROWS))
+    for first in range(0, batch.sequences, SCORED_AT_ONCE):  # all at once would take memory by the square of the batch
+        loss = contrastive(cls_SD, slice(first, first + SCORED_AT_ONCE))
         gradient_SD += torch.autograd.grad(loss, cls_SD)[0]
         total += loss.detach()
     return total, gradient_SD

@@ -1,4 +1,4 @@
-"""A checkpoint's config.json, and what pre-training starts from: checked before any work. Imports nothing heavy."""
+"""How a stage of pre-training starts: what it starts from is checked before any work. Imports nothing heavy."""
 
 import json
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.work import Metrics, Work
 
 TYPES = ("bert", "roberta")
+SIZES = ("num_hidden_layers", "vocab_size", "max_position_embeddings")
 
 
 def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int) -> None:
@@ -15,23 +17,55 @@ def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: 
 
     `longest`: tokens of the longest input, special tokens included.
     """
+    vocabulary = check_model(stage, start, skip_from, longest)["vocab_size"]
+    entries = json.loads((tokens / "specials.json").read_text())["vocab_size"]
+    if entries > vocabulary:
+        raise InputError(f"{start}: a model of {vocabulary} tokens, but the tokenizer has {entries}")
+
+
+def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:
+    """As `check_start`, without tokens: what can be known before a run. Returns the model's config.json."""
     model = model_config(start)
     try:
-        layers, vocabulary, room = model["num_hidden_layers"], model["vocab_size"], positions(model)
+        layers, _, room = model["num_hidden_layers"], model["vocab_size"], positions(model)
     except KeyError as error:
         raise InputError(f"{start / 'config.json'}: lacks {error.args[0]}") from error
-    except TypeError as error:
-        raise InputError(f"{start / 'config.json'}: a number is wanted in every size ({error})") from error
-    for name, value in (("num_hidden_layers", layers), ("vocab_size", vocabulary), ("max_position_embeddings", room)):
-        if not isinstance(value, int):
-            raise InputError(f"{start / 'config.json'}: {name} is no number: {value!r}")
     if skip_from >= layers:
         raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
     if longest > room:
         raise InputError(f"{stage}: inputs of {longest} tokens, but the model has {room} positions")
-    entries = json.loads((tokens / "specials.json").read_text())["vocab_size"]
-    if entries > vocabulary:
-        raise InputError(f"{start}: a model of {vocabulary} tokens, but the tokenizer has {entries}")
+    return model
+
+
+def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, needs_head: bool) -> list[str]:
+    """What is wrong with a finished checkpoint that a stage is to take, in a line; nothing where there is none to take.
+
+    A path that does not exist is told elsewhere.
+    """
+    if checkpoint is None or not checkpoint.exists():
+        return []
+    try:
+        check_model(stage, checkpoint, skip_from, longest)
+    except InputError as error:
+        return [f"{stage}.checkpoint: {error}"]
+    head = checkpoint / "head.safetensors"
+    return [f"{stage}.checkpoint: {head}: missing"] if needs_head and not head.is_file() else []
+
+
+def launch_pretraining(function: str, config: Any, tokens: Path, start: Path, work: Work) -> Metrics:
+    """Runs a pre-training stage's `function` in its child processes, from its finished checkpoint or from `start`."""
+    from pipeline.launch import launch
+
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "tokens": str(tokens),
+        "start": str(config.checkpoint or start),
+        "tokenizer": str(start),
+        "out": str(work.out),
+        "checkpoints": str(work.checkpoints),
+        "machine": work.machine.model_dump(mode="json"),
+    }
+    return launch(function, arguments, work.machine, work.progress, work.checkpoints)
 
 
 def model_config(folder: Path) -> dict[str, Any]:
@@ -46,6 +80,9 @@ def model_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
     if model_type not in TYPES:
         raise InputError(f"{path}: model_type {model_type!r} is neither {' nor '.join(TYPES)}")
+    for name in SIZES:
+        if name in config and not isinstance(config[name], int):
+            raise InputError(f"{path}: {name} is no number: {config[name]!r}")
     return config
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pipeline.cocondenser
+import pipeline.condenser
 import pipeline.ingest
 import pipeline.initial
 import pipeline.tokenizer
@@ -36,7 +38,7 @@ class Stage:
     sources: Callable[[Any], dict[str, Path]] | None = None
     """Files and folders that the stage reads beside those in the configuration's Path fields."""
     missing: Callable[[Any], list[str]] | None = None
-    """Lines that say how to bring what the stage would download and cannot."""
+    """Lines that say what the stage would need from outside and cannot have or use, and how to bring it."""
     gpu: bool = False
     """Computes on the GPU where there is one, and so waits for its turn there."""
 
@@ -47,8 +49,8 @@ STAGES: dict[str, Stage] = {
     "tokens": Stage(tokens, libraries=("tokenizers",)),
     "bm25": Stage(bm25, identity="key", libraries=("pyserini",)),
     "initial": Stage(initial, missing=pipeline.initial.missing),
-    "condenser": Stage(condenser, gpu=True),
-    "cocondenser": Stage(cocondenser, gpu=True),
+    "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
+    "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, gpu=True),
     "finetune": Stage(finetune, gpu=True),
     "encode": Stage(encode, gpu=True),
     "index": Stage(index),

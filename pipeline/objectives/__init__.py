@@ -23,6 +23,11 @@ class Objective(NamedTuple):
     operations: Callable[[Any, int, Chunk], float]
     """From (model's configuration, layers of the head, chunk): the floating-point operations of its forward pass."""
 
+    @property
+    def reads_masked(self) -> bool:
+        """Does it read the late states of the masked tokens? One without losses reads nothing."""
+        return bool(self.names)
+
 
 def objective(name: str) -> Objective:
     """The objective of that name; `contrastive_only` has no loss of its own (coCondenser, table 4)."""

@@ -10,7 +10,17 @@ from torch import Tensor, nn
 
 from pipeline import flops
 from pipeline.batches import Batch, Chunk
-from pipeline.model import HEAD, LanguageModel, Seed, States, asked, embed, positions, prediction_losses, told
+from pipeline.model import (
+    HEAD,
+    LanguageModel,
+    Seed,
+    States,
+    embed,
+    keys_values,
+    positions,
+    prediction_losses,
+    rest_of_layer,
+)
 from pipeline.objectives import Objective
 
 SEEN = 0.5
@@ -42,11 +52,11 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     """
     assert chunk.cls.at_R is not None
     told_TD = embed(lm, true_T, chunk.position_T)
-    told_TD = told_TD.index_copy(0, chunk.cls.at_R, cls_BD.to(told_TD.dtype))
+    told_TD = told_TD.index_copy(0, chunk.cls.at_R, cls_BD)
     place_TD = lm.base_model.embeddings.position_embeddings(positions(lm, chunk.position_T))
     asking_TD = place_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     masks = [visible(sequences, length, true_T.device) for sequences, length in chunk.every.groups]
-    return asked(layer, asking_TD, told(layer, told_TD), chunk.every, chunk.every, masks)
+    return rest_of_layer(layer, asking_TD, keys_values(layer, told_TD), chunk.every, chunk.every, masks)
 
 
 def visible(sequences: int, length: int, device: torch.device) -> Tensor:

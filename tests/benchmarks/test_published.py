@@ -25,7 +25,7 @@ def test_the_published_step_gives_our_loss_and_gradients(pairs):
                                     intermediate_size=64, max_position_embeddings=32))  # fmt: skip
     module = torch.nn.ModuleDict({"lm": lm, "head": model.new_head(lm, 2)}).eval()
     parts = pretraining.update(
-        module, batch, objective("condenser"), skip_from=1, pairs=pairs, cached=True, key=(0, 0), device="cpu"
+        module, batch, objective("condenser"), skip_from=1, pairs=pairs, cache="always", key=(0, 0), device="cpu"
     )
     ours = {name: p.grad.clone() for name, p in module.named_parameters()}
     module.zero_grad()

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ def test_chunks_hold_every_sequence_once(chunk, budget):
         restored = c.ids_T.index_copy(0, c.masked.at_R, c.label_M)
         edges = c.every.edges.tolist()
         assert c.cls.at_R.tolist() == edges[:-1]
-        for row, first, last in zip(c.row_B.tolist(), edges, edges[1:], strict=False):
+        for row, (first, last) in zip(c.row_B.tolist(), pairwise(edges), strict=True):
             text = data.tokens[BEGINS[row] : BEGINS[row] + LENGTHS[row]].tolist()
             assert restored[first:last].tolist() == [2, *text, 3]
             assert c.position_T[first:last].tolist() == list(range(last - first))

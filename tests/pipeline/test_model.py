@@ -69,7 +69,7 @@ class Golden:
             objective("condenser"),
             skip_from=skip_from,
             pairs=pairs,
-            cached=cached,
+            cache="always" if cached else "never",
             key=(0, 0),
             device="cpu",
         )

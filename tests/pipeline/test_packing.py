@@ -16,7 +16,7 @@ def test_rows_see_their_own_sequence_alone(counts):
     torch.manual_seed(0)
     every = rows(LENGTHS, LENGTHS, None, "cpu")
     edges = np.cumsum([0, *LENGTHS])
-    at_R = np.concatenate([edge + np.arange(count) for edge, count in zip(edges, counts, strict=False)])
+    at_R = np.concatenate([edge + np.arange(count) for edge, count in zip(edges[:-1], counts, strict=True)])
     asking = rows(LENGTHS, np.array(counts), at_R, "cpu")
     assert (asking.size, asking.longest) == (sum(counts), max(counts))
     assert asking.scores == int(np.dot(counts, LENGTHS))
@@ -24,7 +24,7 @@ def test_rows_see_their_own_sequence_alone(counts):
     key_TD, value_TD = torch.randn(2, 27, 8).requires_grad_().unbind()
     context_RD = attend(query_RD, key_TD, value_TD, asking, every, 2, 0.0)
     expected, first = [], 0
-    for edge, length, count in zip(edges, LENGTHS, counts, strict=False):
+    for edge, length, count in zip(edges[:-1], LENGTHS, counts, strict=True):
         query, key, value = (
             x.unflatten(1, (2, 4)).transpose(0, 1)
             for x in (query_RD[first : first + count], key_TD[edge : edge + length], value_TD[edge : edge + length])
