@@ -3,34 +3,33 @@
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks.paired import Way, ask, interleave, ratio, seconds, start
-from benchmarks.steps import BATCHES, Step, agree, ours
+from benchmarks.paired import Figures, Step, Way, ask, ratio, start
+from benchmarks.steps import compare, ours
 
 ROUNDS = 4
-GIVEN = {"shape": "mini", "kind": "spans", "pairs": True}
+GIVEN: dict[str, Any] = {"shape": "mini", "kind": "spans", "pairs": True}
 
 
 def cost() -> float:
     ways = {
-        "cached": Way("benchmarks.steps:ours", {**GIVEN, "sequences": 256, "cached": True}, tuned=True),
-        "un-cached": Way("benchmarks.steps:ours", {**GIVEN, "sequences": 256}, tuned=True),
+        cache: Way("benchmarks.steps:ours", {**GIVEN, "sequences": 256, "cache": cache}, tuned=True)
+        for cache in ("always", "never")
     }
-    figures = interleave(ways, ROUNDS, BATCHES)
-    agree(figures)
-    print(", ".join(f"{name} {seconds(rows):.2f} s" for name, rows in figures.items()), file=sys.stderr)
-    return ratio(figures["cached"], figures["un-cached"])
+    figures = compare(ways, ROUNDS)
+    return ratio(figures["always"], figures["never"])
 
 
 def measured(sequences: int) -> Step:
     """A cached step that tells the peak of the process's memory above what it held before."""
-    step = ours(**GIVEN, sequences=sequences, cached=True)
-    step_of_two = ours(**GIVEN, sequences=2, cached=True)
+    step = ours(**GIVEN, sequences=sequences, cache="always")
+    step_of_two = ours(**GIVEN, sequences=2, cache="always")
     step_of_two(0)  # what the libraries take at their first use
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     before = pages * resource.getpagesize()
 
-    def peak(i: int) -> dict[str, float]:
+    def peak(i: int) -> Figures:
         figures = step(i)
         return figures | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before}
 

@@ -12,15 +12,15 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from benchmarks import published
+from benchmarks.paired import Figures, Step
 from benchmarks.steps import LIMIT, SHAPES, Source, adam, new_module
 from pipeline import pretraining
 from pipeline.flops import peak
-from pipeline.memory import keeps_graphs
 from pipeline.objectives import objective
 from pipeline.training import autocast
 
@@ -31,7 +31,7 @@ COCONDENSER_DOCUMENTS = 8 * 3.2e6
 """Eight epochs of MS MARCO's documents."""
 
 
-def timed(step: Callable[[int], dict[str, float]], device: str) -> dict[str, float]:
+def timed(step: Step, device: str) -> Figures:
     """Figures of all steps together, and their `seconds`; the host waits for the GPU before and after, not between."""
 
     def wait() -> None:
@@ -48,35 +48,32 @@ def timed(step: Callable[[int], dict[str, float]], device: str) -> dict[str, flo
     return {**totals, "seconds": time.perf_counter() - started}
 
 
-def ours(
-    shape: str, kind: str, sequences: int, cache: str, dropout: float, device: str
-) -> Callable[[int], dict[str, float]]:
+def ours(shape: str, kind: str, sequences: int, cache: str, dropout: float, device: str) -> Step:
     module = new_module(shape, dropout).to(device)
     optimiser, goal = adam(module, fused=True), objective("condenser")
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     source = Source(kind, sequences, budget=32_768, device=device)
 
-    def step(i: int) -> dict[str, float]:
-        batch = source(i)
+    def step(i: int) -> Figures:
         parts = pretraining.update(
             module,
-            batch,
+            source(i),
             goal,
             skip_from=SHAPES[shape]["skip_from"],
             pairs=kind == "spans",
-            cached=not keeps_graphs(module["lm"], batch, cache, device),
+            cache=cache,
             key=(0, i),
             device=device,
         )
         optimiser.step()
         optimiser.zero_grad(set_to_none=False)
-        return {name: parts[name] for name in ("tokens", "operations")}  # type: ignore[misc]
+        return {name: float(parts[name]) for name in ("tokens", "operations")}  # numbers, not tensors: no wait
 
     return step
 
 
-def theirs(shape: str, sequences: int, dropout: float, device: str) -> Callable[[int], dict[str, float]]:
+def theirs(shape: str, sequences: int, dropout: float, device: str) -> Step:
     """The published Condenser step, in chunks of 128 sequences."""
     module, source = new_module(shape, dropout).to(device), Source("blocks", sequences)
     optimiser = adam(module, fused=False)
@@ -84,7 +81,7 @@ def theirs(shape: str, sequences: int, dropout: float, device: str) -> Callable[
     given = published.Padded(*(x.to(device) for x in published.padded(batch, LIMIT, 0)))
     parts = [published.Padded(*x) for x in zip(*(x.split(128) for x in given), strict=True)]
 
-    def step(i: int) -> dict[str, float]:
+    def step(i: int) -> Figures:
         optimiser.zero_grad()
         for part in parts:
             with autocast(device):
@@ -94,6 +91,13 @@ def theirs(shape: str, sequences: int, dropout: float, device: str) -> Callable[
         return {"tokens": batch.tokens}
 
     return step
+
+
+def rates(figures: Figures, most: float | None) -> Figures:
+    """Seconds a step, tokens a second, and the utilisation where the device's operations a second are known."""
+    seconds = figures["seconds"]
+    out = {"seconds": seconds / STEPS, "tokens_per_second": figures["tokens"] / seconds}
+    return out | ({"mfu": figures["operations"] / seconds / most} if most and "operations" in figures else {})
 
 
 def main() -> None:
@@ -115,17 +119,13 @@ def main() -> None:
         "cocondenser, cached": timed(ours(given.shape, "spans", 2 * n, cache="always", **common), given.device),
         "condenser, published": timed(theirs(given.shape, n, **common), given.device),
     }
-    out: dict[str, object] = {"device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu"}
+    out: dict[str, Any] = {"device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu"}
     for name, figures in runs.items():
-        rate = figures["tokens"] / figures["seconds"]
-        print(f"{name}: {rate:,.0f} tokens/s", file=sys.stderr)
-        out[name] = {"seconds": figures["seconds"] / STEPS, "tokens_per_second": rate}
-        if most and "operations" in figures:
-            out[name]["mfu"] = figures["operations"] / figures["seconds"] / most  # type: ignore[index]
-    speed = runs["condenser"]["tokens"] / runs["condenser"]["seconds"]
-    out["ratio_to_published"] = speed * runs["condenser, published"]["seconds"] / runs["condenser, published"]["tokens"]
-    out["hours_condenser"] = CONDENSER_TOKENS / speed / 3600
-    out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * runs["cocondenser"]["seconds"] / STEPS / 3600
+        out[name] = rates(figures, most)
+        print(f"{name}: {out[name]}", file=sys.stderr)
+    out["ratio_to_published"] = out["condenser"]["tokens_per_second"] / out["condenser, published"]["tokens_per_second"]
+    out["hours_condenser"] = CONDENSER_TOKENS / out["condenser"]["tokens_per_second"] / 3600
+    out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * out["cocondenser"]["seconds"] / 3600
     print(json.dumps(out, indent=2))
 
 

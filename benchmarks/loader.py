@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from benchmarks.data import FOLDER
-from benchmarks.paired import Way, ask, start
-from benchmarks.steps import LIMIT, Source, Step
+from benchmarks.paired import Figures, Step, Way, ask, start
+from benchmarks.steps import LIMIT, Source
 from pipeline.spans import spans
 from pipeline.tokenizer import read_tokenizer
 
@@ -71,7 +71,7 @@ def batches() -> Step:
     """Makes a batch and nothing else."""
     source = Source("spans", 32)
 
-    def step(i: int) -> dict[str, float]:
+    def step(i: int) -> Figures:
         source(i)
         return {}
 

@@ -12,14 +12,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
 from pipeline.launch import training_environment
 
-PLAIN = {"OMP_NUM_THREADS": "1"}
-"""What a program without special care runs in."""
+Figures = dict[str, float]
+Step = Callable[[int], Figures]
 
 
 class Way(NamedTuple):
@@ -30,18 +30,18 @@ class Way(NamedTuple):
     """In the environment of this project's own training processes; else in a plain one."""
 
 
-def start(way: Way, threads: int = 1) -> subprocess.Popen[str]:
-    environment = training_environment("cpu", threads) if way.tuned else {**os.environ, **PLAIN}
+def start(way: Way) -> subprocess.Popen[str]:
+    environment = training_environment("cpu", 1) if way.tuned else {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
-        env={**environment, "OMP_NUM_THREADS": str(threads)},
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def ask(process: subprocess.Popen[str], step: int) -> dict[str, float]:
+def ask(process: subprocess.Popen[str], step: int) -> Figures:
     """Runs one step; returns its figures and `seconds`."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -53,7 +53,7 @@ def ask(process: subprocess.Popen[str], step: int) -> dict[str, float]:
     return json.loads(line)
 
 
-def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, list[dict[str, float]]]:
+def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, list[Figures]]:
     """Each way's figures of steps 0, 1, ..., one step of each in turn; one step before that does not count.
 
     Step i works on batch i % `batches`.
@@ -62,7 +62,7 @@ def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, 
     try:
         for process in processes.values():
             ask(process, 0)
-        figures: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+        figures: dict[str, list[Figures]] = {name: [] for name in ways}
         for i in range(rounds):
             for name, process in processes.items():
                 figures[name].append(ask(process, i % batches))
@@ -73,12 +73,12 @@ def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, 
             process.wait()
 
 
-def seconds(figures: list[dict[str, float]]) -> float:
+def seconds(figures: list[Figures]) -> float:
     """The median step's."""
     return median(x["seconds"] for x in figures)
 
 
-def ratio(slow: list[dict[str, float]], fast: list[dict[str, float]]) -> float:
+def ratio(slow: list[Figures], fast: list[Figures]) -> float:
     """The median of the rounds' ratios: both sides of a round met the same batch and the same load."""
     return median(a["seconds"] / b["seconds"] for a, b in zip(slow, fast, strict=True))
 

@@ -46,11 +46,11 @@ def losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor, Tensor]:
     head_BLD = torch.cat([late_BLD[:, :1], states[skip_from][:, 1:]], dim=1)
     for layer in head:
         head_BLD = layer(head_BLD, mask_B11L)
-    loss = sum(
+    head_loss, late_loss = (
         F.cross_entropy(lm.cls(hidden_BLD).flatten(0, 1), given.label_BL.flatten())
         for hidden_BLD in (head_BLD, late_BLD)
     )
-    return loss, late_BLD[:, 0]
+    return head_loss + late_loss, late_BLD[:, 0]
 
 
 def condenser(module: Any, given: Padded, skip_from: int) -> float:

@@ -4,14 +4,15 @@ BERT's vocabulary of 30,522 entries with the ids, masks and lengths of pydocs, l
 ways must give the same loss.
 """
 
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from benchmarks import published
 from benchmarks.data import pydocs
+from benchmarks.paired import Figures, Step, Way, interleave, seconds
 from pipeline import model, pretraining
 from pipeline.batches import Batch, batch
 from pipeline.blocks import blocks
@@ -29,7 +30,8 @@ SHAPES = {
     "base": {"layers": 12, "hidden_size": 768, "heads": 12, "intermediate_size": 3072, "skip_from": 6},
     "minilm": {"layers": 6, "hidden_size": 384, "heads": 12, "intermediate_size": 1536, "skip_from": 3},
 }
-Step = Callable[[int], dict[str, float]]
+TOLERANCE = 2e-5
+"""Of a loss, relative: float32, added up in another order."""
 
 
 def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
@@ -87,7 +89,7 @@ def ours(
     kind: str,
     sequences: int,
     pairs: bool = False,
-    cached: bool = False,
+    cache: str = "auto",
     chunk: int = 0,
     dropout: float = 0.0,
 ) -> Step:
@@ -97,9 +99,9 @@ def ours(
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
 
-    def step(i: int) -> dict[str, float]:
+    def step(i: int) -> Figures:
         parts = pretraining.update(
-            module, source(i), goal, skip_from=skip_from, pairs=pairs, cached=cached, key=(0, i), device="cpu"
+            module, source(i), goal, skip_from=skip_from, pairs=pairs, cache=cache, key=(0, i), device="cpu"
         )
         optimiser.step()
         optimiser.zero_grad(set_to_none=False)
@@ -115,7 +117,7 @@ def theirs(shape: str, kind: str, sequences: int, pairs: bool = False, chunk: in
     source, optimiser = Source(kind, sequences), adam(module, fused=False)
     given = {i: published.padded(source(i), LIMIT, source.data.specials.pad) for i in range(BATCHES)}
 
-    def step(i: int) -> dict[str, float]:
+    def step(i: int) -> Figures:
         optimiser.zero_grad()
         if pairs:
             loss = published.cocondenser(module, given[i], skip_from, chunk)
@@ -132,9 +134,11 @@ def sgemm() -> Step:
     return lambda _: {"rate": float(peak("cpu") or 0.0)}
 
 
-def agree(figures: Any, tolerance: float = 2e-5) -> None:
-    """SystemExit unless all ways gave the same first loss."""
-    first = {name: rows[0]["loss"] for name, rows in figures.items() if "loss" in rows[0]}
-    low, high = min(first.values()), max(first.values())
-    if high - low > tolerance * high:
+def compare(ways: Mapping[str, Way], rounds: int) -> dict[str, list[Figures]]:
+    """Each way's figures (`interleave`); SystemExit unless all that tell a loss gave the same first one."""
+    figures = interleave(ways, rounds, BATCHES)
+    first = [rows[0]["loss"] for rows in figures.values() if "loss" in rows[0]]
+    if max(first) - min(first) > TOLERANCE * max(first):
         raise SystemExit(f"the ways differ in their first loss: {first}")
+    print(", ".join(f"{name} {seconds(rows):.2f} s" for name, rows in figures.items()), file=sys.stderr)
+    return figures
