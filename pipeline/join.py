@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from pipeline.launch import JOB, training_environment
@@ -28,7 +27,7 @@ def join(work: Path, tell: Callable[[str], None]) -> None:
             if text is not None and json.loads(text)["id"] not in done:
                 done.add(json.loads(text)["id"])
                 take_part(path, text, tell)
-        time.sleep(SECONDS)
+        time.sleep(SECONDS)  # a shared file system tells nobody of new files
 
 
 def announced(path: Path) -> str | None:
@@ -48,10 +47,16 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
         env=training_environment(job["device"], job["threads"], alone=False),
         stdout=subprocess.DEVNULL,
     )
-    while child.poll() is None:
-        time.sleep(SECONDS)
-        if announced(path) != text:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(GRACE)
+    while not ended(child, SECONDS):
+        if announced(path) != text and not ended(child, GRACE):
             child.terminate()
     tell("finished" if child.returncode == 0 else f"ended with exit code {child.returncode}")
+
+
+def ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Has the process ended, or does it within so many seconds?"""
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -17,6 +17,7 @@ from artifacts.locks import Holder
 from artifacts.records import Ref
 from artifacts.store import Built, Store
 from pipeline.config import Config
+from pipeline.resume import saved_state
 from pipeline.work import Machine, Metrics, Progress, Work
 from tasks import page
 from tasks.keys import key_of
@@ -65,6 +66,8 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     def make(out: Path, checkpoints: Path) -> Metrics:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
         gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu else nullcontext()
+        if state := saved_state(checkpoints):
+            tell(f"{order.node}: goes on from update {state['step']:,}, with {state['processes']} processes as before")
         with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
             work = Work(out, checkpoints, order.machine, both(in_terminal, on_page))
             return entry.function(order.config, **folders, work=work)

@@ -227,3 +227,8 @@ def test_another_objective_goes_with_no_cocondenser() -> None:
             resolve(name, ["cocondenser.steps=5"])
     with pytest.raises(InputError, match=r"head_layers \(2\) does not go with the objective mlm"):
         resolve("marco", ["condenser.objective=mlm"])
+
+
+def test_a_head_beyond_the_layers_of_a_new_model_is_refused() -> None:
+    with pytest.raises(InputError, match=r"condenser.skip_from \+ 1 \(5\) is more than initial.layers \(4\)"):
+        resolve("pydocs", ["condenser.skip_from=4", "cocondenser.skip_from=4"])

@@ -10,9 +10,11 @@ from machines import SINGLE, make_machine
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from pipeline import distributed, pretraining
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser, cocondenser, train_cocondenser
 from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
+from pipeline.model import backbone
 from pipeline.resume import saved_steps
 from pipeline.work import Work, silent
 
@@ -109,6 +111,35 @@ def test_the_cache_changes_no_byte_with_dropout(given, tmp_path, objective):
         run(given, tmp_path / cache, machine={"cache": cache}, objective=objective)
     for name in ("model.safetensors", "head.safetensors", "history.parquet"):
         assert (tmp_path / "never" / name).read_bytes() == (tmp_path / "always" / name).read_bytes()
+
+
+def test_the_first_pass_computes_cls_vectors_alone(given, tmp_path, monkeypatch):
+    asked = []
+
+    def spy(lm, chunk, skip_from, seed, masked):
+        asked.append((chunk.number, masked, torch.is_grad_enabled()))
+        return backbone(lm, chunk, skip_from, seed, masked)
+
+    monkeypatch.setattr(pretraining, "backbone", spy)
+    run(given, tmp_path / "out", steps=1, machine={"chunk_spans": 8, "cache": "always"})
+    first, second = asked[:2], asked[2:]
+    assert {x[1:] for x in first} == {(False, False)}
+    assert {x[1:] for x in second} == {(True, True)}
+    assert [x[0] for x in first] == [x[0] for x in second]
+    asked.clear()
+    run(given, tmp_path / "again", steps=1, machine={"chunk_spans": 8, "cache": "never"})
+    assert [x[1:] for x in asked] == [(True, True)] * 2  # once only
+
+
+def test_ranks_speak_twice_an_update(given, tmp_path, monkeypatch):
+    """For the CLS vectors, and once for all gradients and figures."""
+    said = []
+    monkeypatch.setattr(distributed, "add", lambda x: said.append(x.numel()) or x)
+    run(given, tmp_path / "out", steps=3)
+    parameters = sum(x.numel() for x in weights(tmp_path / "out").values())
+    assert len(said) == 6
+    assert said[0] == 16 * 32
+    assert said[1] >= parameters
 
 
 def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields) -> None:

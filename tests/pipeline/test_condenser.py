@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from pipeline.condenser import CondenserConfig, condenser, train_condenser
+from pipeline.condenser import CondenserConfig, condenser, missing, train_condenser
 from pipeline.errors import InputError
 from pipeline.work import Work, silent
 
@@ -176,3 +176,16 @@ def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(given, tmp
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
     with pytest.raises(InputError, match=rf"config\.json: {message}$"):
         condenser(CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path}), *given, work)
+
+
+def test_a_finished_checkpoint_is_looked_into_before_a_run(given, tmp_path):
+    run(given, tmp_path / "finished", steps=0)
+    config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
+    assert missing(config) == []
+    assert missing(config.model_copy(update={"checkpoint": None})) == []
+    assert missing(config.model_copy(update={"checkpoint": tmp_path / "gone"})) == []  # told as any path that is gone
+    (line,) = missing(config.model_copy(update={"skip_from": 2}))
+    assert line == "condenser.checkpoint: condenser.skip_from: 2 is outside the early layers of a model of 2"
+    (tmp_path / "finished" / "head.safetensors").unlink()
+    assert missing(config) == [f"condenser.checkpoint: {tmp_path / 'finished' / 'head.safetensors'}: missing"]
+    assert missing(config.model_copy(update={"head_layers": 0, "objective": "mlm"})) == []

@@ -83,6 +83,14 @@ def test_bad_updates_are_skipped_and_counted(children, tmp_path):
     assert before != weights
 
 
+def test_a_gradient_that_overflows_is_skipped_although_the_loss_is_finite(children, tmp_path):
+    history, weights = run(children, tmp_path, bad={3}, how=1e25, minutes=99)
+    assert [row["step"] - 1 for row in history if row["skipped"]] == [3]
+    assert math.isfinite(history[3]["loss"])
+    assert math.isinf(history[3]["gradient_norm"])
+    assert all(math.isfinite(x) for x in memoryview(weights).cast("f"))
+
+
 def test_a_summary_leaves_skipped_updates_out_of_the_mean():
     history = [{"step": i + 1, "loss": float(i), "tokens": 8.0, "skipped": 0.0} for i in range(30)]
     history[-1] |= {"loss": math.nan, "skipped": 1.0}

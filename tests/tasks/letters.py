@@ -16,6 +16,11 @@ def letter(config: LetterConfig, before: Path | None, work: Work) -> Metrics:
     """Writes its text after that of `before`."""
     if config.text == "bad":
         raise InputError("letter.text: bad")
+    newest = work.checkpoints / "step-700"
+    if config.text == "killed" and not newest.exists():
+        newest.mkdir(parents=True)
+        (newest / "state.json").write_text('{"step": 700, "processes": 2}')
+        raise InterruptedError
     old = (before / "letter").read_text() if before else ""
     for done in range(3):
         work.progress(done + 1, 3, "letters", {"loss": 1.0 / (done + 1)})

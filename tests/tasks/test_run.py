@@ -69,6 +69,18 @@ def test_a_users_mistake_comes_through(store: Store, machine: Machine) -> None:
     assert not store.records()
 
 
+def test_a_run_tells_where_a_killed_training_goes_on(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("tasks.run.say", told.append)
+    with pytest.raises(InterruptedError):
+        run(order(store, machine, "killed"), {"before": None})
+    assert not told
+    assert run(order(store, machine, "killed"), {"before": None}).name == "Completed"
+    assert "Letter_1: goes on from update 700, with 2 processes as before" in told[0]
+
+
 def test_a_broken_artifact_is_built_anew(store: Store, machine: Machine) -> None:
     ref = run(order(store, machine, "a"), {"before": None}).result()
     (ref.path / "letter").unlink()
