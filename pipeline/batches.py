@@ -113,24 +113,23 @@ def collate(
     device: str,
 ) -> Chunk:
     """[CLS] tokens [SEP] of the sequences `row_B`, which must be in order of length; `T` here: the whole batch."""
-    length_B = length_S[row_B] + 2
-    edges = np.concatenate([[0], np.cumsum(length_B)])
-    sequence_C = np.repeat(np.arange(len(row_B)), length_B)  # C: tokens of the chunk
-    position_C = np.arange(edges[-1]) - edges[sequence_C]
-    text_C = (position_C > 0) & (position_C < length_B[sequence_C] - 1)
-    at_C = (first_S[row_B][sequence_C] + position_C - 1)[text_C]
-    ids_C = np.full(edges[-1], specials.sep, np.int64)
-    ids_C[edges[:-1]] = specials.cls
-    ids_C[text_C] = ids_T[at_C]
-    masked_M = np.flatnonzero(text_C)[masked_T[at_C]]
-    label_M = true_T[at_C][masked_T[at_C]]
+    length_B = length_S[row_B]
+    edges = np.concatenate([[0], np.cumsum(length_B + 2)])
+    sequence_C = np.repeat(np.arange(len(row_B)), length_B)  # C: the chunk's tokens of text
+    here_C = np.arange(len(sequence_C)) + 2 * sequence_C + 1
+    there_C = here_C + (first_S[row_B] - edges[:-1] - 1)[sequence_C]
+    ids = np.full(edges[-1], specials.sep, np.int64)
+    ids[edges[:-1]] = specials.cls
+    ids[here_C] = ids_T[there_C]
+    chosen_C = masked_T[there_C]
+    count_B = np.bincount(sequence_C[chosen_C], minlength=len(row_B))
     return Chunk(
         number=number,
         row_B=to_device(row_B, device),
-        ids_T=to_device(ids_C, device),
-        position_T=to_device(position_C, device),
-        label_M=to_device(label_M, device),
-        every=rows(length_B, length_B, None, device),
-        cls=rows(length_B, np.ones_like(length_B), edges[:-1], device),
-        masked=rows(length_B, np.bincount(sequence_C[masked_M], minlength=len(row_B)), masked_M, device),
+        ids_T=to_device(ids, device),
+        position_T=to_device(np.arange(edges[-1]) - edges[:-1].repeat(length_B + 2), device),
+        label_M=to_device(true_T[there_C[chosen_C]], device),
+        every=rows(length_B + 2, length_B + 2, None, device),
+        cls=rows(length_B + 2, np.ones_like(length_B), edges[:-1], device),
+        masked=rows(length_B + 2, count_B, here_C[chosen_C], device),
     )

@@ -1,14 +1,14 @@
 """Whole-word masks for masked language modelling, on flat texts and without a loop.
 
-Shapes: S sequences of T tokens and W words together.
+Shapes: S sequences of T tokens and W words together, M masked tokens, R of them replaced by random ones.
 """
 
 import numpy as np
 
-from pipeline.draws import integers, uniform
+from pipeline.draws import uniform
 from pipeline.ragged import Specials
 
-WORDS, KIND, REPLACEMENT = 0, 1, 2  # what a draw is for; enters its key
+WORDS, TOKENS = 0, 1  # what a draw is for; enters its key
 
 
 def mask(
@@ -44,12 +44,14 @@ def mask(
     sequence_W = sequence_T[at_W]
     special_V = np.zeros(specials.vocab_size, bool)
     special_V[list(specials.ids)] = True
-    ordinary_W = ~np.logical_or.reduceat(special_V[ids_T], at_W)
+    ordinary_W = np.ones(len(at_W), bool)
+    ordinary_W[word_T[special_V[ids_T]]] = False
 
     # Lay the words of each sequence in random order. Those whose middle lies within the first `fraction` of its
     # tokens are masked: so long and short words are masked equally often.
-    key_W = np.where(ordinary_W, uniform(seed, step, WORDS, row_S[sequence_W], at_W - first_S[sequence_W]), 1.0)
-    order_W = np.lexsort((key_W, sequence_W))
+    draw_W = np.where(ordinary_W, uniform(seed, step, WORDS, row_S[sequence_W], at_W - first_S[sequence_W]), 1.0)
+    key_W = (sequence_W << 41) + (draw_W * 2.0**40).astype(np.int64)  # one number sorts faster than two
+    order_W = np.argsort(key_W, kind="stable")
     size_W, ordinary_W = size_W[order_W], ordinary_W[order_W]  # sequence_W is the same in either order
     before_W = np.cumsum(size_W) - size_W - first_S[sequence_W]
     chosen_W = ordinary_W & ((before_W + size_W / 2 < fraction * length_S[sequence_W]) | (before_W == 0))
@@ -58,10 +60,13 @@ def mask(
     masked_T = masked_W[word_T]
 
     at_M = np.flatnonzero(masked_T)
-    key_M = row_S[sequence_T[at_M]], at_M - first_S[sequence_T[at_M]]
-    kind_M = uniform(seed, step, KIND, *key_M)
-    random_M = integers(specials.vocab_size - len(specials.ids), seed, step, REPLACEMENT, *key_M)
+    draw_M = uniform(seed, step, TOKENS, row_S[sequence_T[at_M]], at_M - first_S[sequence_T[at_M]])
+    corrupted_T[at_M[draw_M < 0.8]] = specials.mask
+    # The draws that replace by a random token are uniform between 0.8 and 0.9, and so name that token too.
+    replaced_M = (draw_M >= 0.8) & (draw_M < 0.9)
+    ordinary = specials.vocab_size - len(specials.ids)
+    random_R = np.minimum((draw_M[replaced_M] - 0.8) * (10 * ordinary), ordinary - 1).astype(np.int64)
     for special in specials.ids:  # ascending: steps over each in turn
-        random_M += random_M >= special
-    corrupted_T[at_M] = np.select([kind_M < 0.8, kind_M < 0.9], [specials.mask, random_M], corrupted_T[at_M])
+        random_R += random_R >= special
+    corrupted_T[at_M[replaced_M]] = random_R
     return corrupted_T, masked_T
