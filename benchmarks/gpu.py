@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from benchmarks import published
 from benchmarks.paired import Figures, Step
-from benchmarks.steps import LIMIT, SHAPES, Source, adam, new_module
+from benchmarks.steps import SHAPES, Source, adam, new_module, theirs
 from pipeline import pretraining
 from pipeline.flops import peak
 from pipeline.objectives import objective
-from pipeline.training import autocast
 
 WARM_UP, STEPS = 3, 10
+CHUNK = 128
+"""Sequences of a chunk of the published way."""
 CONDENSER_TOKENS = 8 * 4.3e9
 """Eight epochs of Wikipedia and BookCorpus: 3.3 G words (BERT, section 3.1) at about 1.3 tokens each."""
 COCONDENSER_DOCUMENTS = 8 * 3.2e6
@@ -73,26 +73,6 @@ def ours(shape: str, kind: str, sequences: int, cache: str, dropout: float, devi
     return step
 
 
-def theirs(shape: str, sequences: int, dropout: float, device: str) -> Step:
-    """The published Condenser step, in chunks of 128 sequences."""
-    module, source = new_module(shape, dropout).to(device), Source("blocks", sequences)
-    optimiser = adam(module, fused=False)
-    batch = source(0)
-    given = published.Padded(*(x.to(device) for x in published.padded(batch, LIMIT, 0)))
-    parts = [published.Padded(*x) for x in zip(*(x.split(128) for x in given), strict=True)]
-
-    def step(i: int) -> Figures:
-        optimiser.zero_grad()
-        for part in parts:
-            with autocast(device):
-                loss, _ = published.losses(module, part, SHAPES[shape]["skip_from"])
-            (loss / len(parts)).backward()
-        optimiser.step()
-        return {"tokens": batch.tokens}
-
-    return step
-
-
 def rates(figures: Figures, most: float | None) -> Figures:
     """Seconds a step, tokens a second, and the utilisation where the device's operations a second are known."""
     seconds = figures["seconds"]
@@ -117,13 +97,18 @@ def main() -> None:
         "condenser": timed(ours(given.shape, "blocks", n, cache="auto", **common), given.device),
         "cocondenser": timed(ours(given.shape, "spans", 2 * n, cache="auto", **common), given.device),
         "cocondenser, cached": timed(ours(given.shape, "spans", 2 * n, cache="always", **common), given.device),
-        "condenser, published": timed(theirs(given.shape, n, **common), given.device),
+        "condenser, published": timed(theirs(given.shape, "blocks", n, chunk=CHUNK, **common), given.device),
+        "cocondenser, published": timed(
+            theirs(given.shape, "spans", 2 * n, pairs=True, chunk=CHUNK, **common), given.device
+        ),
     }
     out: dict[str, Any] = {"device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu"}
     for name, figures in runs.items():
         out[name] = rates(figures, most)
         print(f"{name}: {out[name]}", file=sys.stderr)
-    out["ratio_to_published"] = out["condenser"]["tokens_per_second"] / out["condenser, published"]["tokens_per_second"]
+    for name in ("condenser", "cocondenser"):
+        published = out[f"{name}, published"]["tokens_per_second"]
+        out[f"{name}, ratio to published"] = out[name]["tokens_per_second"] / published
     out["hours_condenser"] = CONDENSER_TOKENS / out["condenser"]["tokens_per_second"] / 3600
     out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * out["cocondenser"]["seconds"] / 3600
     print(json.dumps(out, indent=2))

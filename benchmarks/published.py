@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from pipeline.batches import Batch
 from pipeline.losses import contrastive
+from pipeline.training import autocast
 
 
 class Padded(NamedTuple):
@@ -35,29 +36,34 @@ def padded(batch: Batch, limit: int, pad: int) -> Padded:
 
 
 def losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor, Tensor]:
-    """(head MLM + late MLM, CLS vectors [B, D])."""
+    """(head MLM + late MLM, CLS vectors [B, D]); on CUDA in bfloat16, as this project's step."""
     lm, head = module["lm"], module["head"]
     lm.set_attn_implementation("eager")
     mask_B11L = (1.0 - given.attention_BL[:, None, None, :]) * torch.finfo(torch.float32).min
-    states = [lm.base_model.embeddings(input_ids=given.ids_BL)]
-    for layer in lm.base_model.encoder.layer:
-        states.append(layer(states[-1], mask_B11L))
-    late_BLD = states[-1]
-    head_BLD = torch.cat([late_BLD[:, :1], states[skip_from][:, 1:]], dim=1)
-    for layer in head:
-        head_BLD = layer(head_BLD, mask_B11L)
-    head_loss, late_loss = (
-        F.cross_entropy(lm.cls(hidden_BLD).flatten(0, 1), given.label_BL.flatten())
-        for hidden_BLD in (head_BLD, late_BLD)
-    )
+    with autocast(given.ids_BL.device.type):
+        states = [lm.base_model.embeddings(input_ids=given.ids_BL)]
+        for layer in lm.base_model.encoder.layer:
+            states.append(layer(states[-1], mask_B11L))
+        late_BLD = states[-1]
+        head_BLD = torch.cat([late_BLD[:, :1], states[skip_from][:, 1:]], dim=1)
+        for layer in head:
+            head_BLD = layer(head_BLD, mask_B11L)
+        head_loss, late_loss = (
+            F.cross_entropy(lm.cls(hidden_BLD).flatten(0, 1), given.label_BL.flatten())
+            for hidden_BLD in (head_BLD, late_BLD)
+        )
     return head_loss + late_loss, late_BLD[:, 0]
 
 
-def condenser(module: Any, given: Padded, skip_from: int) -> float:
-    """Gradients of Condenser's loss over the batch; returns it."""
-    loss, _ = losses(module, given, skip_from)
-    loss.backward()
-    return float(loss.detach())
+def condenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
+    """Gradients of Condenser's loss over the batch, added up over chunks of `chunk` sequences; returns it."""
+    total, masked = 0.0, (given.label_BL >= 0).sum()
+    for part in chunks(given, chunk):
+        mlm, _ = losses(module, part, skip_from)
+        mlm = mlm * ((part.label_BL >= 0).sum() / masked)
+        mlm.backward()
+        total += float(mlm.detach())
+    return total
 
 
 def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
@@ -66,7 +72,7 @@ def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float
     The first pass computes everything, as published. The MLM loss is weighted by each chunk's masked tokens, so that
     the result is the batch's mean; the published code averages over chunks, which costs the same.
     """
-    parts = [Padded(*x) for x in zip(*(x.split(chunk) for x in given), strict=True)]
+    parts = chunks(given, chunk)
     with torch.no_grad():
         cls_SD = torch.cat([losses(module, part, skip_from)[1] for part in parts])
     cls_SD.requires_grad_()
@@ -80,3 +86,7 @@ def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float
         (mlm + (gradient_BD * cls_BD).sum()).backward()
         total += float(mlm.detach())
     return total
+
+
+def chunks(given: Padded, size: int) -> list[Padded]:
+    return [Padded(*x) for x in zip(*(x.split(size) for x in given), strict=True)]

@@ -111,20 +111,28 @@ def ours(
     return step
 
 
-def theirs(shape: str, kind: str, sequences: int, pairs: bool = False, chunk: int = 0, dropout: float = 0.0) -> Step:
-    """The published way's; its batches are padded beforehand."""
-    module, skip_from = new_module(shape, dropout), SHAPES[shape]["skip_from"]
+def theirs(
+    shape: str,
+    kind: str,
+    sequences: int,
+    pairs: bool = False,
+    chunk: int = 0,
+    dropout: float = 0.0,
+    device: str = "cpu",
+) -> Step:
+    """The published way's, in chunks of that many sequences or for 0 in one; its batches are padded beforehand."""
+    module, skip_from = new_module(shape, dropout).to(device), SHAPES[shape]["skip_from"]
     source, optimiser = Source(kind, sequences), adam(module, fused=False)
-    given = {i: published.padded(source(i), LIMIT, source.data.specials.pad) for i in range(BATCHES)}
+    batches = [source(i) for i in range(BATCHES)]
+    given = [published.padded(x, LIMIT, source.data.specials.pad) for x in batches]
+    update = published.cocondenser if pairs else published.condenser
 
     def step(i: int) -> Figures:
         optimiser.zero_grad()
-        if pairs:
-            loss = published.cocondenser(module, given[i], skip_from, chunk)
-        else:
-            loss = published.condenser(module, given[i], skip_from)
+        on_device = published.Padded(*(x.to(device) for x in given[i % BATCHES]))
+        loss = update(module, on_device, skip_from, chunk or sequences)
         optimiser.step()
-        return {"loss": loss}
+        return {"loss": loss, "tokens": batches[i % BATCHES].tokens}
 
     return step
 
