@@ -1,5 +1,6 @@
 """A recipe: everything that a run computes and how, one section a stage."""
 
+import re
 from collections.abc import Iterable, Iterator
 from types import NoneType, UnionType
 from typing import Annotated, Any, Self, Union, get_args, get_origin
@@ -153,8 +154,21 @@ def _one_line(error: ValidationError, layer: layers.Layer) -> str:
         text = problem["msg"].removeprefix("Value error, ")
         if not isinstance(problem["input"], dict):
             text += f" (got {problem['input']!r})"
+        elif problem["type"] == "value_error":
+            where = _blamed(keys, text, layer) or where
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 and problem["type"] != "extra_forbidden" else ""
     return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)
+
+
+def _blamed(keys: tuple[str, ...], text: str, layer: layers.Layer) -> str | None:
+    """Where the user wrote a field that a message about the section `keys` names: a setting, the recipe, a parent."""
+    named = [(*keys, *word.split(".")) for word in re.findall(r"[\w.]+", text)]
+    places = [layer.origins[name] for name in named if name in layer.origins]
+    return min(
+        places,
+        key=lambda place: (not place.startswith("--set"), not place.startswith(f"{layer.origin(())}:")),
+        default=None,
+    )
 
 
 def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:

@@ -57,7 +57,10 @@ class CocondenserConfig(Config):
         if self.span_max < self.span_min:
             raise ValueError(f"span_max ({self.span_max}) is below span_min ({self.span_min})")
         if self.batch_tokens is not None and self.batch_tokens < 4 * (self.span_max + 2):
-            raise ValueError(f"batch_tokens ({self.batch_tokens}) does not hold two documents of span_max")
+            raise ValueError(
+                f"batch_tokens ({self.batch_tokens}) does not hold two documents of span_max: "
+                "raise it, or give batch_documents in its place"
+            )
         return self
 
 

@@ -232,3 +232,11 @@ def test_another_objective_goes_with_no_cocondenser() -> None:
 def test_a_head_beyond_the_layers_of_a_new_model_is_refused() -> None:
     with pytest.raises(InputError, match=r"condenser.skip_from \+ 1 \(5\) is more than initial.layers \(4\)"):
         resolve("pydocs", ["condenser.skip_from=4", "cocondenser.skip_from=4"])
+
+
+def test_fields_that_do_not_fit_together_are_blamed_on_what_the_user_wrote(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^--set cocondenser.batch_tokens=100: cocondenser: batch_tokens \(100\)"):
+        resolve("pydocs-small", ["cocondenser.batch_tokens=100"])
+    (tmp_path / "mine.yaml").write_text("extends: tiny\nsearch:\n  train_depth: 1\n")
+    with pytest.raises(InputError, match=r"mine\.yaml:3: mine\.depth \(\d+\) is more than search\.train_depth \(1\)"):
+        resolve(str(tmp_path / "mine.yaml"))
