@@ -15,24 +15,38 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"
 MODULES = ("condenser_step", "cocondenser_step", "cache", "loader", "workers", "ingest_memory")
+
+
+class Goal(NamedTuple):
+    what: str
+    """What is compared with what."""
+    floor: float
+    stretch: float | None
+    most: bool = False
+    """A ratio must not exceed the goals; else it must reach them."""
+
+    def missed(self, ratio: float) -> bool:
+        return ratio > self.floor if self.most else ratio < self.floor
+
+
 GOALS = {
-    "condenser_step_spans": ("Condenser step, spans, against the published way", ">= 5.5", "7"),
-    "condenser_step_blocks": ("Condenser step, packed sentences, against the published way", ">= 4.5", "5.3"),
-    "condenser_step_minilm": ("Condenser step, 6 x 384, against the published way", ">= 4.0", "4.9"),
-    "condenser_step_sgemm": ("Condenser step, share of the machine's matrix products", ">= 0.50", "0.60"),
-    "cocondenser_step": ("coCondenser step, against the published way with its cache", ">= 5.5", "6.7"),
-    "cache_cost": ("gradient cache, time against none", "<= 1.25", "1.05"),
-    "cache_memory": ("gradient cache, peak at 2,048 spans against 512", "<= 1.25", "1.05"),
-    "collate": ("masks and batches, against a loop over tokens", ">= 5", "8"),
-    "loader_share": ("masks and batches, share of a step", "<= 0.01", "0.003"),
-    "workers": ("two processes of one thread, against one of two threads", "> 1", ""),
-    "ingest_memory": ("ingest, peak at 1,000,000 passages against 100,000", "<= 1.2", "1.0"),
+    "condenser_step_spans": Goal("Condenser step, spans, against the published way", 5.5, 7),
+    "condenser_step_blocks": Goal("Condenser step, packed sentences, against the published way", 4.5, 5.3),
+    "condenser_step_minilm": Goal("Condenser step, 6 x 384, against the published way", 4.0, 4.9),
+    "condenser_step_sgemm": Goal("Condenser step, share of the machine's matrix products", 0.50, 0.60),
+    "cocondenser_step": Goal("coCondenser step with its gradient cache, against the published way's", 5.5, 6.7),
+    "cache_cost": Goal("gradient cache, time against none", 1.25, 1.05, most=True),
+    "cache_memory": Goal("gradient cache, peak at 2,048 spans against 512", 1.25, 1.05, most=True),
+    "collate": Goal("masks and batches, against a loop over tokens", 5, 8),
+    "loader_share": Goal("masks and batches, share of a step", 0.01, 0.003, most=True),
+    "workers": Goal("two processes of one thread, against one of two threads", 1, None),
+    "ingest_memory": Goal("ingest, peak at 1,000,000 passages against 100,000", 1.2, 1.0, most=True),
 }
-"""What each key compares, its floor and its stretch goal."""
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 
@@ -65,10 +79,11 @@ def table() -> str:
     results = json.loads(RESULTS.read_text())
     lines = ["| key | what | measured | floor | stretch |", "|---|---|---|---|---|"]
     for key, entry in results.items():
-        what, floor, stretch = GOALS[key]
-        lines.append(f"| {key} | {what} | {entry['ratio']:.3g} | {floor} | {stretch} |")
-    newest = max(results.values(), key=lambda entry: entry["date"])
-    return "\n".join([*lines, "", f"Measured {newest['date']}, {newest['machine']}; a thread a process."])
+        goal = GOALS[key]
+        sign, stretch = "<=" if goal.most else ">=", "" if goal.stretch is None else f"{goal.stretch:g}"
+        lines.append(f"| {key} | {goal.what} | {entry['ratio']:.3g} | {sign} {goal.floor:g} | {stretch} |")
+    where = sorted({f"{entry['date']}, {entry['machine']}" for entry in results.values()})
+    return "\n".join([*lines, "", f"Measured {'; '.join(where)}."])
 
 
 def write_table() -> None:
@@ -92,6 +107,9 @@ def main() -> None:
     if given.write:
         write_table()
     print(json.dumps(ratios))
+    missed = [f"{key} ({ratio})" for key, ratio in ratios.items() if GOALS[key].missed(ratio)]
+    if missed:
+        sys.exit(f"beyond the floor: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paired import Figures, Step, Way, ask, ratio, start
+from benchmarks.peak import peak
 from benchmarks.steps import compare, ours
 
 ROUNDS = 4
@@ -29,11 +30,11 @@ def measured(sequences: int) -> Step:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     before = pages * resource.getpagesize()
 
-    def peak(i: int) -> Figures:
+    def measured_step(i: int) -> Figures:
         figures = step(i)
-        return figures | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before}
+        return figures | {"peak": peak() - before}
 
-    return peak
+    return measured_step
 
 
 def memory() -> float:

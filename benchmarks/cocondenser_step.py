@@ -1,4 +1,4 @@
-"""A step of coCondenser at 64 spans, 4 x 256, one thread, against the published way with its gradient cache."""
+"""A step of coCondenser with its gradient cache at 64 spans, 4 x 256, one thread, against the published way's."""
 
 import sys
 
@@ -16,8 +16,8 @@ def against_published() -> float:
         "ours, cached": Way("benchmarks.steps:ours", {**GIVEN, "cache": "always"}, tuned=True),
     }
     figures = compare(ways, ROUNDS)
-    print(f"cached {ratio(figures['published'], figures['ours, cached']):.2f}", file=sys.stderr)
-    return ratio(figures["published"], figures["ours"])
+    print(f"without a cache, as this size fits: {ratio(figures['published'], figures['ours']):.2f}", file=sys.stderr)
+    return ratio(figures["published"], figures["ours, cached"])
 
 
 ROWS = {"cocondenser_step": against_published}

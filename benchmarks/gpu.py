@@ -12,23 +12,25 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from benchmarks.paired import Figures, Step
-from benchmarks.steps import SHAPES, Source, adam, new_module, theirs
-from pipeline import pretraining
+from benchmarks.steps import SHAPES, ours, theirs
 from pipeline.flops import peak
-from pipeline.objectives import objective
 
 WARM_UP, STEPS = 3, 10
+BUDGET = 32_768
+"""Tokens of a chunk."""
 CHUNK = 128
 """Sequences of a chunk of the published way."""
 CONDENSER_TOKENS = 8 * 4.3e9
 """Eight epochs of Wikipedia and BookCorpus: 3.3 G words (BERT, section 3.1) at about 1.3 tokens each."""
-COCONDENSER_DOCUMENTS = 8 * 3.2e6
-"""Eight epochs of MS MARCO's documents."""
+COCONDENSER_TOKENS = 8 * 3.2e6 * 2 * 128
+"""Eight epochs of MS MARCO's documents, from each two spans of 128 tokens."""
 
 
 def timed(step: Step, device: str) -> Figures:
@@ -46,31 +48,6 @@ def timed(step: Step, device: str) -> Figures:
         totals.update(step(WARM_UP + i))
     wait()
     return {**totals, "seconds": time.perf_counter() - started}
-
-
-def ours(shape: str, kind: str, sequences: int, cache: str, dropout: float, device: str) -> Step:
-    module = new_module(shape, dropout).to(device)
-    optimiser, goal = adam(module, fused=True), objective("condenser")
-    for parameter in module.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    source = Source(kind, sequences, budget=32_768, device=device)
-
-    def step(i: int) -> Figures:
-        parts = pretraining.update(
-            module,
-            source(i),
-            goal,
-            skip_from=SHAPES[shape]["skip_from"],
-            pairs=kind == "spans",
-            cache=cache,
-            key=(0, i),
-            device=device,
-        )
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=False)
-        return {name: float(parts[name]) for name in ("tokens", "operations")}  # numbers, not tensors: no wait
-
-    return step
 
 
 def rates(figures: Figures, most: float | None) -> Figures:
@@ -92,25 +69,25 @@ def main() -> None:
     if given.device == "cuda" and not torch.cuda.is_available():
         sys.exit("no CUDA device here; --shape tiny --device cpu --documents 4 tries the script")
     most, n = peak(given.device), given.documents
-    common = {"dropout": given.dropout, "device": given.device}
-    runs = {
-        "condenser": timed(ours(given.shape, "blocks", n, cache="auto", **common), given.device),
-        "cocondenser": timed(ours(given.shape, "spans", 2 * n, cache="auto", **common), given.device),
-        "cocondenser, cached": timed(ours(given.shape, "spans", 2 * n, cache="always", **common), given.device),
-        "condenser, published": timed(theirs(given.shape, "blocks", n, chunk=CHUNK, **common), given.device),
-        "cocondenser, published": timed(
-            theirs(given.shape, "spans", 2 * n, pairs=True, chunk=CHUNK, **common), given.device
-        ),
+    common: dict[str, Any] = {"shape": given.shape, "dropout": given.dropout, "device": given.device}
+    blocks = {**common, "kind": "blocks", "sequences": n}
+    spans = {**common, "kind": "spans", "sequences": 2 * n, "pairs": True}
+    ways: dict[str, Callable[[], Step]] = {
+        "condenser": partial(ours, **blocks, budget=BUDGET),
+        "cocondenser": partial(ours, **spans, budget=BUDGET),
+        "cocondenser, cached": partial(ours, **spans, budget=BUDGET, cache="always"),
+        "condenser, published": partial(theirs, **blocks, chunk=CHUNK),
+        "cocondenser, published": partial(theirs, **spans, chunk=CHUNK),
     }
     out: dict[str, Any] = {"device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu"}
-    for name, figures in runs.items():
-        out[name] = rates(figures, most)
+    for name, way in ways.items():
+        out[name] = rates(timed(way(), given.device), most)
         print(f"{name}: {out[name]}", file=sys.stderr)
     for name in ("condenser", "cocondenser"):
         published = out[f"{name}, published"]["tokens_per_second"]
         out[f"{name}, ratio to published"] = out[name]["tokens_per_second"] / published
     out["hours_condenser"] = CONDENSER_TOKENS / out["condenser"]["tokens_per_second"] / 3600
-    out["hours_cocondenser"] = COCONDENSER_DOCUMENTS / n * out["cocondenser"]["seconds"] / 3600
+    out["hours_cocondenser"] = COCONDENSER_TOKENS / out["cocondenser"]["tokens_per_second"] / 3600
     print(json.dumps(out, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""Masks and batches: against a loop over tokens, and as a share of a step's time (4 x 256, 32 spans, one thread)."""
+"""Masks and batches: against a loop over tokens (64 spans), and as a share of a step's time (4 x 256, 32 spans)."""
 
 import random
 import sys

@@ -92,20 +92,23 @@ def ours(
     cache: str = "auto",
     chunk: int = 0,
     dropout: float = 0.0,
+    budget: int = BUDGET,
+    device: str = "cpu",
 ) -> Step:
-    """This project's update: packing, losses, gradients, optimiser."""
-    module, skip_from = new_module(shape, dropout), SHAPES[shape]["skip_from"]
-    source, goal, optimiser = Source(kind, sequences, chunk), objective("condenser"), adam(module, fused=True)
+    """This project's update: packing, losses, gradients, optimiser. On CUDA losses stay unread: no wait."""
+    module, skip_from = new_module(shape, dropout).to(device), SHAPES[shape]["skip_from"]
+    source, optimiser = Source(kind, sequences, chunk, budget, device), adam(module, fused=True)
+    goal = objective("condenser")
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
 
     def step(i: int) -> Figures:
         parts = pretraining.update(
-            module, source(i), goal, skip_from=skip_from, pairs=pairs, cache=cache, key=(0, i), device="cpu"
+            module, source(i), goal, skip_from=skip_from, pairs=pairs, cache=cache, key=(0, i), device=device
         )
         optimiser.step()
         optimiser.zero_grad(set_to_none=False)
-        figures = {name: float(x) for name, x in parts.items()}
+        figures = {name: float(x) for name, x in parts.items() if device == "cpu" or not isinstance(x, torch.Tensor)}
         return figures | {"loss": sum(figures.get(name, 0.0) for name in ("head_mlm", "late_mlm", "contrastive"))}
 
     return step

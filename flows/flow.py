@@ -1,6 +1,7 @@
 """The flow: the nodes of flows/dag.py, one task run each, in order."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from prefect import flow
@@ -70,7 +71,7 @@ def cocondenser(
         if node.name == "ingest":
             check_training_data(refs["ingest"], wanted)
         if node.name == "initial":
-            check_pretraining(refs["tokens"], refs["initial"], wanted)
+            check_pretraining(refs["tokens"], recipe.condenser.checkpoint or refs["initial"].path, wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
@@ -85,11 +86,11 @@ def run_created() -> datetime:
     return created or datetime.now(UTC)
 
 
-def check_pretraining(tokens: Ref, initial: Ref, wanted: list[Node]) -> None:
-    """What coCondenser cannot do with the collection or the model fails now, not after Condenser."""
+def check_pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
+    """What coCondenser cannot do with the collection or the model `start` fails now, not after Condenser."""
     for node in wanted:
         if isinstance(node.config, CocondenserConfig):
-            check_cocondenser(node.config, tokens.path, initial.path)
+            check_cocondenser(node.config, tokens.path, start)
 
 
 def check_training_data(ingest: Ref, wanted: list[Node]) -> None:

@@ -79,7 +79,8 @@ class Recipe(Config):
                 limits.append(
                     (f"{name}.negative_depth", stage.negative_depth, "bm25.negatives_depth", self.bm25.negatives_depth)
                 )
-        if self.initial.pretrained is None and self.initial.checkpoint is None:
+        given = self.initial.pretrained, self.initial.checkpoint, self.condenser.checkpoint, self.cocondenser.checkpoint
+        if not any(given):  # every stage has the shape of the new model
             lengths = {
                 "condenser.length": self.condenser.length,
                 "cocondenser.span_max + 2": self.cocondenser.span_max + 2,

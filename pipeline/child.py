@@ -25,27 +25,32 @@ def become_torchrun(text: str) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *where, "-m", "pipeline.child", text])
 
 
+def set_precision(tf32: bool, device: str) -> None:
+    """TensorFloat-32 on CUDA alone: on a CPU the same setting would round to bfloat16."""
+    import torch
+
+    if tf32 and device == "cuda":
+        torch.set_float32_matmul_precision("high")
+
+
 def main() -> None:
     die_with_parent()
     job = json.loads(sys.argv[1])
     if (job["ranks"] > 1 or job["torchrun"]) and "RANK" not in os.environ:
         become_torchrun(sys.argv[1])
     say = reporter()
-    first = os.environ.get("RANK", "0") == "0"
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: the launcher's may not be the one of rank 0
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
         if first:
             say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
 
     try:
-        import torch
-
         from pipeline import distributed
 
         module, name = job["function"].split(":")
         function = getattr(importlib.import_module(module), name)
-        if job["tf32"] and job["device"] == "cuda":
-            torch.set_float32_matmul_precision("high")
+        set_precision(job["tf32"], job["device"])
         with distributed.joined(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])
         if first:

@@ -49,6 +49,8 @@ class CondenserConfig(Config):
         fitting = {"condenser": self.head_layers >= 1, "mlm": self.head_layers == 0, "retromae": self.head_layers == 1}
         if not fitting[self.objective]:
             raise ValueError(f"head_layers ({self.head_layers}) does not go with the objective {self.objective}")
+        if self.continued and not self.head_layers:
+            raise ValueError(f"continued goes on with a head, but the objective {self.objective} has none")
         if self.batch_tokens is not None and self.batch_tokens < self.length:
             raise ValueError(f"batch_tokens ({self.batch_tokens}) is below length ({self.length})")
         return self
@@ -92,7 +94,7 @@ def train_condenser(
     c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)
     seed = c.optimiser.seed
     if (c.continued or c.checkpoint is not None) and c.head_layers:
-        module = model.with_own_head(Path(start), c.objective).to(device)
+        module = model.with_own_head(Path(start), c.objective, c.head_layers).to(device)
     else:
         module = model.with_new_head(Path(start), c.head_layers, seed).to(device)
     if c.checkpoint is not None or c.steps == 0:

@@ -39,7 +39,8 @@ def encode(config: EncodeConfig, tokens: Path, checkpoint: Path, work: Work) -> 
         "token_budget": work.machine.token_budget,
     }
     # On the CPU one child loads the model and forks; on GPUs there is a rank for each.
-    machine = work.machine.model_copy(update={"ranks": 0 if device_of(work.machine) == "cuda" else 1, "threads": 1})
+    ranks = 0 if device_of(work.machine) == "cuda" else 1
+    machine = work.machine.model_copy(update={"ranks": ranks, "threads": 1, "torchrun": []})
     result = launch("pipeline.encode:run", arguments, machine, work.progress, work.checkpoints)
     for number in range(len(result["rows"])):
         (shards / shard_name(number)).rename(work.out / shard_name(number))

@@ -185,7 +185,7 @@ def train(
     )
     if rank() == 0:
         write_checkpoint(Path(out), questions.model, passages.model, settings, Path(start), history)
-    return training.summary(history, ["loss"])
+    return training.summary(history)
 
 
 def starting_encoders(

@@ -5,9 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from pipeline.launch import JOB, training_environment
+from pipeline.processes import ending, listen
+from pipeline.work import silent
 
 SECONDS = 2.0
 """Between two looks for jobs, and whether one is still there."""
@@ -45,18 +49,20 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "pipeline.child", text],
         env=training_environment(job["device"], job["threads"], alone=False),
-        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    while not ended(child, SECONDS):
-        if announced(path) != text and not ended(child, GRACE):
-            child.terminate()
-    tell("finished" if child.returncode == 0 else f"ended with exit code {child.returncode}")
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(listen, child, silent)
+        while not ended(heard, SECONDS):
+            if announced(path) != text and not ended(heard, GRACE):
+                child.terminate()
+        code, answer = child.wait(), heard.result()
+    problem = answer.get("input_error") or answer.get("error") or (ending(code) if code else None)
+    tell(f"failed: {problem}" if problem else "finished")
 
 
-def ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Has the process ended, or does it within so many seconds?"""
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+def ended(heard: Future[Any], seconds: float) -> bool:
+    """Has the process said its last words, or does it within so many seconds?"""
+    return bool(wait([heard], seconds).done)

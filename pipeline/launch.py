@@ -21,6 +21,7 @@ from typing import IO, Any, Literal
 from pipeline.errors import InputError
 from pipeline.processes import cores, ending, environment, listen
 from pipeline.resume import saved_state
+from pipeline.training import LESS_MEMORY
 from pipeline.work import Machine, Progress
 
 ALLOCATOR = (
@@ -42,8 +43,9 @@ def launch(
 ) -> dict[str, Any]:
     """Calls `function` ("pipeline.module:name") as name(progress=..., device=..., **arguments) on every rank.
 
-    `arguments` must be JSON (paths as strings); what rank 0 returns comes back, through JSON too. A training that
-    has a checkpoint in `checkpoints` keeps its ranks and threads, for these change the bytes of the result.
+    `arguments` must be JSON (paths as strings); what this machine's first rank returns comes back, through JSON too.
+    On the CPU a training that has a checkpoint in `checkpoints` keeps its ranks and threads, for these change the
+    bytes of the result.
 
     Raises `InputError` where the child did, else `RuntimeError` with the child's traceback or last lines.
     Whatever exception ends this call (a cancelled run too) ends every process that it started.
@@ -85,7 +87,10 @@ def launch(
         if "error" in answer:
             raise RuntimeError(f"{function} failed in its child process:\n{answer['error']}")
         if code != 0 or "result" not in answer:
-            raise RuntimeError(f"{function} failed in its child process, {ending(code)}:\n{tail(stderr)}")
+            last = tail(stderr)
+            killed = code == -signal.SIGKILL or "Signal 9 (SIGKILL)" in last  # torchrun's word for a rank
+            memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
+            raise RuntimeError(f"{function} failed in its child process, {ending(code)}{memory}:\n{last}")
     return answer["result"]
 
 
@@ -98,7 +103,7 @@ def announce(job: Mapping[str, Any], checkpoints: Path) -> None:
 
 
 def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
-    """Ranks and threads of each. A training that goes on keeps those it began with, on the same kind of device."""
+    """Ranks and threads of each. On the CPU a training that goes on keeps those it began with."""
     state = saved_state(checkpoints)
     if state and state["device"] == device == "cpu":
         return state["ranks"], state["threads"]

@@ -9,6 +9,9 @@ from pipeline.batches import Batch
 SHARE = 0.5
 """Of the memory that is free: the rest is for the head, the vocabulary's logits and what the estimate overlooks."""
 
+GROUP = Path("/sys/fs/cgroup")
+"""Where a container's own limit stands."""
+
 
 def keeps_graphs(lm: Any, batch: Batch, cache: str, device: str) -> bool:
     """Whether the backbone's graphs of all chunks are kept at once, instead of computing the CLS vectors first."""
@@ -37,7 +40,9 @@ def free_bytes(device: str) -> int:
         return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(fields["MemAvailable"].split()[0]) * 1024
-    limit, used = (Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory.current"))
-    if limit.is_file() and limit.read_text().strip() != "max":  # a container's own limit
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    limit = GROUP / "memory.max"
+    if limit.is_file() and limit.read_text().strip() != "max":
+        parts = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        used = int((GROUP / "memory.current").read_text()) - int(parts["inactive_file"])  # pages of files make room
+        free = min(free, int(limit.read_text()) - used)
     return free // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -124,8 +124,8 @@ def with_new_head(start: Path, layers: int, seed: int) -> nn.ModuleDict:
     return nn.ModuleDict({"lm": lm, "head": new_head(lm, layers)})
 
 
-def with_own_head(start: Path, objective: str | None) -> nn.ModuleDict:
-    """{"lm", "head"}: the model of checkpoint `start` and its head, which must have been trained for `objective`.
+def with_own_head(start: Path, objective: str | None, layers: int | None = None) -> nn.ModuleDict:
+    """{"lm", "head"}: the model of checkpoint `start` and its head, trained for `objective` and of so many layers.
 
     None: whatever head it has; without a file of one, a head of no layers.
     """
@@ -136,7 +136,10 @@ def with_own_head(start: Path, objective: str | None) -> nn.ModuleDict:
     state = load_head(start)
     if objective is not None and head_objective(start) != objective:
         raise InputError(f"{path}: the head of {head_objective(start)}, but one of {objective} is needed")
-    head = new_head(lm, len({name.split(".")[0] for name in state}))
+    found = len({name.split(".")[0] for name in state})
+    if layers is not None and layers != found:
+        raise InputError(f"{path}: a head of {found} layers, but condenser.head_layers is {layers}")
+    head = new_head(lm, found)
     check_head(head, state, path)
     head.load_state_dict(state)
     return nn.ModuleDict({"lm": lm, "head": head})

@@ -93,7 +93,7 @@ def attend(
     """
     if asking.size == 0:
         return query_RD
-    if query_RD.is_cuda and masks is None:
+    if masks is None and has_kernel(query_RD.device.type):
         return _by_kernel(query_RD, key_TD, value_TD, asking, keys, heads, dropout)
     query_PD = query_RD if asking.pad_P is None else query_RD[asking.pad_P]
     of_queries = [sequences * width for sequences, width in asking.groups]
@@ -114,6 +114,11 @@ def attend(
         contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
     context_PD = torch.cat(contexts)
     return context_PD if asking.real_R is None else context_PD[asking.real_R]
+
+
+def has_kernel(device: str) -> bool:
+    """Does a kernel attend within sequences of any length? On CUDA, from Ampere on."""
+    return device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def _by_kernel(

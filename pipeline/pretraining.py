@@ -18,6 +18,7 @@ from pipeline.losses import contrastive
 from pipeline.memory import keeps_graphs
 from pipeline.model import States, backbone
 from pipeline.objectives import Objective
+from pipeline.packing import has_kernel
 from pipeline.training import autocast, seed_dropout, summary
 from pipeline.work import Metrics
 
@@ -78,7 +79,8 @@ def update(
         for chunk in batch.chunks
     )
     tokens = sum(chunk.every.size for chunk in batch.chunks)
-    padding = 0 if device == "cuda" else sum(chunk.masked.padding for chunk in batch.chunks)
+    pads = objective.reads_masked and not has_kernel(device)
+    padding = sum(chunk.masked.padding for chunk in batch.chunks) if pads else 0
     return totals | {"tokens": tokens, "padding": padding, "operations": flops.BACKWARD * operations}
 
 
@@ -105,4 +107,4 @@ def finish(
     lm: Any = module["lm"]
     if distributed.rank() == 0:
         save_checkpoint(out, lm.cpu(), tokenizer, head or None, history, objective=objective)
-    return summary(history, ("head_mlm", "late_mlm", "mlm", "decoder", "contrastive"))
+    return summary(history)

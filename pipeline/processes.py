@@ -66,10 +66,7 @@ def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
 
 def ending(code: int) -> str:
     """How a process with this return code has ended."""
-    if code >= 0:
-        return f"exit code {code}"
-    memory = " (out of memory? lower machine.token_budget or set machine.chunk_spans)"
-    return f"killed by {signal.Signals(-code).name}" + (memory if code == -signal.SIGKILL else "")
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def cores() -> int:

@@ -50,7 +50,7 @@ def search(config: SearchConfig, collection: Path, tokens: Path, checkpoint: Pat
         "out": str(work.out),
         "token_budget": work.machine.token_budget,
     }
-    machine = work.machine.model_copy(update={"ranks": 1})
+    machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
     return launch("pipeline.search:run", arguments, machine, work.progress, work.checkpoints)
 
 

@@ -26,10 +26,7 @@ def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: 
 def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:
     """As `check_start`, without tokens: what can be known before a run. Returns the model's config.json."""
     model = model_config(start)
-    try:
-        layers, _, room = model["num_hidden_layers"], model["vocab_size"], positions(model)
-    except KeyError as error:
-        raise InputError(f"{start / 'config.json'}: lacks {error.args[0]}") from error
+    layers, room = model["num_hidden_layers"], positions(model)
     if skip_from >= layers:
         raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
     if longest > room:
@@ -69,7 +66,7 @@ def launch_pretraining(function: str, config: Any, tokens: Path, start: Path, wo
 
 
 def model_config(folder: Path) -> dict[str, Any]:
-    """config.json of a checkpoint. InputError where there is none, or it is of another type than `TYPES`."""
+    """config.json of a checkpoint. InputError where it is missing, of another type than `TYPES` or lacks a size."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text("utf-8"))
@@ -80,8 +77,10 @@ def model_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
     if model_type not in TYPES:
         raise InputError(f"{path}: model_type {model_type!r} is neither {' nor '.join(TYPES)}")
-    for name in SIZES:
-        if name in config and not isinstance(config[name], int):
+    for name in (*SIZES, "pad_token_id") if model_type == "roberta" else SIZES:
+        if name not in config:
+            raise InputError(f"{path}: lacks {name}")
+        if not isinstance(config[name], int):
             raise InputError(f"{path}: {name} is no number: {config[name]!r}")
     return config
 

@@ -20,10 +20,14 @@ BAD_UPDATES = 10
 """Updates in a row without a finite loss and gradient after which a training stops."""
 CUDA_INTERVAL = 20
 """Updates between two looks at a GPU's figures; the host does not wait for it in between."""
+LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
+"""What helps where a training does not fit."""
 FIGURES = 16
 """Most loss parts that a step may return."""
 LIVE = ("padding", "operations")
 """Parts of a step that show in its progress and not in its history."""
+NO_LOSSES = ("step", "learning_rate", "tokens", "gradient_norm", "skipped")
+"""Columns of a history beside the loss parts."""
 
 
 class Optimiser(Config):
@@ -59,6 +63,20 @@ def exactly_one(config: Config, *names: str) -> None:
         raise ValueError(f"set one of {', '.join(names)} and null for the others; set: {', '.join(given) or 'none'}")
 
 
+@contextmanager
+def named_memory() -> Iterator[None]:
+    """InputError, naming the fields to change, where the memory does not suffice."""
+    import torch
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise InputError(f"out of memory: {LESS_MEMORY} ({str(error).splitlines()[0]})") from error
+
+
+@named_memory()
 def train(
     module: "torch.nn.Module",
     step: "Callable[[int], Mapping[str, float | torch.Tensor]]",
@@ -117,8 +135,7 @@ def train(
             group["lr"] = rate
         buffer.zero_()
         seed_dropout(optimiser.seed, i, distributed.rank())
-        with named_memory():
-            parts = step(i)
+        parts = step(i)
         names = list(parts)
         figures[: len(names)] = together(list(parts.values()), device)
         distributed.add(buffer)
@@ -166,14 +183,19 @@ def speeds(tokens: float, padding: float, operations: float, seconds: float, pea
     return figures | ({"mfu": operations / seconds / peak} if peak and operations else {})
 
 
-def summary(history: Sequence[Mapping[str, float]], losses: Iterable[str]) -> Metrics:
+def losses(columns: Iterable[str]) -> list[str]:
+    """Those of a history's columns that are loss parts."""
+    return [name for name in columns if name not in NO_LOSSES]
+
+
+def summary(history: Sequence[Mapping[str, float]]) -> Metrics:
     """Metrics of a training: its updates, those skipped, the tokens read, and each loss's mean over the last tenth."""
     last = [row for row in history[-max(1, len(history) // 10) :] if not row["skipped"]]
     return {
         "updates": len(history),
         "updates_skipped": int(sum(row["skipped"] for row in history)),
         "tokens": int(sum(row["tokens"] for row in history)),
-        **{f"{name}_last": sum(row[name] for row in last) / len(last) for name in losses if last and name in last[0]},
+        **{f"{name}_last": sum(row[name] for row in last) / len(last) for name in losses(last[0] if last else ())},
     }
 
 
@@ -204,22 +226,6 @@ def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Ten
         known = known.pin_memory().to(device, non_blocking=True)
     pairs = zip(parts, known, strict=True)
     return torch.stack([part.detach().float() if isinstance(part, torch.Tensor) else number for part, number in pairs])
-
-
-@contextmanager
-def named_memory() -> Iterator[None]:
-    """InputError, naming the fields to change, where the memory does not suffice."""
-    import torch
-
-    try:
-        yield
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
-            raise
-        raise InputError(
-            f"out of memory: lower machine.token_budget or set machine.chunk_spans, and machine.cache=always "
-            f"({str(error).splitlines()[0]})"
-        ) from error
 
 
 def autocast(device: str) -> "AbstractContextManager[Any]":

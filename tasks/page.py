@@ -13,8 +13,9 @@ from typing import Any, cast
 from uuid import UUID
 
 from artifacts.records import Ref
+from pipeline.training import losses
 from pipeline.work import Progress
-from tasks.terminal import QUIET, brief, counts, number
+from tasks.terminal import brief, counts, number
 
 SECONDS_BETWEEN_UPDATES = 5.0
 POINTS = 400
@@ -125,14 +126,14 @@ def loss_curve(history: Path) -> bytes | None:
     from matplotlib.figure import Figure
 
     table = pd.read_parquet(history)
-    losses = [name for name in table.columns if name not in QUIET]
-    if table.empty or not losses:
+    names = losses(table.columns)
+    if table.empty or not names:
         return None
     group = table.index // max(len(table) // POINTS, 1)
     thinned = table.groupby(group).mean(numeric_only=True)
     figure = Figure(figsize=(7, 3.5), dpi=100, layout="constrained")
     axes = figure.add_subplot()
-    for name in losses:
+    for name in names:
         axes.plot(thinned["step"], thinned[name], label=name, linewidth=1.2)
     axes.set(xlabel="update", ylabel="loss")
     axes.legend(frameon=False)

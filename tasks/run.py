@@ -67,7 +67,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
         gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu else nullcontext()
         if state := saved_state(checkpoints):
-            tell(f"{order.node}: goes on from update {state['step']:,}, with {state['processes']} processes as before")
+            tell(f"{order.node}: goes on from update {state['step']:,}")
         with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
             work = Work(out, checkpoints, order.machine, both(in_terminal, on_page))
             return entry.function(order.config, **folders, work=work)

@@ -1,7 +1,7 @@
 """What a chunk is trained on, beside the contrastive loss: one objective a file.
 
-To add one: a file with an `Objective`, its name here and in `CondenserConfig.objective`, a recipe, and a test of its
-losses against a plain dense computation.
+To add one: a file with an `Objective`, its name here and in `CondenserConfig` (with the head that goes with it), a
+recipe, and a test of its losses against a plain dense computation. History, metrics and curves take its losses' names.
 """
 
 from collections.abc import Callable

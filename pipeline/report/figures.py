@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.evaluate import share_text
+from pipeline.training import losses
 
 INK, LINE = "#010101", "#010102"
 COLOURS = {
@@ -28,15 +29,6 @@ COLOURS = {
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
-LOSSES = {
-    "loss": "loss",
-    "head_mlm": "head MLM",
-    "late_mlm": "late MLM",
-    "contrastive": "contrastive",
-    "mlm": "MLM",
-    "decoder": "decoder",
-}
-"""Columns of history.parquet that are drawn, and their names."""
 CURVES = (SYSTEMS["stage2"], SYSTEMS["fusion"], SYSTEMS["bm25"])
 POINTS = 200
 """Points of a drawn curve; more updates are averaged."""
@@ -88,13 +80,20 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
     kept = np.array(history.get("skipped", np.zeros(len(history["step"])))) == 0
     step = np.array(history["step"], float)[kept]
     bins = np.array_split(np.arange(len(step)), min(POINTS, max(len(step), 1)))
-    names = [name for name in LOSSES if name in history]
+    names = {name: name.replace("_", " ").replace("mlm", "MLM") for name in losses(history)}
 
     def draw(axes: Axes) -> None:
         for name, colour in zip(names, CURVES, strict=False):
             values = np.array(history[name], float)[kept]
             x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
-            axes.plot(x, y, color=colour, linewidth=1.5, label=LOSSES[name], marker="." if len(bins) < 5 else "")
+            axes.plot(
+                x,
+                y,
+                color=colour,
+                linewidth=1.5,
+                label=names[name],
+                marker="." if len(bins) < 5 else "",
+            )
         axes.set_xlabel("update")
         axes.set_ylim(0, 1.05 * axes.dataLim.ymax if np.isfinite(axes.dataLim.ymax) else 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

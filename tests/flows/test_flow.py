@@ -50,7 +50,15 @@ def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monke
     monkeypatch.setattr("flows.flow.check_cocondenser", lambda *given: asked.append(given))
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
-    check_pretraining(tokens, initial, up_to(nodes(recipe), "condenser"))
+    check_pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
     assert not asked
-    check_pretraining(tokens, initial, nodes(recipe))
+    check_pretraining(tokens, initial.path, nodes(recipe))
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
+
+
+def test_a_batch_that_the_collection_cannot_fill_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
+    given = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")
+    ended = run_cli("run", "tiny", *given, store=tmp_path / "store")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("error: cocondenser.batch_documents: 9,999 asked for, but")
+    assert "condenser " not in ended.stderr + ended.stdout

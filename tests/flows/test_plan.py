@@ -130,6 +130,15 @@ def test_preflight(store: Store, source: Path) -> None:
         preflight.check(store, [node], [node])
 
 
+@pytest.mark.parametrize("stage", ["condenser", "cocondenser"])
+def test_a_finished_checkpoint_that_will_not_do_is_told_before_a_run(store: Store, tmp_path: Path, stage: str) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "distilbert"}')
+    recipe = resolve("tiny", [f"{stage}.checkpoint={tmp_path}"])
+    dag = nodes(recipe)
+    with pytest.raises(InputError, match=rf"{stage}\.checkpoint: .*config\.json: model_type 'distilbert'"):
+        preflight.check(store, dag, [node for node in dag if node.name == stage])
+
+
 def test_what_the_store_holds_need_not_be_downloaded(store: Store, source: Path, monkeypatch) -> None:
     monkeypatch.setattr("pipeline.hub.reachable", lambda seconds: False)
     monkeypatch.setattr("pipeline.hub.cached", lambda *a: None)

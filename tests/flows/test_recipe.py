@@ -240,3 +240,10 @@ def test_fields_that_do_not_fit_together_are_blamed_on_what_the_user_wrote(tmp_p
     (tmp_path / "mine.yaml").write_text("extends: tiny\nsearch:\n  train_depth: 1\n")
     with pytest.raises(InputError, match=r"mine\.yaml:3: mine\.depth \(\d+\) is more than search\.train_depth \(1\)"):
         resolve(str(tmp_path / "mine.yaml"))
+
+
+def test_a_finished_checkpoint_need_not_have_the_new_models_shape(tmp_path: Path) -> None:
+    deep = ["condenser.skip_from=6", "cocondenser.skip_from=6"]
+    resolve("pydocs", [*deep, f"condenser.checkpoint={tmp_path}"])
+    with pytest.raises(InputError, match=r"is more than initial\.layers"):
+        resolve("pydocs", deep)

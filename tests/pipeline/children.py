@@ -1,6 +1,7 @@
 """Functions that the tests launch in child processes."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ def fail(*, progress, device, how):
         raise InputError("collection.tsv:7: three columns expected")
     if how == "error":
         raise ValueError("an unforeseen value")
+    if how == "kill" and distributed.rank() == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
     print("last words", file=sys.stderr, flush=True)
     os._exit(3)
 

@@ -1,25 +1,32 @@
 import random
-import sys
+import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
+import small
 import torch
 from machines import SINGLE, make_machine
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipeline import distributed, pretraining
-from pipeline.cocondenser import CocondenserConfig, check_cocondenser, cocondenser, train_cocondenser
+from pipeline.cocondenser import (
+    CocondenserConfig,
+    check_cocondenser,
+    cocondenser,
+    long_documents,
+    pair_drawer,
+    train_cocondenser,
+)
 from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
 from pipeline.model import backbone
+from pipeline.ragged import Tokens
 from pipeline.resume import saved_steps
 from pipeline.work import Work, silent
-
-sys.path.insert(0, str(Path(__file__).parent))
-import small
 
 MACHINE = {**SINGLE, "chunk_spans": 5}
 
@@ -46,11 +53,11 @@ def given(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("small"), dropout=0.1)
 
 
-def run(given, out: Path, start: Path | None = None, machine: dict | None = None, **fields):
+def run(given, out: Path, start: Path | None = None, machine: dict | None = None, progress=silent, **fields):
     """The training in this process; returns its metrics."""
     config = CocondenserConfig(**{**small.COCONDENSER, **fields})
     return train_cocondenser(
-        progress=silent,
+        progress=progress,
         device="cpu",
         config=config.model_dump(mode="json"),
         tokens=str(given[0]),
@@ -84,13 +91,37 @@ def test_spans_of_a_document_find_each_other(given, tmp_path):
     for name in ("head_mlm", "late_mlm", "contrastive"):
         assert losses[name][-8:].mean() < losses[name][:8].mean() - 0.1
     assert metrics["documents"] == 60
-    lengths = small.np.diff(small.np.load(given[0] / "passages" / "offsets.npy"))
+    lengths = np.diff(np.load(given[0] / "passages" / "offsets.npy"))
     assert metrics["documents_too_short"] == (lengths < 16).sum() > 0
 
 
+def test_spans_come_from_different_passages_where_there_are_several(given, tmp_path):
+    tokens = tmp_path / "tokens"
+    shutil.copytree(given[0], tokens)
+    offsets = np.load(tokens / "passages" / "offsets.npy")
+    long = int(np.argmax(np.diff(offsets)))
+    middle = int(offsets[long : long + 2].mean())
+    np.save(tokens / "passages" / "offsets.npy", np.insert(offsets, long + 1, middle))
+    np.save(tokens / "doc_offsets.npy", np.delete(np.arange(62), long + 1))
+    data = Tokens.open(tokens)
+    config = CocondenserConfig(**{**small.COCONDENSER, "spans_from": "passages"})
+    documents = long_documents(config, data)
+    row_D = np.arange(len(documents.number_N))
+    (here,) = np.flatnonzero(documents.number_N == long)
+    for step in range(5):
+        begin, length, _ = pair_drawer(config, data, documents)(row_D, step)
+        whole, _, _ = pair_drawer(config.model_copy(update={"spans_from": "document"}), data, documents)(row_D, step)
+        first, second = sorted(zip(begin[2 * here : 2 * here + 2], length[2 * here : 2 * here + 2], strict=True))
+        assert sum(first) <= middle <= second[0]
+        others = np.delete(np.arange(len(begin)), [2 * here, 2 * here + 1])
+        assert np.array_equal(begin[others], whole[others])
+
+
 def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
-    run(given, tmp_path / "out", objective="contrastive_only", steps=6)
+    told = []
+    run(given, tmp_path / "out", objective="contrastive_only", steps=6, progress=lambda *x: told.append(x[3]))
     assert "head_mlm" not in history(tmp_path / "out")
+    assert told[-1]["padding"] == 0.0  # it computes no masked rows
     before, after = weights(given[1]), weights(tmp_path / "out")
     for name in before:
         head = name.startswith(("head.", "cls."))

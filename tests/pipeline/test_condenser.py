@@ -1,10 +1,10 @@
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pandas
 import pytest
+import small
 import torch
 from machines import SINGLE, make_machine
 from pydantic import ValidationError
@@ -14,9 +14,6 @@ from transformers import AutoModel, AutoModelForMaskedLM
 from pipeline.condenser import CondenserConfig, condenser, missing, train_condenser
 from pipeline.errors import InputError
 from pipeline.work import Work, silent
-
-sys.path.insert(0, str(Path(__file__).parent))
-import small
 
 MACHINE = {**SINGLE, "chunk_spans": 5}
 
@@ -129,6 +126,13 @@ def test_a_head_of_another_size_is_refused(given, tmp_path):
         run(given, tmp_path / "out", start=tmp_path / "other", continued=True)
 
 
+def test_a_head_of_other_layers_is_refused(given, tmp_path):
+    run(given, tmp_path / "finished", steps=0)
+    message = r"finished/head\.safetensors: a head of 2 layers, but condenser\.head_layers is 1$"
+    with pytest.raises(InputError, match=message):
+        run(given, tmp_path / "out", start=tmp_path / "finished", continued=True, head_layers=1)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -155,6 +159,8 @@ def test_fields_that_exclude_each_other():
     for fields in ({"epochs": 1.0}, {"steps": None}, {"batch_tokens": 100}, {"batch_blocks": None}):
         with pytest.raises(ValidationError, match="set one of"):
             CondenserConfig(**{**small.CONDENSER, **fields})
+    with pytest.raises(ValidationError, match="continued goes on with a head, but the objective mlm has none"):
+        CondenserConfig(**{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "continued": True})
     with pytest.raises(ValidationError, match="below length"):
         CondenserConfig(**{**small.CONDENSER, "batch_blocks": None, "batch_tokens": 20})
 
@@ -168,6 +174,11 @@ def test_fields_that_exclude_each_other():
         (
             '{"model_type": "bert", "vocab_size": 200, "num_hidden_layers": "two", "max_position_embeddings": 32}',
             "num_hidden_layers is no number: 'two'",
+        ),
+        (
+            '{"model_type": "roberta", "vocab_size": 200, "num_hidden_layers": 2, "max_position_embeddings": 32, '
+            '"pad_token_id": null}',
+            "pad_token_id is no number: None",
         ),
     ],
 )

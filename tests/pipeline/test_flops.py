@@ -57,6 +57,13 @@ def test_the_cache_is_chosen_by_memory(given, monkeypatch):
     assert memory.free_bytes("cpu") > 2**20
 
 
+def test_files_in_memory_do_not_count_against_a_containers_limit(tmp_path, monkeypatch):
+    for name, text in {"max": "9000000", "current": "8000000", "stat": "anon 2000000\ninactive_file 6000000\n"}.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(memory, "GROUP", tmp_path)
+    assert memory.free_bytes("cpu") == 7_000_000
+
+
 @pytest.mark.parametrize(
     ("name", "peak"),
     [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA A100-SXM4-80GB", 312e12),

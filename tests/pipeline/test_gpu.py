@@ -1,11 +1,11 @@
 """Pre-training on a GPU: the same losses as on the CPU, as far as bfloat16 goes."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
+import small
 import torch
 from machines import make_machine
 from transformers import BertConfig, BertForMaskedLM
@@ -16,9 +16,6 @@ from pipeline.condenser import CondenserConfig, condenser
 from pipeline.objectives import objective
 from pipeline.ragged import Ragged, Specials
 from pipeline.work import Work, silent
-
-sys.path.insert(0, str(Path(__file__).parent))
-import small
 
 pytestmark = pytest.mark.gpu
 

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import socket
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from machines import make_machine
 
+from pipeline.child import set_precision
 from pipeline.errors import InputError
-from pipeline.launch import launch
+from pipeline.launch import launch, training_environment
 from pipeline.work import Machine, silent
 
 HERE = Path(__file__).parent
@@ -35,6 +38,16 @@ def test_result_and_progress_come_back(tmp_path):
     assert seen[-1] == (3, 3, "things", {"half": 1.0})
 
 
+def test_tensorfloat_32_is_for_cuda_alone():
+    before = torch.get_float32_matmul_precision()
+    try:
+        for tf32, device, precision in ((True, "cpu", "highest"), (False, "cuda", "highest"), (True, "cuda", "high")):
+            set_precision(tf32, device)
+            assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_a_child_is_no_rank_of_an_outer_torchrun(tmp_path, monkeypatch):
     for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
@@ -53,6 +66,12 @@ def test_childs_errors_come_back(tmp_path):
         launch("children:fail", {"how": "error"}, machine(), silent, tmp_path)
     with pytest.raises(RuntimeError, match="exit code 3:\nlast words"):
         launch("children:fail", {"how": "exit"}, machine(), silent, tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_to_lower_is_told_where_a_child_is_killed_for_its_memory(tmp_path, ranks):
+    with pytest.raises(RuntimeError, match=r"out of memory\? lower machine\.token_budget"):
+        launch("children:fail", {"how": "kill"}, machine(ranks=ranks), silent, tmp_path)
 
 
 @pytest.mark.slow
@@ -99,7 +118,7 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     pids.mkdir()
     script = f"""
         from pathlib import Path
-        from pipeline.launch import launch
+        from pipeline.launch import launch, training_environment
         from pipeline.work import Machine, silent
         machine = Machine.model_validate_json({machine(ranks=2).model_dump_json()!r})
         launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
@@ -112,12 +131,32 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     assert gone([agent, *ranks])
 
 
-@pytest.mark.slow
-def test_another_node_joins_by_torchruns_own_flags(tmp_path):
+def test_each_node_hears_the_result_from_a_rank_of_its_own(tmp_path):
+    """The launcher's node need not be the one of rank 0: two nodes of one rank, started by hand."""
+    job = {"function": "children:sums", "arguments": {}, "device": "cpu", "ranks": 1, "torchrun": [], "tf32": False}
+    common = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pipeline.child", json.dumps(job)],
+            env=training_environment("cpu", 1) | common | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    result = {"sum": [2.0, 1.0], "parts": [[0.0, 0.0], [1.0, 1.0]]}
+    assert [json.loads(node.communicate(timeout=90)[0]) for node in nodes] == [{"result": result}] * 2
+
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1"]
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_another_node_joins_by_torchruns_own_flags(tmp_path):
+    flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--local-addr=127.0.0.1"]
     checkpoints = tmp_path / "key" / "checkpoints"
     code = f"from pathlib import Path; from pipeline.join import join; join(Path({str(tmp_path)!r}), print)"
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"}
@@ -130,6 +169,10 @@ def test_another_node_joins_by_torchruns_own_flags(tmp_path):
         assert other.stdout.readline() == "joining sums with 1 ranks\n"
         assert other.stdout.readline() == "finished\n"
         assert not (checkpoints / "job.json").exists()
+        with pytest.raises(InputError, match=r"collection.tsv:7"):
+            launch("children:fail", {"how": "input"}, two, silent, checkpoints)
+        assert other.stdout.readline() == "joining fail with 1 ranks\n"
+        assert other.stdout.readline() == "failed: collection.tsv:7: three columns expected\n"
     finally:
         other.kill()
         del os.environ["GLOO_SOCKET_IFNAME"]

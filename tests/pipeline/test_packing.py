@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.packing import attend, rows
+from pipeline.packing import attend, has_kernel, rows
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 
@@ -52,3 +52,10 @@ def test_padding_is_what_attention_computes_for_nothing():
     at_R = np.array([0, 3, 4, 8, 13, 18])
     assert rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
     assert rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
+
+
+def test_a_gpu_before_ampere_goes_without_the_kernel(monkeypatch):
+    for capability, has in (((7, 5), False), ((8, 0), True), ((9, 0), True)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        assert has_kernel("cuda") == has
+    assert not has_kernel("cpu")

@@ -19,7 +19,7 @@ def letter(config: LetterConfig, before: Path | None, work: Work) -> Metrics:
     newest = work.checkpoints / "step-700"
     if config.text == "killed" and not newest.exists():
         newest.mkdir(parents=True)
-        (newest / "state.json").write_text('{"step": 700, "processes": 2}')
+        (newest / "state.json").write_text('{"step": 700}')
         raise InterruptedError
     old = (before / "letter").read_text() if before else ""
     for done in range(3):

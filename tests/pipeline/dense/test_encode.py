@@ -138,3 +138,19 @@ def test_encoding_goes_on_after_kill_9(world, work):
         assert path.read_bytes() == (killed.out / path.name).read_bytes()
     for name, written in kept.items():
         assert os.stat(killed.out / name).st_mtime_ns == written
+
+
+def test_nodes_that_wait_for_a_training_are_not_asked_to_encode(world, work, monkeypatch):
+    asked = []
+
+    class Told(Exception):
+        pass
+
+    def launch(function, arguments, machine, progress, checkpoints):
+        asked.append(machine.torchrun)
+        raise Told
+
+    monkeypatch.setattr("pipeline.launch.launch", launch)
+    with pytest.raises(Told):
+        encode(CONFIG, world.tokens, world.checkpoint, work(torchrun=["--nnodes=2"]))
+    assert asked == [[]]
