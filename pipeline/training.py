@@ -112,15 +112,7 @@ def train(
     gradient, figures = buffer[:-FIGURES], buffer[-FIGURES:]
     for parameter, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
         parameter.grad = part.view_as(parameter)
-    decayed = [p for p in parameters if p.ndim > 1]
-    plain = [p for p in parameters if p.ndim <= 1]
-    adam = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": optimiser.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-        lr=0.0,
-        betas=optimiser.betas,
-        eps=optimiser.epsilon,
-        fused=True,
-    )
+    adam = adamw(parameters, optimiser)
 
     first, history = restore(module, adam, checkpoints)
     names: list[str] = []
@@ -173,6 +165,21 @@ def train(
                 save(module, adam, checkpoints, done, history, device)
             saved = time.monotonic()
     return history
+
+
+def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "torch.optim.AdamW":
+    """Fused AdamW, its learning rate still 0; biases and LayerNorms do not decay."""
+    import torch
+
+    decayed = [p for p in parameters if p.ndim > 1]
+    plain = [p for p in parameters if p.ndim <= 1]
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": optimiser.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+        lr=0.0,
+        betas=optimiser.betas,
+        eps=optimiser.epsilon,
+        fused=True,
+    )
 
 
 def speeds(tokens: float, padding: float, operations: float, seconds: float, peak: float | None) -> dict[str, float]:
