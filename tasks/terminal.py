@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
 
 from pipeline.work import Progress, silent
 
@@ -38,14 +39,14 @@ def bar(node: str) -> Iterator[Progress]:
     elif console.is_terminal:
         columns = (
             TextColumn("  [bold]{task.fields[node]:<18}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=12),
             TextColumn("{task.fields[counts]}"),
-            TextColumn("[dim]{task.fields[numbers]}"),
+            TextColumn("[dim]{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True)),  # what room is left
             TimeElapsedColumn(),
             TextColumn("[dim]left"),
             TimeRemainingColumn(),
         )
-        with Bars(*columns, console=console, transient=True) as bars:
+        with Bars(*columns, console=console, transient=True, expand=True) as bars:
             task = bars.add_task(node, total=None, node=node, counts="", numbers="")
 
             def move(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:

@@ -1,6 +1,8 @@
 """What the terminal shows."""
 
 import io
+import re
+import time
 
 import pytest
 from rich.console import Console
@@ -40,6 +42,20 @@ def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: p
         TERMINAL.reset(token)
     assert "done" in written.getvalue()
     assert ("stage1: 1/2 updates loss 2.5" in written.getvalue()) == (not terminal)
+
+
+def test_in_80_columns_count_and_time_are_whole() -> None:
+    written = io.StringIO()
+    token = TERMINAL.set(Console(file=written, force_terminal=True, width=80))
+    losses = {"head_mlm": 5.567, "late_mlm": 5.594, "contrastive": 2.961, "tokens_per_second": 12_121.0, "mfu": 0.505}
+    try:
+        with bar("encode-pretrained") as progress:
+            progress(132, 243, "updates", losses)
+            time.sleep(0.3)
+    finally:
+        TERMINAL.reset(token)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
+    assert re.search(r"encode-pretrained +━.* 132/243 updates head.* \d:\d\d:\d\d left ", shown)
 
 
 def test_in_a_worker_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
