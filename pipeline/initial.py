@@ -172,6 +172,7 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
 
     size, window = tokens.specials.vocab_size, config.ppmi_window
     counts = ppmi.cooccurrences(passages.tokens, passages.offsets, size, window, progress)
+    work.progress(0, 1, "singular value decompositions")  # half of the time
     embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
     return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
 
