@@ -174,6 +174,7 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
     counts = ppmi.cooccurrences(passages.tokens, passages.offsets, size, window, progress)
     work.progress(0, 1, "singular value decompositions")  # half of the time
     embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
+    work.progress(1, 1, "singular value decompositions")
     return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
 
 
