@@ -14,6 +14,8 @@ from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 
 CHUNK_TOKENS = 1 << 20
+SMALL = 1024
+"""Entries up to which the whole decomposition takes a second or two."""
 
 
 def cooccurrences(
@@ -58,16 +60,18 @@ def svd_embeddings(matrix: sparse.csr_array, dimensions: int) -> np.ndarray:
     """U sqrt(S) of the `dimensions` largest singular values, [V, D] float64, columns by falling singular value.
 
     Signs are fixed (the largest entry of a column is positive), the start vector is constant and one thread works, so
-    that equal matrices give equal bytes. Where V <= D the columns from V on are zero.
+    that equal matrices give equal bytes. Columns beyond the matrix's rank are zero.
     """
     size = matrix.shape[0]
     with threadpool_limits(1):
-        if size <= max(dimensions + 1, 256):  # Lanczos finds fewer than V vectors, and a small matrix is quick anyway
+        # Lanczos finds fewer than V vectors, and restarts at random where the rank is low: small collections.
+        if size <= max(dimensions + 1, SMALL):
             u, s, _ = np.linalg.svd(matrix.toarray())
         else:
             u, s, _ = svds(matrix, k=dimensions, v0=np.full(size, size**-0.5), return_singular_vectors="u")
     order = np.argsort(-s, kind="stable")[:dimensions]
     u, s = u[:, order], s[order]
+    u[:, s < 1e-6 * s.max(initial=0)] = 0  # directions of rounding errors
     u *= np.sign(np.take_along_axis(u, np.abs(u).argmax(axis=0)[None], axis=0)) * np.sqrt(s)
     return np.pad(u, ((0, 0), (0, dimensions - len(order))))
 

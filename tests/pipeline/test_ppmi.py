@@ -62,7 +62,7 @@ def test_ppmi_is_the_formula(texts):
     assert 0 < found.nnz < np.count_nonzero(counts)
 
 
-@pytest.mark.parametrize("size", [40, 400])
+@pytest.mark.parametrize("size", [40, ppmi.SMALL + 1])
 def test_svd(size):
     """Small matrices take another way than large ones; both give U sqrt(S) with the signs fixed."""
     matrix = sparse.random_array((size, size), density=0.1, rng=np.random.default_rng(1)).tocsr()
@@ -73,6 +73,16 @@ def test_svd(size):
     np.testing.assert_allclose(found, expected, atol=1e-8)
     assert (found.max(axis=0) == np.abs(found).max(axis=0)).all()
     assert found.tobytes() == ppmi.svd_embeddings(matrix, 12).tobytes()
+
+
+def test_a_matrix_of_low_rank_gives_equal_bytes_too():
+    """Three groups of entries alike, as in a collection of a few texts."""
+    group_V = np.arange(400) % 3
+    matrix = sparse.csr_array((group_V[:, None] == group_V) * (1.0 + group_V))
+    found = ppmi.svd_embeddings(matrix, 64)
+    assert np.linalg.matrix_rank(found) == 3
+    assert (found[:, 3:] == 0).all()
+    assert {ppmi.svd_embeddings(matrix, 64).tobytes() for _ in range(3)} == {found.tobytes()}
 
 
 def test_more_dimensions_than_entries(texts):
