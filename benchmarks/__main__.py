@@ -94,9 +94,11 @@ def write_table() -> None:
 def main() -> None:
     known = rows()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("keys", nargs="*", metavar="KEY", choices=[*known, []], help=f"all if none: {', '.join(known)}")
+    parser.add_argument("keys", nargs="*", metavar="KEY", help=f"all if none: {', '.join(known)}")
     parser.add_argument("--write", action="store_true", help="write benchmarks/results.json and the README's table")
     given = parser.parse_args()
+    if unknown := set(given.keys) - set(known):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     ratios = {}
     for key in given.keys or known:
         started = time.monotonic()

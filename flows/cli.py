@@ -1,7 +1,7 @@
 """The command line. Everything heavy is imported inside the commands, so that --help is quick."""
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Annotated, Literal
 
@@ -206,9 +206,12 @@ def join(store: StoreFolder = None) -> None:
     from flows.selection import store_folder
     from pipeline.join import join as take_part
 
-    work = store_folder(store) / "work"
-    terminal.print(f"waiting for trainings in {work}; Ctrl-C ends", highlight=False, soft_wrap=True)
-    take_part(work, lambda text: terminal.print(text, highlight=False))
+    folder = store_folder(store)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such store; it must be the one of the machine that runs the recipe")
+    terminal.print(f"waiting for trainings in {folder / 'work'}; Ctrl-C ends", highlight=False, soft_wrap=True)
+    with suppress(KeyboardInterrupt):
+        take_part(folder / "work", lambda text: terminal.print(text, highlight=False))
 
 
 @app.command(epilog="Example: [bold]cocondenser deployments --write[/bold]")

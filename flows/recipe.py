@@ -146,18 +146,25 @@ def _one_line(error: ValidationError, layer: layers.Layer) -> str:
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     keys = tuple(_keys(problem["loc"], layer.data))
     where = layer.origin(keys)
-    text = {"extra_forbidden": "unknown field", "missing": "missing"}.get(problem["type"])
-    if problem["type"] == "extra_forbidden":
+    text, told = None, [problem]
+    if problem["type"] == "missing":
+        told = [p for p in problems if p["type"] == "missing"]
+        others = (".".join(_keys(p["loc"], layer.data)) for p in told[1:])
+        text = ", and so are ".join(part for part in ("missing", ", ".join(others)) if part)
+    elif problem["type"] == "extra_forbidden":
         text = f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
     elif problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
         text = f"is a section; a field of it is {'.'.join(keys)}.FIELD"
     elif text is None:
         text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "list_type":
+            text += ", written [A, B]"
         if not isinstance(problem["input"], dict):
             text += f" (got {problem['input']!r})"
         elif problem["type"] == "value_error":
             where = _blamed(keys, text, layer) or where
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 and problem["type"] != "extra_forbidden" else ""
+    rest = len(problems) - len(told)
+    more = f" (and {rest} more)" if rest and problem["type"] != "extra_forbidden" else ""
     return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)
 
 

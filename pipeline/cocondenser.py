@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
+from pipeline.errors import InputError
 from pipeline.ragged import Tokens
 from pipeline.sampling import batches_in, sampler, updates
 from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
@@ -79,8 +80,15 @@ class Documents(NamedTuple):
 
 
 def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
+    """Documents that hold two spans. InputError where there is none."""
     edges = data.passages.offsets[data.doc_offsets]
     number_N = np.flatnonzero(long_enough(np.diff(edges), config.span_min))
+    if not len(number_N):
+        longest = int(np.diff(edges).max(initial=0))
+        raise InputError(
+            f"cocondenser.span_min: no document holds two spans of {config.span_min} tokens, the longest has {longest} "
+            "in all: lower it"
+        )
     length_N = np.diff(edges)[number_N]
     longest_N = np.minimum(config.span_max, length_N // 2)
     shortest_N = np.minimum(config.span_min, longest_N) if config.random_lengths else longest_N

@@ -55,8 +55,12 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
     )
     with ThreadPoolExecutor(1) as pool:
         heard = pool.submit(listen, child, silent)
-        while not ended(heard, SECONDS):
-            if announced(path) != text and not ended(heard, GRACE):
+        try:
+            while not ended(heard, SECONDS):
+                if announced(path) != text and not ended(heard, GRACE):
+                    child.terminate()
+        finally:
+            if not heard.done():  # Ctrl-C
                 child.terminate()
         code, answer = child.wait(), heard.result()
     problem = answer.get("input_error") or answer.get("error") or (ending(code) if code else None)

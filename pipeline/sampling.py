@@ -9,15 +9,19 @@ import numpy as np
 
 from pipeline.errors import InputError
 
+COUNTED = {"condenser.batch_tokens": "batch_blocks", "cocondenser.batch_tokens": "batch_documents"}
+"""Fields that give a batch's tokens, and those that count its items instead."""
+
 
 def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
     """Batches of an epoch. InputError, naming the field `name`, where all items together are less than one."""
     if not len(size_N):
-        raise InputError("the collection holds no text that is long enough to train on")
+        raise InputError(f"{name.split('.')[0]}: the collection holds no text to train on")
     batches = int(size_N.sum()) // budget
     if batches == 0:
+        way_out = f"lower it, or give {COUNTED[name]} in its place" if name in COUNTED else "lower it"
         raise InputError(
-            f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}: lower it"
+            f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}: {way_out}"
         )
     return batches
 

@@ -147,15 +147,18 @@ def train(
         live = dict.fromkeys(("tokens", *LIVE), 0.0)
         for x in torch.stack(pending).tolist():
             figure = dict(zip([*names, "gradient_norm", "skipped"], x[:-1], strict=True))
-            row = {"step": len(history) + 1, "learning_rate": learning_rate(optimiser, len(history), steps)}
-            history.append(row | {name: value for name, value in figure.items() if name not in LIVE})
+            row = {name: value for name, value in figure.items() if name not in LIVE}
+            rate = learning_rate(optimiser, len(history), steps)
+            history.append({"step": len(history) + 1, **row, "learning_rate": rate})
             live = {name: total + figure.get(name, 0.0) for name, total in live.items()}
             if x[-1] >= BAD_UPDATES:
                 raise InputError(
-                    f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, the last of them update {row['step']}, "
+                    f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, the last of them update {len(history)}, "
                     "had an infinite or undefined loss or gradient: lower it"
                 )
         now = time.monotonic()
+        # What was measured on a busy core is less than what the core can do: nothing is faster than the peak.
+        most = most and max(most, live["operations"] / (now - looked) / distributed.world())
         rates = speeds(**live, seconds=now - looked, peak=most and most * distributed.world())
         left = (now - began) / (done - first) * (steps - done)
         progress(done, steps, "updates", history[-1] | rates | {"seconds_left": left})

@@ -15,7 +15,7 @@ from uuid import UUID
 from artifacts.records import Ref
 from pipeline.training import losses
 from pipeline.work import Progress
-from tasks.terminal import brief, counts, number
+from tasks.terminal import figures, number
 
 SECONDS_BETWEEN_UPDATES = 5.0
 POINTS = 400
@@ -49,7 +49,7 @@ def live(node: str) -> Iterator[Progress]:
     ended = threading.Event()
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
-        latest.update(done=done, total=total, text=f"{counts(done, total, unit)} {brief(numbers)}".rstrip())
+        latest.update(done=done, total=total, text=figures(done, total, unit, numbers))
 
     def send() -> None:
         from prefect.artifacts import create_progress_artifact, update_progress_artifact

@@ -23,7 +23,7 @@ from tasks import page
 from tasks.keys import key_of
 from tasks.locks import turn_on_gpus
 from tasks.stages import STAGES
-from tasks.terminal import bar, duration, say
+from tasks.terminal import bar, duration, lines, say
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,11 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu else nullcontext()
         if state := saved_state(checkpoints):
             tell(f"{order.node}: goes on from update {state['step']:,}")
+        if order.machine.torchrun and "optimiser" in type(order.config).model_fields:
+            tell(f"{order.node}: other nodes take part by `cocondenser join --store {order.store}`")
+        in_log = lines(order.node, get_run_logger().info)
         with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
-            work = Work(out, checkpoints, order.machine, both(in_terminal, on_page))
+            work = Work(out, checkpoints, order.machine, each(in_terminal, on_page, in_log))
             return entry.function(order.config, **folders, work=work)
 
     def wait_for_gpu(index: int) -> None:
@@ -95,9 +98,9 @@ def tell(text: str) -> None:
     say(f"  [yellow]{text}[/]")
 
 
-def both(first: Progress, second: Progress) -> Progress:
+def each(*given: Progress) -> Progress:
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, Any] | None = None) -> None:
-        first(done, total, unit, numbers)
-        second(done, total, unit, numbers)
+        for one in given:
+            one(done, total, unit, numbers)
 
     return progress

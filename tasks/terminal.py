@@ -1,12 +1,12 @@
 """What a run shows in the terminal: a moving bar for the stage at work, and one line for each that has ended."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
 
@@ -17,8 +17,8 @@ TERMINAL: ContextVar[Console | None] = ContextVar("TERMINAL", default=None)
 
 SILENT = ("step", "skipped", "tokens")
 """Figures of a training that are never shown as it goes on."""
-QUIET = (*SILENT, "learning_rate", "gradient_norm", "padding", "seconds_left")
-"""Those that the bar leaves out, which has little room and tells the time left itself."""
+QUIET = (*SILENT, "seconds_left")
+"""Those that the bar leaves out, which tells the time left itself."""
 SECONDS_BETWEEN_LINES = 60.0
 """Where the output is no terminal: the shortest time between two lines of a stage at work."""
 
@@ -42,9 +42,8 @@ def bar(node: str) -> Iterator[Progress]:
             BarColumn(bar_width=12),
             TextColumn("{task.fields[counts]}"),
             TextColumn("[dim]{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True)),  # what room is left
-            TimeElapsedColumn(),
-            TextColumn("[dim]left"),
             TimeRemainingColumn(),
+            TextColumn("[dim]left"),
         )
         with Bars(*columns, console=console, transient=True, expand=True) as bars:
             task = bars.add_task(node, total=None, node=node, counts="", numbers="")
@@ -56,19 +55,25 @@ def bar(node: str) -> Iterator[Progress]:
 
             yield move
     else:
-        yield lines(node)
+        yield lines(node, lambda text: say(f"  {text}"))
 
 
-def lines(node: str) -> Progress:
+def lines(node: str, write: Callable[[str], None]) -> Progress:
+    """Writes a line now and then."""
     last = time.monotonic()
 
     def line(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            say(f"  {node}: {counts(done, total, unit)} {brief(numbers)}".rstrip())
+            write(f"{node}: {figures(done, total, unit, numbers)}")
 
     return line
+
+
+def figures(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None) -> str:
+    """`85/243 updates · loss 5.21 · 12,300 tokens/s`."""
+    return " · ".join(part for part in (counts(done, total, unit), brief(numbers)) if part)
 
 
 def counts(done: int, total: int | None, unit: str) -> str:

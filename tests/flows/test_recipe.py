@@ -247,3 +247,14 @@ def test_a_finished_checkpoint_need_not_have_the_new_models_shape(tmp_path: Path
     resolve("pydocs", [*deep, f"condenser.checkpoint={tmp_path}"])
     with pytest.raises(InputError, match=r"is more than initial\.layers"):
         resolve("pydocs", deep)
+
+
+def test_all_missing_fields_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: tiny\ningest:\n  reader: text\n  path: .\n")
+    with pytest.raises(InputError, match=r"mine\.yaml:2: ingest\.pattern: missing, and so are ingest\.documents,"):
+        resolve(str(tmp_path / "mine.yaml"))
+
+
+def test_a_lists_form_is_told() -> None:
+    with pytest.raises(InputError, match=r"machine\.torchrun: Input .* list, written \[A, B\] \(got '--nnodes=2'\)"):
+        resolve("tiny", ["machine.torchrun=--nnodes=2"])

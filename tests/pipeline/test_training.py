@@ -208,3 +208,19 @@ def test_no_memory_for_the_optimiser_is_told_alike(children, tmp_path, monkeypat
     monkeypatch.setattr(torch.optim.AdamW, "step", step)
     with pytest.raises(InputError, match=r"^out of memory: lower machine\.token_budget"):
         run(children, tmp_path, minutes=99)
+
+
+def test_nothing_is_faster_than_the_peak(children, tmp_path, monkeypatch):
+    """A peak that was measured on a busy machine is too low."""
+    told = []
+    monkeypatch.setattr("pipeline.flops.peak", lambda device: 1.0)
+    ours = children.train
+
+    def train(module, step, *arguments):
+        return ours(module, lambda i: step(i) | {"operations": 1e6}, *arguments)
+
+    monkeypatch.setattr(children, "train", train)
+    options = {"steps": 4, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out", "minutes": 99}
+    children.regression(progress=lambda *x: told.append(x[3]["mfu"]), device="cpu", **options)
+    assert len(told) == 4
+    assert max(told) == 1.0

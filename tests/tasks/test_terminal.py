@@ -7,7 +7,7 @@ import time
 import pytest
 from rich.console import Console
 
-from tasks.terminal import TERMINAL, bar, brief, counts, duration, number, say, size
+from tasks.terminal import TERMINAL, bar, brief, counts, duration, lines, number, say, size
 
 
 def test_figures() -> None:
@@ -41,7 +41,7 @@ def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: p
     finally:
         TERMINAL.reset(token)
     assert "done" in written.getvalue()
-    assert ("stage1: 1/2 updates loss 2.5" in written.getvalue()) == (not terminal)
+    assert ("stage1: 1/2 updates · loss 2.5" in written.getvalue()) == (not terminal)
 
 
 def test_in_80_columns_count_and_time_are_whole() -> None:
@@ -50,12 +50,14 @@ def test_in_80_columns_count_and_time_are_whole() -> None:
     losses = {"head_mlm": 5.567, "late_mlm": 5.594, "contrastive": 2.961, "tokens_per_second": 12_121.0, "mfu": 0.505}
     try:
         with bar("encode-pretrained") as progress:
+            progress(100, 243, "updates", losses)
+            time.sleep(0.2)
             progress(132, 243, "updates", losses)
             time.sleep(0.3)
     finally:
         TERMINAL.reset(token)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
-    assert re.search(r"encode-pretrained +━.* 132/243 updates head.* \d:\d\d:\d\d left ", shown)
+    assert re.search(r"encode-pretrained +━.* 132/243 updates head.* \d:\d\d:\d\d left", shown)
 
 
 def test_in_a_worker_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,3 +65,11 @@ def test_in_a_worker_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
         progress(1, 2, "updates", None)
     say("a line")
     assert capsys.readouterr() == ("", "")
+
+
+def test_lines_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.terminal.SECONDS_BETWEEN_LINES", 0.0)
+    written: list[str] = []
+    progress = lines("condenser", written.append)
+    progress(85, 243, "updates", {"head_mlm": 5.5, "gradient_norm": 3.25, "mfu": 0.5})
+    assert written == ["condenser: 85/243 updates · head mlm 5.5 · gradient norm 3.25 · MFU 50 %"]
