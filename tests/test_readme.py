@@ -32,13 +32,14 @@ def test_the_make_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-def test_the_recipe_shown_is_complete(tmp_path: Path) -> None:
+def test_the_recipes_shown_are_complete(tmp_path: Path) -> None:
     from flows.recipe import resolve
 
-    (shown,) = re.findall(r"^    extends: .*\n(?:    .*\n)+", README, flags=re.MULTILINE)
-    path = tmp_path / "own.yaml"
-    path.write_text(shown)
-    assert resolve(str(path)).ingest.reader == "beir"
+    path, readers = tmp_path / "own.yaml", []
+    for shown in re.findall(r"^    extends: .*\n(?:    .*\n)+", README, flags=re.MULTILINE):
+        path.write_text(shown)
+        readers.append(resolve(str(path)).ingest.reader)
+    assert readers == ["beir", "text"]
 
 
 @pytest.mark.slow
