@@ -17,11 +17,14 @@ class Node:
     config: Config
     inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
     """What the stage's function is given, by parameter; None where the recipe leaves it out."""
+    shared: Mapping[str, Config] = field(default_factory=dict)
+    """Sections that several stages read, by parameter."""
 
 
 def nodes(recipe: Recipe) -> list[Node]:
     """The nodes of a recipe, each after everything that it reads."""
     r = recipe
+    encoder = {"encoder": r.encoder}
 
     ingest = Node("ingest", "ingest", r.ingest)
     tokenizer = Node("tokenizer", "tokenizer", r.tokenizer, {"collection": ingest})
@@ -35,7 +38,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         other = Node("ingest-pretraining", "ingest", r.pretraining)
         general = Node("tokens-pretraining", "tokens", r.tokens, {"collection": other, "tokenizer": tokenizer})
         second = [other, general]
-    initial = Node("initial", "initial", r.initial, {"tokenizer": tokenizer, "tokens": tokens})
+    initial = Node("initial", "initial", r.initial, {"tokenizer": tokenizer, "tokens": tokens}, encoder)
     condenser = None
     if r.cocondenser.checkpoint is None:
         condenser = Node("condenser", "condenser", r.condenser, {"tokens": general, "start": initial})
@@ -45,14 +48,14 @@ def nodes(recipe: Recipe) -> list[Node]:
     def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> list[Node]:
         """The collection encoded by `model`, and the run of what it finds for the queries of `splits`."""
         search_config = r.search.model_copy(update={"splits": [s for s in r.search.splits if s in splits]})
-        encode = Node(f"encode-{suffix}", "encode", r.encode, {"tokens": tokens, "checkpoint": model})
+        encode = Node(f"encode-{suffix}", "encode", r.encode, {"tokens": tokens, "checkpoint": model}, encoder)
         index = Node(f"index-{suffix}", "index", r.index, {"collection": ingest, "embeddings": encode})
         search_inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
-        return [encode, index, Node(f"search-{suffix}", "search", search_config, search_inputs)]
+        return [encode, index, Node(f"search-{suffix}", "search", search_config, search_inputs, encoder)]
 
     def finetune(name: str, config: Config, mined: Node | None) -> Node:
         data = {"collection": ingest, "tokens": tokens, "start": cocondenser, "bm25": bm25, "mined": mined}
-        return Node(name, "finetune", config, data)
+        return Node(name, "finetune", config, data, encoder)
 
     pretrained = retrieval(cocondenser, "pretrained", ("dev", "test"))
     stage1 = finetune("stage1", r.stage1, None)

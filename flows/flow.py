@@ -59,6 +59,7 @@ def cocondenser(
             node=node.name,
             stage=node.stage,
             config=node.config,
+            shared=node.shared,
             machine=recipe.machine,
             store=root,
             recipe=recipe.name,

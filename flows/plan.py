@@ -51,7 +51,7 @@ def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) 
         why = f"unknown until {' and '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} built"
         return Step(node.name, "unknown", [why], seconds, size, None)
     try:
-        key = key_of(store, node.stage, node.config, {name: step.ref for name, step in given.items()})
+        key = key_of(store, node.stage, node.config, {name: step.ref for name, step in given.items()}, node.shared)
     except StoreError as error:
         return Step(node.name, "build", [str(error)], seconds, size, None)
     ref = store.lookup(key, set_aside=False)

@@ -13,6 +13,7 @@ from pipeline.cocondenser import CocondenserConfig
 from pipeline.condenser import CondenserConfig
 from pipeline.config import Config
 from pipeline.encode import EncodeConfig
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig
 from pipeline.finetune import FinetuneConfig
@@ -48,6 +49,8 @@ class Recipe(Config):
     """General text for Condenser; null: Condenser too takes the collection."""
     tokenizer: TokenizerConfig
     tokens: TokensConfig
+    encoder: EncoderConfig
+    """The bi-encoder: how texts are read and what is made of the last layer, in every stage."""
     initial: InitialConfig
     """The model before any pre-training."""
     condenser: CondenserConfig

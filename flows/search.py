@@ -10,6 +10,7 @@ from typing import Any
 from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.results import read_metrics
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 
 MODELS = {"pretrained": "cocondenser"}
@@ -117,7 +118,7 @@ def dense(engine: Engine, question: str, depth: int) -> list[tuple[str, float]]:
     name = engine.metrics["dense"]
     index = engine.run.nodes[f"index-{name}"].path
     checkpoint = engine.run.nodes[MODELS.get(name, name)].path
-    vector_1D = encode_text(checkpoint, [question], engine.run.details["recipe"]["search"]["question_tokens"])
+    vector_1D = encode_text(checkpoint, [question], EncoderConfig(**engine.run.details["recipe"]["encoder"]))
     rows_1K, scores_1K = top_k(vector_1D, index, depth)
     ids = (index / "docid").read_text(encoding="utf-8").split("\n")
     return [(ids[row], float(score)) for row, score in zip(rows_1K[0], scores_1K[0], strict=True)]

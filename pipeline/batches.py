@@ -80,25 +80,32 @@ def batch(
 
 
 def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
-    """(number, rows) of this rank's chunks: sequences in order of length, cut into chunks, dealt to and fro.
-
-    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, about `budget` or fewer, and each
-    rank has as many chunks.
-    """
+    """(number, rows) of this rank's chunks (see `cut`), dealt to and fro; each rank has as many, or one fewer."""
     rank, world = distributed.rank(), distributed.world()
+    chunks = enumerate(cut(length_S, chunk, budget, world))
+    mine = [(n, row_B) for n, row_B in chunks if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    # The largest first: what is freed then has room for all that follows.
+    return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
+
+
+def cut(length_S: np.ndarray, chunk: int, budget: int, multiple: int = 1) -> list[np.ndarray]:
+    """Sequences in order of length, cut into chunks.
+
+    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, about `budget` or fewer, and the
+    number of chunks is a multiple of `multiple` (some may be empty).
+    """
     order_S = np.argsort(length_S, kind="stable")
+    if not len(order_S):
+        return []
     if chunk:
         edges = np.append(np.arange(0, len(order_S), chunk), len(order_S))
     else:
         ends_S = np.cumsum(length_S[order_S])
-        chunks = world * math.ceil(ends_S[-1] / budget / world)
+        chunks = multiple * math.ceil(ends_S[-1] / budget / multiple)
         # A sequence belongs to the chunk that holds its middle.
         middle_S = ends_S - length_S[order_S] / 2
         edges = np.searchsorted(middle_S, ends_S[-1] / chunks * np.arange(chunks + 1))
-    cut = enumerate(order_S[a:b] for a, b in itertools.pairwise(edges.tolist()))
-    mine = [(n, row_B) for n, row_B in cut if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
-    # The largest first: what is freed then has room for all that follows.
-    return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
+    return [order_S[a:b] for a, b in itertools.pairwise(edges.tolist())]
 
 
 def collate(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,26 @@ ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
 # What a ready model brings along and nothing here uses: pooler, next sentence prediction, position ids of old files.
 SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
 MLM_HEADS = ("cls.predictions.", "lm_head.")
+POOLING, DENSE, NORMALISE = "1_Pooling", "2_Dense", "3_Normalize"
+"""Folders of sentence-transformers' modules behind the model itself."""
+
+Pooling = Literal["cls", "mean"]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """What is made of a text's last layer."""
+
+    pooling: Pooling
+    normalise: bool = False
+    """To length 1."""
+    projection_ED: torch.Tensor | None = None
+    """Linear map of the pooled state, without bias."""
+    question_prefix: str = ""
+    passage_prefix: str = ""
+
+
+CLS = Vector("cls")
 
 
 def save_checkpoint(
@@ -34,15 +55,15 @@ def save_checkpoint(
     tokenizer_folder: Path,
     head_state: Mapping[str, torch.Tensor] | None = None,
     history: list[dict[str, Any]] | None = None,
-    pooling: Literal["cls", "mean"] = "cls",
     objective: str = "condenser",
+    vector: Vector = CLS,
 ) -> None:
     """Write a checkpoint folder (format: docs/architecture.md). `folder` is made where it does not exist.
 
     `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: any folder with the
     tokenizer's files, so a checkpoint too. `head_state`: the head that was trained for `objective`. `history`: one row
     an update, `step` and one number a figure, the same keys in each; none is written where it is None or empty.
-    `pooling`: what sentence-transformers makes a text's vector of.
+    `vector`: what is made of the last layer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     logging.disable_progress_bar()
@@ -54,10 +75,10 @@ def save_checkpoint(
     if history:
         _write_history(folder / "history.parquet", history)
     _write_tokenizer(folder, tokenizer_folder, longest_input(model))
-    _write_sentence_transformers(folder, model.config.hidden_size, pooling)
+    _write_vector(folder, model.config.hidden_size, vector)
     # safetensors writes mode 0600; modules.json was written by us, so its mode is the umask's.
     mode = (folder / "modules.json").stat().st_mode & 0o777
-    for path in folder.glob("*.safetensors"):
+    for path in folder.rglob("*.safetensors"):
         path.chmod(mode)
 
 
@@ -148,26 +169,63 @@ def _write_tokenizer(folder: Path, source: Path, longest: int) -> None:
     _write_json(folder / "tokenizer_config.json", {**description, "model_max_length": longest})
 
 
-def _write_sentence_transformers(folder: Path, hidden_size: int, pooling: str) -> None:
+def _write_vector(folder: Path, hidden_size: int, vector: Vector) -> None:
     """Without these files sentence-transformers takes the mean of the tokens, and compares by cosine."""
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    parts = [("", "Transformer"), (POOLING, "Pooling")]
+    (folder / POOLING).mkdir(exist_ok=True)
     _write_json(
-        folder / "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-            for i, (path, name) in enumerate(modules)
-        ],
-    )
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    _write_json(
-        folder / "1_Pooling" / "config.json",
+        folder / POOLING / "config.json",
         {
             "word_embedding_dimension": hidden_size,
-            "pooling_mode_cls_token": pooling == "cls",
-            "pooling_mode_mean_tokens": pooling == "mean",
+            "pooling_mode_cls_token": vector.pooling == "cls",
+            "pooling_mode_mean_tokens": vector.pooling == "mean",
         },
     )
-    _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot"})
+    if vector.projection_ED is not None:
+        parts.append((DENSE, "Dense"))
+        _write_dense(folder / DENSE, vector.projection_ED)
+    if vector.normalise:
+        parts.append((NORMALISE, "Normalize"))
+        (folder / NORMALISE).mkdir(exist_ok=True)
+        _write_json(folder / NORMALISE / "config.json", {})
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (path, name) in enumerate(parts)
+    ]
+    _write_json(folder / "modules.json", modules)
+    prompts = {"query": vector.question_prefix, "document": vector.passage_prefix}
+    said = {"prompts": prompts} if any(prompts.values()) else {}
+    _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", **said})
+
+
+def _write_dense(folder: Path, weight_ED: torch.Tensor) -> None:
+    folder.mkdir(exist_ok=True)
+    save_file({"linear.weight": weight_ED.detach().cpu().contiguous()}, folder / "model.safetensors")
+    _write_json(
+        folder / "config.json",
+        {
+            "in_features": weight_ED.shape[1],
+            "out_features": weight_ED.shape[0],
+            "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        },
+    )
+
+
+def read_vector(folder: Path) -> Vector:
+    """What a checkpoint of `save_checkpoint` says of its vectors. InputError where its pooling cannot be read."""
+    path = folder / POOLING / "config.json"
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read, so that the model's pooling is not known: {error}") from error
+    flags: dict[Pooling, str] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+    chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
+    if len(chosen) != 1:
+        raise InputError(f"{path}: neither pooling by the CLS token alone nor by the mean alone")
+    dense = folder / DENSE / "model.safetensors"
+    weight_ED = load_file(dense)["linear.weight"] if dense.is_file() else None
+    return Vector(chosen[0], (folder / NORMALISE).is_dir(), weight_ED)
 
 
 def _write_json(path: Path, value: object) -> None:

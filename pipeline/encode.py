@@ -7,20 +7,19 @@ from pathlib import Path
 from pydantic import Field
 
 from pipeline.config import Config
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.work import Metrics, Progress, Work
 
 
 class EncodeConfig(Config):
-    title_tokens: int = Field(ge=0)
-    """Tokens of the title that are kept. 0: passages without titles."""
     passage_tokens: int = Field(ge=8, le=512)
     """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ): coCondenser, section 4."""
     shard_passages: int = Field(ge=1)
     """Passages in a shard, the unit that a kill can lose."""
 
 
-def encode(config: EncodeConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:
+def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:
     """Write `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order.
 
     Shards grow in `work.checkpoints`, so that a killed run keeps those it finished.
@@ -32,6 +31,7 @@ def encode(config: EncodeConfig, tokens: Path, checkpoint: Path, work: Work) -> 
     shards.mkdir(parents=True, exist_ok=True)
     arguments = {
         "config": config.model_dump(mode="json"),
+        "encoder": encoder.model_dump(mode="json"),
         "tokens": str(tokens),
         "checkpoint": str(checkpoint),
         "shards": str(shards),
@@ -58,6 +58,7 @@ def run(
     progress: Progress,
     device: str,
     config: dict,
+    encoder: dict,
     tokens: str,
     checkpoint: str,
     shards: str,
@@ -70,8 +71,9 @@ def run(
     """
     import torch
 
-    from pipeline.biencoder import check_fits, load_encoders
+    from pipeline.biencoder import check_fits, encode_rows, load_encoders
     from pipeline.distributed import rank, world
+    from pipeline.inputs import passage_rows, read_form
     from pipeline.ragged import Tokens
 
     settings = EncodeConfig(**config)
@@ -80,21 +82,23 @@ def run(
     bounds = [
         (start, min(start + settings.shard_passages, passages)) for start in range(0, passages, settings.shard_passages)
     ]
-    encoder = load_encoders(Path(checkpoint))[1]
-    check_fits(encoder, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
+    form = read_form(EncoderConfig(**encoder), Path(checkpoint), artifact.specials)
+    model = load_encoders(Path(checkpoint))[1]
+    check_fits(model, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
     todo = [i for i, (start, stop) in enumerate(bounds) if not _finished(Path(shards, shard_name(i)), stop - start)]
     done = passages - sum(bounds[i][1] - bounds[i][0] for i in todo)
 
     def work(numbers: list[int], tick) -> None:
         for number in numbers:
-            vectors = _encode_shard(encoder, artifact, range(*bounds[number]), settings, token_budget, tick)
+            rows = passage_rows(artifact, range(*bounds[number]), form, settings.passage_tokens)
+            vectors = _halves(encode_rows(model, rows, token_budget, tick))
             _save(vectors, Path(shards, shard_name(number)))
 
     if device == "cpu":
         torch.set_num_threads(1)  # before the first parallel region: OpenMP's threads do not survive a fork
         _fork(work, [todo[i::workers] for i in range(min(workers, len(todo)))], done, passages, progress)
     else:
-        encoder.to(device)
+        model.to(device)
         finished = done
 
         def tick(count: int) -> None:
@@ -103,19 +107,16 @@ def run(
             progress(min(finished, passages), passages, "passages")
 
         work(todo[rank() :: world()], tick)
-    return {"dim": encoder.dimension, "rows": [b - a for a, b in bounds], "pooling": encoder.pooling}
+    return {"dim": model.dimension, "rows": [b - a for a, b in bounds], "pooling": model.pooling}
 
 
-def _encode_shard(encoder, tokens, indices, settings, token_budget, tick):
+def _halves(vectors_NE):
     import numpy as np
 
-    from pipeline.biencoder import encode_rows, passage_rows
-
-    rows = passage_rows(tokens, indices, settings.title_tokens, settings.passage_tokens)
-    vectors = encode_rows(encoder, rows, token_budget, tick).astype(np.float16)
-    if not np.isfinite(vectors).all():
+    halves_NE = vectors_NE.astype(np.float16)
+    if not np.isfinite(halves_NE).all():
         raise InputError("vectors beyond float16: the encoder diverged in training (try a lower learning_rate)")
-    return vectors
+    return halves_NE
 
 
 def _finished(path: Path, rows: int) -> bool:

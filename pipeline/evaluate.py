@@ -3,8 +3,9 @@
 Legend of suffixes: Q questions, M measures, S resamples.
 """
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from pipeline.fusion import Choice
     from pipeline.runs import Run
 
-LABELS = {"bm25": "BM25", "pretrained": "pre-trained only", "stage1": "stage 1", "stage2": "stage 2"}
-DIFFERENCES = (("stage1", "pretrained"), ("stage2", "stage1"), ("fusion", "bm25"))
+LABELS = {"bm25": "BM25", "pretrained": "pre-trained only", "rerank": "reranked"}
 TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
 """Measures of the short table, and what the field calls their means."""
 SPLITS = ("dev", "test")
@@ -49,20 +49,13 @@ class EvaluateConfig(Config):
     """Passages of each question and system that are kept beside the measures, for the report."""
 
 
-def evaluate(
-    config: EvaluateConfig,
-    collection: Path,
-    bm25: Path,
-    pretrained: Path | None,
-    stage1: Path | None,
-    stage2: Path | None,
-    work: Work,
-) -> Metrics:
+def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
     """Write `metrics.json`, `per_query.parquet` and `answers.parquet` for the runs in the given folders.
 
     The questions of a split are those with a relevant passage; one that a run does not answer counts as zero and is
-    counted. A system stands in a split only if its run has rows of that split. The row `fusion` joins BM25 with the
-    last dense run given, by the method and weight that are best on dev. Raises `InputError` on runs with NaN scores,
+    counted. A system stands in a split only if its run has rows of that split. `runs`: by system, in the table's order
+    (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`). The row `fusion` joins BM25 with the last dense run
+    given, by the method and weight that are best on dev. Raises `InputError` on runs with NaN scores,
     unknown passages or a passage twice, and where no question of dev and test has a relevant passage.
     """
     import pyarrow.parquet as pq
@@ -70,9 +63,8 @@ def evaluate(
     from pipeline.fusion import fuse
     from pipeline.measures import as_ranks, measure
 
-    folders = {"bm25": bm25, "pretrained": pretrained, "stage1": stage1, "stage2": stage2}
-    given = {name: folder for name, folder in folders.items() if folder is not None}
-    dense = next((name for name in ("stage2", "stage1", "pretrained") if name in given), None)
+    given = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
+    dense = next((name for name in reversed(given) if is_dense(name)), None)
     passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"])["passage_id"].combine_chunks()
     choice: Choice | None = None
     splits: dict[str, Any] = {}
@@ -80,15 +72,15 @@ def evaluate(
     answers: list[pyarrow.Table] = []
     for split in SPLITS:
         query_ids, qrels, without = judged(collection, split, config.relevance)
-        runs = read_runs(given, split, query_ids, passage_ids) if qrels else {}
-        if not runs:
+        found = read_runs(given, split, query_ids, passage_ids) if qrels else {}
+        if not found:
             continue
-        if dense in runs and "bm25" in runs:
+        if dense in found and "bm25" in found:
             if choice is None:
-                choice = choose_fusion(config, split, runs["bm25"], runs[dense], query_ids, passage_ids, qrels)
-            runs["fusion"] = fuse(runs["bm25"], runs[dense], choice, config.reciprocal_k)
+                choice = choose_fusion(config, split, found["bm25"], found[dense], query_ids, passage_ids, qrels)
+            found["fusion"] = fuse(found["bm25"], found[dense], choice, config.reciprocal_k)
         values: dict[str, np.ndarray] = {}
-        for name, run in runs.items():
+        for name, run in found.items():
             values[name] = measure(as_ranks(run, query_ids, passage_ids), list(qrels), qrels, config.relevance)
             per_query.append(per_query_rows(split, name, list(qrels), values[name]))
             answers.append(answer_rows(split, name, run, query_ids, passage_ids, qrels, config.answers))
@@ -96,14 +88,14 @@ def evaluate(
         splits[split] = {
             "questions": len(qrels),
             "questions_without_relevant": without,
-            "questions_without_results": {n: len(qrels) - len(np.unique(run.question_R)) for n, run in runs.items()},
+            "questions_without_results": {n: len(qrels) - len(np.unique(run.question_R)) for n, run in found.items()},
             **summary(values, config.bootstrap_samples, config.seed),
         }
     if not splits:
         raise InputError(f"{collection / 'qrels.parquet'}: no dev or test question has a relevant passage and a run")
     metrics = {
         "config": config.model_dump(),
-        "labels": {name: LABELS[name] for name in given} | ({"fusion": f"BM25 + {LABELS[dense]}"} if dense else {}),
+        "labels": {name: label(name) for name in given} | ({"fusion": f"BM25 + {label(dense)}"} if dense else {}),
         "dense": dense,
         "fusion": choice and {**asdict(choice), "chosen_on_dev": "fusion" in splits.get("dev", {}).get("systems", {})},
         "winner_on_dev": winner(splits, dense),
@@ -112,6 +104,28 @@ def evaluate(
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
     write_tables(work.out, per_query, answers)
     return flat(metrics)
+
+
+def is_dense(name: str) -> bool:
+    """Whether a system's run is a retriever's, whose index can be asked further questions."""
+    return name == "pretrained" or name.startswith("stage")
+
+
+def label(name: str) -> str:
+    """What tables call a system: `stage 1`, `stage 2, round 3`."""
+    stage, _, number = name.removeprefix("stage").partition("-")
+    if name.startswith("stage") and stage.isdigit():
+        return f"stage {stage}, round {number}" if number else f"stage {stage}"
+    return LABELS.get(name, name)
+
+
+def compared(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of systems whose difference is worth a row: each dense one and the one before, what is made of others."""
+    dense = [name for name in names if is_dense(name)]
+    pairs = [(after, before) for before, after in itertools.pairwise(dense)]
+    if dense and "rerank" in names:
+        pairs.append(("rerank", dense[-1]))
+    return pairs + ([("fusion", "bm25")] if {"fusion", "bm25"} <= {*names} else [])
 
 
 def judged(collection: Path, split: str, relevance: int) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
@@ -165,10 +179,12 @@ def summary(values: Mapping[str, np.ndarray], samples: int, seed: int) -> dict[s
     """Means and paired differences with their 95 % intervals, from {system: [questions, measures]}."""
     resampled = resampled_means(np.concatenate(list(values.values()), axis=1), samples, seed)
     means = dict(zip(values, np.split(resampled, len(values), axis=1), strict=True))
-    pairs = [(a, b) for a, b in DIFFERENCES if a in values and b in values]
     return {
         "systems": {name: estimates(values[name].mean(0), means[name]) for name in values},
-        "differences": {f"{a}-{b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b]) for a, b in pairs},
+        "differences": {
+            f"{a} - {b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b])
+            for a, b in compared([*values])
+        },
     }
 
 

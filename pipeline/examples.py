@@ -1,4 +1,4 @@
-"""Training examples of a bi-encoder, a pure function of (seed, position).
+"""Training examples of a bi-encoder, a pure function of (seed, epoch, index).
 
 An example is a question, one of its judged passages and n negatives. Negatives are a window over a seeded shuffle of
 the question's pool; the window moves on with every epoch (coCondenser's authors' code). Row numbers everywhere: of
@@ -51,6 +51,17 @@ class Pools:
     """One or two kinds of negatives (first ones, mined ones); none is judged, none occurs twice."""
     passages: int
     """Passages of the collection."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How passages are drawn to stand beside a question."""
+
+    negatives: int
+    """n, of each question."""
+    positives_considered: int
+    """Judged passages among which the positive is drawn, first ones first. 0: all."""
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,7 @@ def filled(pools: Pools, negatives_per_query: int) -> int:
     return int(sum(np.maximum(0, negatives_per_query - lists.lengths).sum() for lists in pools.negatives))
 
 
-@lru_cache(maxsize=2)  # a batch may straddle two epochs
+@lru_cache(maxsize=1)
 def order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The examples of an epoch in the order of training, a permutation of range(size)."""
     return np.random.default_rng([ORDER, seed, epoch]).permutation(size)
@@ -192,23 +203,25 @@ def fill(taken: np.ndarray, judged: np.ndarray, number: int, passages: int, rng:
     return np.array(found, dtype=np.int64)
 
 
-def example(pools: Pools, position: int, negatives_per_query: int, positives_considered: int, seed: int) -> tuple:
-    """(place of the question in the pools, passages [1 + n]) at a position counted over all epochs."""
-    size = epoch_size(pools)
-    epoch, step = divmod(position, size)
-    index = int(order(seed, epoch, size)[step])
+def example(pools: Pools, epoch: int, index: int, draw: Draw) -> tuple[int, np.ndarray]:
+    """(place of the question in the pools, passages [1 + n]) of an example, one of range(epoch_size), in an epoch."""
     kind, place = divmod(index, len(pools.queries))
+    taken = window(pools.negatives[kind][place], draw.negatives, epoch, draw.seed, index)
+    rng = np.random.default_rng([FILL, draw.seed, epoch, index])
     judged = pools.judged[place]
-    considered = judged[: positives_considered or None]
-    positive = np.random.default_rng([POSITIVE, seed, epoch, index]).choice(considered)
-    taken = window(pools.negatives[kind][place], negatives_per_query, epoch, seed, index)
-    rng = np.random.default_rng([FILL, seed, epoch, index])
-    return place, np.append(positive, fill(taken, judged, negatives_per_query, pools.passages, rng))
+    negatives = fill(taken, judged, draw.negatives, pools.passages, rng)
+    return place, np.append(positive(pools, epoch, index, draw), negatives)
 
 
-def batch(pools: Pools, start: int, stop: int, negatives_per_query: int, positives_considered: int, seed: int) -> Batch:
-    """The examples at positions start..stop - 1, counted over all epochs."""
-    drawn = [example(pools, p, negatives_per_query, positives_considered, seed) for p in range(start, stop)]
+def positive(pools: Pools, epoch: int, index: int, draw: Draw) -> int:
+    """The judged passage that an example has in an epoch."""
+    considered = pools.judged[index % len(pools.queries)][: draw.positives_considered or None]
+    return int(np.random.default_rng([POSITIVE, draw.seed, epoch, index]).choice(considered))
+
+
+def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> Batch:
+    """The examples `indices` of an epoch."""
+    drawn = [example(pools, epoch, int(index), draw) for index in indices]
     places = np.array([place for place, _ in drawn])
     passages_QN = np.stack([passages for _, passages in drawn])
     return Batch(pools.queries[places], passages_QN, _excluded(pools.judged, places, passages_QN))
@@ -229,9 +242,10 @@ def _excluded(judged: Lists, places: np.ndarray, passages_QN: np.ndarray) -> np.
     return excluded_QP
 
 
-def bounds(step: int, steps: int, total: int) -> tuple[int, int]:
-    """Positions of update `step`: `total` examples over `steps` batches whose sizes differ by at most one."""
-    return step * total // steps, (step + 1) * total // steps
+def batches(size: int, most: int) -> np.ndarray:
+    """Edges of an epoch's batches of at most `most` of `size` examples, of sizes that differ by at most one."""
+    number = -(-size // most)
+    return np.arange(number + 1) * size // number
 
 
 def save_pools(pools: Pools, path: Path) -> None:

@@ -36,10 +36,14 @@ def layer(config: Any, wanted: Rows, every: Rows) -> float:
     return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + wanted.scores * 2 * dimensions)
 
 
+def encoder(config: Any, wanted: Rows, every: Rows) -> float:
+    """All layers, the last one at the rows `wanted`; forward."""
+    return (config.num_hidden_layers - 1) * layer(config, every, every) + layer(config, wanted, every)
+
+
 def backbone(config: Any, chunk: Chunk, masked: bool) -> float:
     """All layers, the last one at the CLS tokens and, if `masked`, at the masked ones; forward."""
-    total = (config.num_hidden_layers - 1) * layer(config, chunk.every, chunk.every)
-    total += layer(config, chunk.cls, chunk.every)
+    total = encoder(config, chunk.cls, chunk.every)
     if masked:  # with the keys and values that the CLS tokens have had computed
         total += layer(config, chunk.masked, chunk.every)
         total -= 2.0 * chunk.every.size * 2 * config.hidden_size**2

@@ -1,92 +1,74 @@
-"""One update of a bi-encoder with in-batch negatives over all ranks, with or without a gradient cache.
+"""One update of a bi-encoder: every question meets the passages of the whole batch, on all ranks.
 
-Shapes: Q questions, P passages, D dimension; of the whole batch unless called local.
+Shapes: Q questions, N passages of each, P = Q * N, R = Q + P rows of the batch (questions first), E dimensions.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
-from pipeline.distributed import gather
-
-Encode = Callable[[int, int], Tensor]
+from pipeline import distributed
+from pipeline.batches import share
 
 
-def loss(
-    questions_QD: Tensor, passages_PD: Tensor, positive_Q: Tensor, excluded_QP: Tensor, temperature: float
-) -> Tensor:
-    """Mean over questions of -log softmax over inner products with all P passages (DPR, equation 2).
+class Piece(NamedTuple):
+    """Rows that are encoded together."""
 
-    `positive_Q`: column of each question's positive. `excluded_QP`: passages left out of a question's softmax.
-    """
-    scores_QP = questions_QD @ passages_PD.T / temperature
-    return F.cross_entropy(scores_QP.masked_fill(excluded_QP, -torch.inf), positive_Q)
-
-
-def chunks(rows: int, size: int) -> list[tuple[int, int]]:
-    """range(rows) in (start, stop) of `size` rows; in one piece for size 0. No rows are one empty piece."""
-    step = size or max(rows, 1)
-    return [(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
+    side: int
+    """0: by the questions' encoder, 1: by the passages'."""
+    number: int
+    """Over all pieces of all ranks; keys dropout."""
+    row_B: np.ndarray
+    """Among the batch's R rows, in order of length."""
 
 
-def gather_rows(local_RD: Tensor, counts: Sequence[int]) -> Tensor:
-    """Rows of all ranks in rank order; rank r has counts[r] of them."""
-    padded = local_RD.new_zeros(max(counts), local_RD.shape[1])
-    padded[: len(local_RD)] = local_RD
-    return torch.cat([part[:count] for part, count in zip(gather(padded), counts, strict=True)])
+def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int, budget: int) -> list[Piece]:
+    """This rank's pieces of `chunk` rows, for 0 of about `budget` tokens. A tied encoder reads both sides at once."""
+    if tied:
+        return [Piece(0, number, row_B) for number, row_B in share(length_R, chunk, budget)]
+    sides = [(0, 0, length_R[:questions]), (1, questions, length_R[questions:])]
+    # Even and odd numbers, so that none stands for two pieces.
+    return [
+        Piece(side, 2 * number + side, first + row_B)
+        for side, first, length in sides
+        for number, row_B in share(length, chunk, budget)
+    ]
 
 
 def backward(
-    encode_questions: Encode,
-    encode_passages: Encode,
-    question_bounds: Sequence[int],
-    passages_per_question: int,
-    rank: int,
-    excluded_QP: np.ndarray,
-    temperature: float,
-    chunk: int,
+    encode: Callable[[Piece], Tensor],
+    given: Sequence[Piece],
+    shape: tuple[int, int],
+    loss: Callable[[Tensor], Tensor],
+    keep: bool,
+    device: str,
+    scorer: nn.Module | None = None,
 ) -> Tensor:
-    """Leave this rank's part of the gradient of the batch's loss; the parts sum to it. Returns the loss, on each rank.
+    """Leave this rank's part of the gradient of loss(vectors [R, E]); the parts sum to it. Returns the loss, on each.
 
-    `encode_*(start, stop)` give the vectors of local rows, the same at every call. Rank r has the questions
-    question_bounds[r] up to question_bounds[r + 1] and their passages, positive first. With `chunk` > 0 rows are
-    encoded without a graph first and, once the gradient of the loss with respect to each vector is known, again in
-    chunks (gradient cache: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup).
+    `encode` gives the vectors of a piece, the same at every call. `keep`: the graphs of all pieces; else pieces are
+    encoded without a graph first and, once the gradient of the loss with respect to each vector is known, again one by
+    one (gradient cache: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup).
+    `shape`: (R, E). `scorer`: what the loss has weights of its own in.
     """
-    counts = np.diff(question_bounds).tolist()
-    mine = counts[rank]
-    parts = [(encode_questions, *span) for span in chunks(mine, chunk)]
-    parts += [(encode_passages, *span) for span in chunks(mine * passages_per_question, chunk)]
-    with torch.set_grad_enabled(chunk == 0):
-        vectors = [encode(start, stop) for encode, start, stop in parts]
-    local = torch.cat([vector.detach().float() for vector in vectors])
-    passage_counts = [count * passages_per_question for count in counts]
-    questions_QD = gather_rows(local[:mine], counts).requires_grad_()
-    passages_PD = gather_rows(local[mine:], passage_counts).requires_grad_()
-
-    # Every rank computes the whole loss: its vectors take part in the other ranks' questions too.
-    positive_Q = torch.arange(len(questions_QD), device=local.device) * passages_per_question
-    excluded = torch.from_numpy(excluded_QP).to(local.device)
-    value = loss(questions_QD, passages_PD, positive_Q, excluded, temperature)
-    if not mine:  # fewer questions than ranks: this one was needed for the exchange alone
-        return value.detach()
-    by_question, by_passage = torch.autograd.grad(value, (questions_QD, passages_PD))
-    start = question_bounds[rank]
-    own = torch.cat(
-        [
-            by_question[start : start + mine],
-            by_passage[start * passages_per_question :][: mine * passages_per_question],
-        ]
-    )
-    gradients = [
-        part.to(vector.dtype) for part, vector in zip(own.split([len(v) for v in vectors]), vectors, strict=True)
-    ]
-    if chunk == 0:
-        torch.autograd.backward(vectors, gradients)
-    else:
-        for (encode, first, last), gradient in zip(parts, gradients, strict=True):
-            encode(first, last).backward(gradient)
+    with torch.set_grad_enabled(keep):
+        parts = [encode(piece) for piece in given]
+    vectors_RE = torch.zeros(shape, device=device)
+    for piece, part in zip(given, parts, strict=True):
+        vectors_RE[torch.from_numpy(piece.row_B).to(device)] = part.detach()
+    # Each rank fills in its own rows, so the sum is the whole; every rank computes the whole loss, for its vectors
+    # take part in the other ranks' questions too.
+    vectors_RE = distributed.add(vectors_RE).requires_grad_()
+    value = loss(vectors_RE)
+    weights = list(scorer.parameters()) if scorer else []
+    gradient_RE, *by_weight = torch.autograd.grad(value, [vectors_RE, *weights])
+    for weight, gradient in zip(weights, by_weight, strict=True):
+        if distributed.rank() == 0:
+            weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+    for piece, part in zip(given, parts, strict=True):
+        vectors = part if keep else encode(piece)
+        vectors.backward(gradient_RE[torch.from_numpy(piece.row_B).to(device)])
     return value.detach()

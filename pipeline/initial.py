@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from pipeline import hub
 from pipeline.config import Config
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.ragged import Specials, Tokens
 from pipeline.starts import model_config
@@ -81,13 +82,13 @@ def missing(config: InitialConfig) -> list[str]:
     return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
 
 
-def initial(config: InitialConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
+def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
     """Write the checkpoint that pre-training starts from: a model for masked LM, without pooler.
 
     A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
     type, lacks a weight, or has another vocabulary than `tokenizer`.
     """
-    from pipeline.checkpoint import head_objective, load_backbone_for_mlm, load_head, save_checkpoint
+    from pipeline.checkpoint import Vector, head_objective, load_backbone_for_mlm, load_head, save_checkpoint
 
     head = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -103,7 +104,8 @@ def initial(config: InitialConfig, tokenizer: Path, tokens: Path, work: Work) ->
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    save_checkpoint(work.out, model, tokenizer, head, objective=objective)
+    vector = Vector(encoder.pooling, encoder.normalise)
+    save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
         "architecture": model.config.model_type,

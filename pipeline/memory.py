@@ -15,13 +15,16 @@ GROUP = Path("/sys/fs/cgroup")
 
 def keeps_graphs(lm: Any, batch: Batch, cache: str, device: str) -> bool:
     """Whether the backbone's graphs of all chunks are kept at once, instead of computing the CLS vectors first."""
+    tokens = sum(len(chunk.ids_T) for chunk in batch.chunks)
+    longest = max((chunk.every.longest for chunk in batch.chunks), default=0)
+    return keeps(lm.config, len(batch.chunks), tokens, longest, cache, device)
+
+
+def keeps(config: Any, chunks: int, tokens: int, longest: int, cache: str, device: str) -> bool:
+    """The same, of so many chunks with so many tokens together, the longest sequence of `longest`."""
     if cache != "auto":
         return cache == "never"
-    if len(batch.chunks) < 2:
-        return True
-    tokens = sum(len(chunk.ids_T) for chunk in batch.chunks)
-    longest = max(chunk.every.longest for chunk in batch.chunks)
-    return tokens * bytes_per_token(lm.config, longest, device) < SHARE * free_bytes(device)
+    return chunks < 2 or tokens * bytes_per_token(config, longest, device) < SHARE * free_bytes(device)
 
 
 def bytes_per_token(config: Any, length: int, device: str) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pipeline import distributed, flops
 from pipeline.batches import Batch, Chunk
-from pipeline.checkpoint import save_checkpoint
+from pipeline.checkpoint import read_vector, save_checkpoint
 from pipeline.losses import contrastive
 from pipeline.memory import keeps_graphs
 from pipeline.model import States, backbone
@@ -106,5 +106,5 @@ def finish(
     head = {name: x.cpu() for name, x in module["head"].state_dict().items()}
     lm: Any = module["lm"]
     if distributed.rank() == 0:
-        save_checkpoint(out, lm.cpu(), tokenizer, head or None, history, objective=objective)
+        save_checkpoint(out, lm.cpu(), tokenizer, head or None, history, objective, read_vector(tokenizer))
     return summary(history)

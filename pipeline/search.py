@@ -13,6 +13,7 @@ from pydantic import Field
 
 from pipeline.collection import Query, passage_ids, read_qrels, read_queries
 from pipeline.config import Config
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.index import read_vectors
 from pipeline.rescore import best, error_bound, is_certain, rescore
@@ -30,11 +31,17 @@ class SearchConfig(Config):
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     train_depth: int = Field(ge=1)
     """Passages kept for each training question: the depth of mining."""
-    question_tokens: int = Field(ge=4, le=512)
-    """Tokens of a question's input, special tokens included. 32 in coCondenser, section 4."""
 
 
-def search(config: SearchConfig, collection: Path, tokens: Path, checkpoint: Path, index: Path, work: Work) -> Metrics:
+def search(
+    config: SearchConfig,
+    encoder: EncoderConfig,
+    collection: Path,
+    tokens: Path,
+    checkpoint: Path,
+    index: Path,
+    work: Work,
+) -> Metrics:
     """Write `run.parquet` and `run.trec`: the best passages of every question of `config.splits`.
 
     Training questions without a judged passage are left out: nothing is mined for them.
@@ -43,6 +50,7 @@ def search(config: SearchConfig, collection: Path, tokens: Path, checkpoint: Pat
 
     arguments = {
         "config": config.model_dump(mode="json"),
+        "encoder": encoder.model_dump(mode="json"),
         "collection": str(collection),
         "tokens": str(tokens),
         "checkpoint": str(checkpoint),
@@ -59,6 +67,7 @@ def run(
     progress: Progress,
     device: str,
     config: dict,
+    encoder: dict,
     collection: str,
     tokens: str,
     checkpoint: str,
@@ -67,14 +76,16 @@ def run(
     token_budget: int,
 ) -> dict:
     """The child of `search`: encode the questions, search, write the run. Memory: a block of passages and all ids."""
-    from pipeline.biencoder import check_fits, encode_rows, load_encoders, question_rows
+    from pipeline.biencoder import check_fits, encode_rows, load_encoders
+    from pipeline.inputs import question_rows, read_form
     from pipeline.ragged import Tokens
     from pipeline.runs import writer
 
-    settings = SearchConfig(**config)
+    settings, shape = SearchConfig(**config), EncoderConfig(**encoder)
     artifact = Tokens.open(Path(tokens))
-    encoder = load_encoders(Path(checkpoint))[0].to(device)
-    check_fits(encoder, artifact.specials, Path(checkpoint), "question_tokens", settings.question_tokens)
+    form = read_form(shape, Path(checkpoint), artifact.specials)
+    model = load_encoders(Path(checkpoint))[0].to(device)
+    check_fits(model, artifact.specials, Path(checkpoint), "encoder.question_tokens", shape.question_tokens)
     vectors_ND = read_vectors(Path(index, "index"))
     ids = np.array(passage_ids(Path(collection)), dtype=object)
     wanted = list(_batches(Path(collection), settings.splits))
@@ -82,8 +93,8 @@ def run(
     done = 0
     with writer(Path(out)) as write:
         for split, batch in wanted:
-            rows = question_rows(artifact, [place for place, _ in batch], settings.question_tokens)
-            questions_QD = encode_rows(encoder, rows, token_budget)
+            rows = question_rows(artifact, [place for place, _ in batch], form)
+            questions_QD = encode_rows(model, rows, token_budget)
             depth = settings.train_depth if split == "train" else settings.depth
             found_QK, scores_QK = exact_top_k(questions_QD, vectors_ND, depth, device)
             query_ids = [query.query_id for _, query in batch for _ in range(found_QK.shape[1])]
@@ -107,12 +118,13 @@ def _batches(collection: Path, splits: Sequence[str]) -> Iterator[tuple[str, lis
             yield split, chosen[start : start + QUESTIONS]
 
 
-def encode_text(checkpoint: Path, texts: Sequence[str], question_tokens: int) -> np.ndarray:
+def encode_text(checkpoint: Path, texts: Sequence[str], config: EncoderConfig) -> np.ndarray:
     """Vectors of questions that are not in the collection, float32 [questions, dimension], on the CPU.
 
     The checkpoint stays loaded for the next call. Raises InputError for a question without a token.
     """
-    from pipeline.biencoder import encode_rows, question_row
+    from pipeline.biencoder import encode_rows
+    from pipeline.inputs import question_row, read_form
     from pipeline.tokenizer import special_tokens
     from pipeline.tokens import encode
 
@@ -122,7 +134,8 @@ def encode_text(checkpoint: Path, texts: Sequence[str], question_tokens: int) ->
     for text, one in zip(texts, ids, strict=True):
         if not one:
             raise InputError(f"question {text[:80]!r}: nothing left to search for")
-    rows = [question_row(np.array(one), specials, question_tokens) for one in ids]
+    form = read_form(config, checkpoint, specials)
+    rows = [question_row(np.array(one), form) for one in ids]
     return encode_rows(encoder, rows, budget=2048)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from artifacts import versions
@@ -13,13 +14,22 @@ from pipeline.config import Config
 from tasks.stages import STAGES
 
 
-def key_of(store: Store, stage: str, config: Config, inputs: Mapping[str, Ref | None]) -> Key:
-    """The key of what `stage` makes of `config` and `inputs`. Reads the source files where they are new or changed."""
+def key_of(
+    store: Store,
+    stage: str,
+    config: Config,
+    inputs: Mapping[str, Ref | None],
+    shared: Mapping[str, Config] = MappingProxyType({}),
+) -> Key:
+    """The key of what `stage` makes of `config`, the sections `shared` with other stages, and `inputs`.
+
+    Reads the source files where they are new or changed.
+    """
     entry = STAGES[stage]
     return make_key(
         stage=stage,
         code=code_version(entry.function),
-        config=without_paths(config),
+        config=without_paths(config) | {name: without_paths(section) for name, section in shared.items()},
         sources=store.source_digests(sources_of(stage, config)),
         inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
         libraries=versions.of(entry.libraries),

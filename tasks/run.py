@@ -33,6 +33,8 @@ class Order:
     node: str
     stage: str
     config: Config
+    shared: Mapping[str, Config]
+    """Sections that several stages read, by parameter."""
     machine: Machine
     store: Path
     recipe: str
@@ -73,7 +75,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         in_log = lines(order.node, get_run_logger().info)
         with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
             work = Work(out, checkpoints, order.machine, each(in_terminal, on_page, in_log))
-            return entry.function(order.config, **folders, work=work)
+            return entry.function(order.config, **order.shared, **folders, work=work)
 
     def wait_for_gpu(index: int) -> None:
         tell(f"{order.node}: waiting for GPU {index}, which another run holds")
@@ -82,7 +84,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         tell(f"{order.node}: waiting for process {holder.pid} on {holder.host}, which is building it")
 
     return store.build(
-        key_of(store, order.stage, order.config, inputs),
+        key_of(store, order.stage, order.config, inputs, order.shared),
         make,
         node=order.node,
         identity=entry.identity,

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config
-from pipeline.evaluate import TABLE, estimate_text, shown_split
+from pipeline.evaluate import TABLE, estimate_text, label, shown_split
 from pipeline.work import Metrics, Work
 
-TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "stage1": "Stage 1", "stage2": "Stage 2"}
+TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
 CHARACTERS = 280
 """What is shown of a passage."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -32,16 +32,7 @@ class ReportConfig(Config):
     """What the recipe computes, without paths, shown at the page's end. `{}` in recipes: the flow fills it."""
 
 
-def report(
-    config: ReportConfig,
-    collection: Path,
-    evaluate: Path,
-    condenser: Path | None,
-    cocondenser: Path | None,
-    stage1: Path | None,
-    stage2: Path | None,
-    work: Work,
-) -> Metrics:
+def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, **checkpoints: Path | None) -> Metrics:
     """Write `report.html` from an evaluation and the histories of the checkpoints. Equal inputs give equal bytes.
 
     The page needs no other file and no network. Text of the collection is escaped by the template. Folders that are
@@ -52,7 +43,6 @@ def report(
     metrics = json.loads((evaluate / "metrics.json").read_text())
     split = shown_split(metrics)
     found = metrics["splits"][split]
-    checkpoints = {"condenser": condenser, "cocondenser": cocondenser, "stage1": stage1, "stage2": stage2}
     histories = {name: history(folder) for name, folder in checkpoints.items()}
     folders = {"collection": collection, "evaluate": evaluate, **checkpoints}
     examples = chosen_examples(config, metrics, split, collection, evaluate)
@@ -69,9 +59,9 @@ def report(
             figures.ladder({s: f[measure] for s, f in found["systems"].items()}, metrics["labels"], name)
             for measure, name in TABLE.items()
         ],
-        curves=[figures.curves(h, TRAININGS[name]) for name, h in histories.items() if h],
+        curves=[figures.curves(h, training(name)) for name, h in histories.items() if h],
         counts=shown_counts(json.loads((collection / "ingest.json").read_text())),
-        models={TRAININGS[n]: shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
+        models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
         examples=examples,
         lineage={name: f.name for name, f in folders.items() if f and DIGEST.fullmatch(f.name)},
         configuration=as_yaml(config.configuration),
@@ -126,11 +116,16 @@ def signed(cell: Mapping[str, str]) -> dict[str, str]:
     return {**cell, "mean": cell["mean"] if cell["mean"].startswith("−") else f"+{cell['mean']}"}
 
 
+def training(name: str) -> str:
+    """What the page calls a training: `Stage 1`."""
+    return TRAININGS.get(name) or label(name).capitalize()
+
+
 def difference_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of the table of differences; `sure` marks intervals without zero."""
     return [
         {
-            "label": " − ".join(metrics["labels"][name] for name in pair.split("-")),
+            "label": " − ".join(metrics["labels"][name] for name in pair.split(" - ")),
             "cells": [{"sure": sure(figures[m]), **signed(cell(figures[m]))} for m in TABLE],
         }
         for pair, figures in found["differences"].items()

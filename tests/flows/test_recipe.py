@@ -34,7 +34,7 @@ def test_marco_has_the_papers_numbers() -> None:
     assert (r.condenser.head_layers, r.condenser.skip_from, r.condenser.epochs) == (2, 6, 8)
     assert (r.cocondenser.batch_documents, r.cocondenser.optimiser.learning_rate) == (2048, 1e-4)
     assert (r.stage1.batch_queries, r.stage1.negatives_per_query, r.stage1.epochs) == (8, 7, 3)
-    assert (r.stage1.optimiser.learning_rate, r.stage2.mix, r.stage1.tied) == (5e-6, "twice", True)
+    assert (r.stage1.optimiser.learning_rate, r.stage2.mix, r.encoder.tied) == (5e-6, "twice", True)
     assert (r.mine.depth, r.mine.number) == (200, 30)
 
 
@@ -42,13 +42,7 @@ def test_nq_has_dprs_set_up() -> None:
     r = resolve("nq")
     assert (r.stage1.batch_queries, r.stage1.negatives_per_query, r.stage1.epochs) == (128, 1, 40)
     assert (r.stage1.optimiser.warmup_steps, r.stage1.optimiser.warmup_ratio) == (1237, None)
-    assert (r.stage1.optimiser.clip_norm, r.stage1.tied, r.encode.passage_tokens) == (2.0, False, 256)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_questions_are_searched_as_they_were_trained(name: str) -> None:
-    r = resolve(name)
-    assert r.search.question_tokens == r.stage1.question_tokens == r.stage2.question_tokens
+    assert (r.stage1.optimiser.clip_norm, r.encoder.tied, r.encode.passage_tokens) == (2.0, False, 256)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
@@ -22,7 +23,8 @@ from transformers import (
 )
 
 from pipeline import wordpiece
-from pipeline.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
+from pipeline.biencoder import encode_rows, load_encoders
+from pipeline.checkpoint import Vector, load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
 from pipeline.errors import InputError
 
 WORDS = ["what", "a", "word", "##s", "is", "here", "."]
@@ -91,7 +93,7 @@ def test_sentence_transformers_gives_our_vectors(tmp_path, tokenizer, config, po
     from sentence_transformers import SentenceTransformer
 
     model = masked_lm(config)
-    save_checkpoint(tmp_path / "out", model, tokenizer, pooling=pooling)
+    save_checkpoint(tmp_path / "out", model, tokenizer, vector=Vector(pooling))
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert theirs.similarity_fn_name == "dot"
     assert theirs.max_seq_length == longest_input(model) == 20
@@ -102,6 +104,23 @@ def test_sentence_transformers_gives_our_vectors(tmp_path, tokenizer, config, po
         with torch.no_grad():
             states_LD = model.base_model(ids).last_hidden_state[0]
         torch.testing.assert_close(vector, states_LD[0] if pooling == "cls" else states_LD.mean(0), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(("normalise", "projection"), [(True, 0), (False, 6), (True, 6)])
+def test_projection_norm_and_prefix_are_sentence_transformers_too(tmp_path, tokenizer, pooling, normalise, projection):
+    from sentence_transformers import SentenceTransformer
+
+    torch.manual_seed(3)
+    weight = torch.randn(projection, BERT.hidden_size) if projection else None
+    vector = Vector(pooling, normalise, weight, question_prefix="what ")
+    save_checkpoint(tmp_path / "out", masked_lm(), tokenizer, vector=vector)
+    encoder = load_encoders(tmp_path / "out")[0]
+    assert (encoder.pooling, encoder.normalise, encoder.dimension) == (pooling, normalise, projection or 16)
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    ids = AutoTokenizer.from_pretrained(tmp_path / "out")("what words").input_ids
+    found = encode_rows(encoder, [np.array(ids)], 99)[0]
+    np.testing.assert_allclose(found, theirs.encode("words", prompt_name="query"), atol=1e-5)
 
 
 def test_tokenizer_keeps_its_normaliser_beside_a_model(tmp_path, tokenizer):

@@ -70,11 +70,9 @@ def folders(tmp_path: Path) -> dict[str, Path]:
     return {name: write_run(tmp_path / name, lists) for name, lists in found.items()}
 
 
-def evaluated(collection: Path, out: Path, config=CONFIG, bm25=None, pretrained=None, stage1=None, stage2=None):
+def evaluated(collection: Path, out: Path, config=CONFIG, bm25=None, **runs):
     out.mkdir()
-    figures = evaluate(
-        config, collection, bm25, pretrained, stage1, stage2, Work(out, out.parent, MACHINE, silent)
-    )  # fmt: skip
+    figures = evaluate(config, collection, bm25, Work(out, out.parent, MACHINE, silent), **runs)
     return figures, json.loads((out / "metrics.json").read_text())
 
 
@@ -120,7 +118,7 @@ def test_figures_of_the_stage(collection, folders, tmp_path):
     means = per_query[per_query.split == "test"].groupby("system")["RR@10"].mean()
     for system, mean in means.items():
         assert test["systems"][system]["RR@10"]["mean"] == pytest.approx(mean, abs=1e-6)
-    assert list(test["differences"]) == ["fusion-bm25"]  # there is no stage 1
+    assert list(test["differences"]) == ["stage2 - pretrained", "fusion - bm25"]
     for figure in (f for measures in test["systems"].values() for f in measures.values()):
         assert 0 <= figure["low"] <= figure["mean"] <= figure["high"] <= 1
 

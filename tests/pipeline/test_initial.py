@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from encoders import ENCODER
 from huggingface_hub import constants
 from machines import make_machine
 from pydantic import ValidationError
@@ -69,7 +70,7 @@ def inputs(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def run(inputs: tuple[Path, Path], out: Path, progress=silent, **fields):
-    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), *inputs, work(out, progress))
+    metrics = initial(InitialConfig(**{**SCRATCH, **fields}), ENCODER, *inputs, work(out, progress))
     return load_backbone_for_mlm(out), metrics
 
 

@@ -66,7 +66,7 @@ def inputs(tmp_path_factory) -> dict[str, Path | None]:
         answers=2,
     )
     metrics = tmp_path / "metrics"
-    evaluate(config, collection, folders["bm25"], None, None, folders["stage2"], work(metrics))
+    evaluate(config, collection, folders["bm25"], work(metrics), stage2=folders["stage2"])
     steps = np.arange(1, 601)
     cocondenser, stage2 = tmp_path / ("a1" * 32), tmp_path / "untied"
     cocondenser.mkdir()
@@ -159,7 +159,7 @@ def test_without_trainings_and_examples(inputs, tmp_path):
 def test_a_differences_sign(page):
     figures = {"mean": 0.012, "low": -0.001, "high": 0.025}
     loss = {name: -value for name, value in figures.items()}
-    found = {"differences": {"b-a": dict.fromkeys(TABLE, figures), "a-b": dict.fromkeys(TABLE, loss)}}
+    found = {"differences": {"b - a": dict.fromkeys(TABLE, figures), "a - b": dict.fromkeys(TABLE, loss)}}
     gain, fall = difference_rows({"labels": {"a": "A", "b": "B"}}, found)
     assert gain["cells"][0] == {"sure": False, "mean": "+.012", "interval": "[−.001, .025]"}
     assert (fall["label"], fall["cells"][0]["mean"]) == ("A − B", "−.012")

@@ -26,7 +26,7 @@ def order(store: Store, machine: Machine, text: str, **more: Any) -> Order:
 
     config = LetterConfig(text=text, path=more.pop("path", None))
     given = {"keep": False, "refresh_since": None, **more}
-    return Order("Letter_1", "letter", config, machine, store.root, "test", **given)
+    return Order("Letter_1", "letter", config, {}, machine, store.root, "test", **given)
 
 
 def run(one: Order, inputs: Mapping[str, Ref | None]) -> State[Any]:

@@ -1,55 +1,71 @@
+import json
+
 import numpy as np
 import pytest
 import torch
+from encoders import ENCODER, FORM, SPECIALS
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from pipeline.biencoder import (
-    Encoder,
-    check_fits,
-    encode_rows,
-    groups,
-    load_encoders,
-    passage_row,
-    passage_rows,
-    question_row,
-    read_pooling,
-    represent,
-)
+from pipeline.biencoder import Encoder, as_linear, check_fits, encode_rows, load_encoders, vectors
+from pipeline.checkpoint import read_vector
 from pipeline.errors import InputError
+from pipeline.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
 from pipeline.ragged import Specials, Tokens
-
-SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def test_question_is_cut_at_its_limit():
-    assert question_row(np.arange(10, 20), SPECIALS, 6).tolist() == [2, 10, 11, 12, 13, 3]
-    assert question_row(np.arange(10, 12), SPECIALS, 6).tolist() == [2, 10, 11, 3]
+    form = Form(SPECIALS, question_tokens=6, title_tokens=0)
+    assert question_row(np.arange(10, 20), form).tolist() == [2, 10, 11, 12, 13, 3]
+    assert question_row(np.arange(10, 12), form).tolist() == [2, 10, 11, 3]
 
 
 def test_passage_holds_title_and_text():
     title, text = np.array([10, 11, 12]), np.arange(20, 40)
-    assert passage_row(title, text, SPECIALS, 2, 10).tolist() == [2, 10, 11, 3, 20, 21, 22, 23, 24, 3]
-    assert passage_row(title, text, SPECIALS, 0, 6).tolist() == [2, 20, 21, 22, 23, 3]
-    assert passage_row(title[:0], text[:2], SPECIALS, 5, 10).tolist() == [2, 20, 21, 3]
+
+    def row(title_tokens, limit, title=title, text=text):
+        return passage_row(title, text, Form(SPECIALS, 16, title_tokens, between=(3,)), limit).tolist()
+
+    assert row(2, 10) == [2, 10, 11, 3, 20, 21, 22, 23, 24, 3]
+    assert row(0, 6) == [2, 20, 21, 22, 23, 3]
+    assert row(5, 10, title[:0], text[:2]) == [2, 20, 21, 3]
 
 
-@given(st.integers(0, 40), st.integers(0, 60), st.integers(0, 30), st.integers(8, 64))
-def test_passage_never_exceeds_its_limit_nor_loses_its_text(title, text, title_limit, limit):
-    row = passage_row(np.full(title, 7), np.full(text, 8), SPECIALS, title_limit, limit)
+def test_prefixes_and_titles_without_separator():
+    form = Form(SPECIALS, 8, 4, before_question=(7, 8), before_passage=(9,), between=())
+    assert question_row(np.arange(10, 20), form).tolist() == [2, 7, 8, 10, 11, 12, 13, 3]
+    assert passage_row(np.array([30, 31]), np.arange(10, 20), form, 8).tolist() == [2, 9, 30, 31, 10, 11, 12, 3]
+
+
+@given(st.integers(0, 40), st.integers(0, 60), st.integers(0, 30), st.integers(0, 3), st.integers(8, 64))
+def test_passage_never_exceeds_its_limit_nor_loses_its_text(title, text, title_limit, prefix, limit):
+    form = Form(SPECIALS, 16, title_limit, before_passage=(9,) * min(prefix, limit // 2 - 3), between=(3,))
+    row = passage_row(np.full(title, 7), np.full(text, 8), form, limit)
     assert len(row) <= limit
     assert (row[0], row[-1]) == (2, 3)
     assert (row == 8).any() == (text > 0)
 
 
-@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 200))
-def test_groups_hold_each_row_once_within_the_budget(lengths, budget):
-    parts = groups(lengths, budget)
-    assert sorted(i for part in parts for i in part) == list(range(len(lengths)))
-    assert all(len(part) == 1 or len(part) * max(lengths[i] for i in part) <= budget for part in parts)
-    flat = [lengths[i] for part in parts for i in part]
-    assert flat == sorted(flat)
+def test_a_recipe_says_how_texts_are_read(world):
+    config = ENCODER.model_copy(update={"question_prefix": "w7 w8", "passage_prefix": "w9", "title_join": "space"})
+    form = read_form(config, world.checkpoint, SPECIALS)
+    assert form == Form(SPECIALS, 16, 4, before_question=(12, 13), before_passage=(14,), between=())
+    assert read_form(ENCODER, world.checkpoint, SPECIALS) == FORM
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"), [({"question_prefix": "query: "}, "question_prefix"), ({"title_join": "space"}, "title_join")]
+)
+def test_byte_level_bpe_takes_no_prefix(tmp_path, fields, field):
+    """Its words begin otherwise within a text."""
+    letters = {name: i for i, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "q"])}
+    raw = Tokenizer(models.BPE(letters, [], unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=raw).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"encoder.{field}: .* byte-level bpe"):
+        read_form(ENCODER.model_copy(update=fields), tmp_path, SPECIALS)
 
 
 @pytest.mark.parametrize(("configuration", "model"), [(BertConfig, BertModel), (RobertaConfig, RobertaModel)])
@@ -70,48 +86,60 @@ def test_vectors_are_those_of_transformers(configuration, model, pooling):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_vectors_do_not_depend_on_budget_or_order(world, pooling):
     encoder = Encoder(load_encoders(world.checkpoint)[1].model, pooling)
-    rows = passage_rows(Tokens.open(world.tokens), range(40), 4, 40)
+    rows = passage_rows(Tokens.open(world.tokens), range(40), FORM, 40)
     alone = np.concatenate([encode_rows(encoder, [row], 1) for row in rows])
     for budget in (1, 100, 10_000):
         np.testing.assert_allclose(encode_rows(encoder, rows, budget), alone, atol=2e-6)
     backwards = encode_rows(encoder, rows[::-1], 300)
     np.testing.assert_allclose(backwards[::-1], alone, atol=2e-6)
     assert np.std(alone, axis=0).min() > 0.01  # passages do differ
+    assert encode_rows(encoder, [], 10).shape == (0, 16)
 
 
 def test_gradients_reach_the_rows_in_their_order(world):
     encoder = load_encoders(world.checkpoint)[0]
-    rows = passage_rows(Tokens.open(world.tokens), range(6), 4, 40)
+    rows = sorted(passage_rows(Tokens.open(world.tokens), range(6), FORM, 40), key=len)
     weights = torch.randn(6, encoder.dimension, generator=torch.Generator().manual_seed(0))
 
-    def gradient(budget):
+    def gradient(size):
         encoder.model.zero_grad()
-        (represent(encoder, rows, budget) * weights).sum().backward()
+        for first in range(0, 6, size):
+            part = slice(first, first + size)
+            (vectors(encoder, pack(rows[part], "cpu")) * weights[part]).sum().backward()
         return encoder.model.embeddings.word_embeddings.weight.grad.clone()
 
-    torch.testing.assert_close(gradient(1), gradient(10_000), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradient(1), gradient(6), atol=1e-5, rtol=1e-5)
 
 
 def test_tied_checkpoint_gives_one_encoder(world):
     questions, passages = load_encoders(world.checkpoint)
     assert questions is passages
     assert questions.pooling == "cls"
-    assert represent(questions, [], 10).shape == (0, 16)
+
+
+def test_a_projection_is_a_product(world):
+    encoder = load_encoders(world.checkpoint)[0]
+    weight = torch.randn(6, 16)
+    projected = Encoder(encoder.model, "cls", projection=as_linear(weight))
+    rows = [np.array([2, 8, 9, 3])]
+    expected = encode_rows(encoder, rows, 9) @ weight.T.numpy()
+    np.testing.assert_allclose(encode_rows(projected, rows, 9), expected, atol=1e-5)
 
 
 def test_pooling_is_read_from_the_checkpoint(tmp_path):
-    path = tmp_path / "config.json"
+    path = tmp_path / "1_Pooling" / "config.json"
     with pytest.raises(InputError, match="cannot be read"):
-        read_pooling(path)
-    for text, expected in (
-        ('{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}', "cls"),
-        ('{"pooling_mode": "mean"}', "mean"),
+        read_vector(tmp_path)
+    path.parent.mkdir()
+    for settings, expected in (
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode": "mean"}, "mean"),
     ):
-        path.write_text(text)
-        assert read_pooling(path) == expected
+        path.write_text(json.dumps(settings))
+        assert read_vector(tmp_path).pooling == expected
     path.write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(InputError, match="neither"):
-        read_pooling(path)
+        read_vector(tmp_path)
 
 
 def test_misfits_name_the_field(world):

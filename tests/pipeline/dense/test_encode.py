@@ -7,13 +7,15 @@ import time
 
 import numpy as np
 import pytest
+from encoders import ENCODER, FORM
 
-from pipeline.biencoder import encode_rows, load_encoders, passage_rows
+from pipeline.biencoder import encode_rows, load_encoders
 from pipeline.encode import EncodeConfig, encode
 from pipeline.errors import InputError
+from pipeline.inputs import passage_rows
 from pipeline.ragged import Tokens
 
-CONFIG = EncodeConfig(title_tokens=4, passage_tokens=40, shard_passages=32)
+CONFIG = EncodeConfig(passage_tokens=40, shard_passages=32)
 
 
 def read(folder):
@@ -22,7 +24,7 @@ def read(folder):
 
 def test_shards_hold_all_passages_in_order(world, work, inline):
     done = work()
-    metrics = encode(CONFIG, world.tokens, world.checkpoint, done)
+    metrics = encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
     shards = read(done.out)
     assert json.loads((done.out / "embeddings.json").read_text()) == {
         "dim": 16,
@@ -32,7 +34,7 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
     assert [len(shard) for shard in shards] == [32, 32, 32, 24]
     assert shards[0].dtype == np.float16
     expected = encode_rows(
-        load_encoders(world.checkpoint)[1], passage_rows(Tokens.open(world.tokens), range(120), 4, 40), 1
+        load_encoders(world.checkpoint)[1], passage_rows(Tokens.open(world.tokens), range(120), FORM, 40), 1
     )
     np.testing.assert_allclose(np.concatenate(shards), expected, atol=2e-3)
     assert metrics == {"passages": 120, "dimension": 16, "shards": 4}
@@ -46,7 +48,7 @@ def test_workers_do_not_change_a_byte(world, work, inline):
     said = []
     one, three = work("one"), work("three", workers=3, progress=lambda *a: said.append(a))
     for each in (one, three):
-        encode(CONFIG, world.tokens, world.checkpoint, each)
+        encode(CONFIG, ENCODER, world.tokens, world.checkpoint, each)
     for path in one.out.iterdir():
         assert path.read_bytes() == (three.out / path.name).read_bytes()
     assert said[-1][:3] == (120, 120, "passages")
@@ -73,13 +75,13 @@ def test_workers_may_end_between_two_looks_at_them(monkeypatch):
 
 def test_finished_shards_are_kept(world, work, inline):
     first, second = work("first"), work("second")
-    encode(CONFIG, world.tokens, world.checkpoint, first)
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, first)
     kept = second.checkpoints / "shards"
     kept.mkdir()
     marked = np.full((32, 16), 7, dtype=np.float16)
     np.save(kept / "shard-00001.npy", marked)
     (kept / "shard-00002.part").write_bytes(b"cut off")
-    encode(CONFIG, world.tokens, world.checkpoint, second)
+    encode(CONFIG, ENCODER, world.tokens, world.checkpoint, second)
     np.testing.assert_array_equal(read(second.out)[1], marked)
     for i in (0, 2, 3):
         assert (first.out / f"shard-0000{i}.npy").read_bytes() == (second.out / f"shard-0000{i}.npy").read_bytes()
@@ -95,7 +97,7 @@ def test_vectors_beyond_float16_are_an_error(world, work, inline, tmp_path):
     weights["encoder.layer.1.output.LayerNorm.bias"] = np.full(16, 1e6, dtype=np.float32)
     save_file(weights, tmp_path / "bad" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match="diverged"):
-        encode(CONFIG, world.tokens, tmp_path / "bad", work())
+        encode(CONFIG, ENCODER, world.tokens, tmp_path / "bad", work())
 
 
 @pytest.mark.gpu
@@ -103,7 +105,7 @@ def test_a_gpu_gives_the_cpus_vectors(world, work):
     vectors = []
     for device in ("cpu", "cuda"):
         done = work(device, device=device)
-        encode(CONFIG, world.tokens, world.checkpoint, done)
+        encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
         vectors.append(np.concatenate(read(done.out)).astype(float))
     ours, theirs = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in vectors)
     assert (ours * theirs).sum(axis=1).min() > 0.99  # bfloat16
@@ -113,11 +115,14 @@ def test_a_gpu_gives_the_cpus_vectors(world, work):
 def test_encoding_goes_on_after_kill_9(world, work):
     """A run killed midway and started again gives the same bytes; what it had finished is not done again."""
     whole, killed = work("whole"), work("killed", workers=2)
-    settings = EncodeConfig(title_tokens=4, passage_tokens=40, shard_passages=2)
-    encode(settings, world.tokens, world.checkpoint, whole)
+    settings = EncodeConfig(passage_tokens=40, shard_passages=2)
+    encode(settings, ENCODER, world.tokens, world.checkpoint, whole)
     program = (
         "from pathlib import Path; from pipeline.encode import *; from pipeline.work import *;"
-        f"encode(EncodeConfig(**{settings.model_dump()}), Path({str(world.tokens)!r}), Path({str(world.checkpoint)!r}),"
+        "from pipeline.encoder import EncoderConfig;"
+        f"settings, encoder = {settings.model_dump()}, {ENCODER.model_dump()};"
+        f"tokens, checkpoint = Path({str(world.tokens)!r}), Path({str(world.checkpoint)!r});"
+        "encode(EncodeConfig(**settings), EncoderConfig(**encoder), tokens, checkpoint,"
         f" Work(Path({str(killed.out)!r}), Path({str(killed.checkpoints)!r}),"
         f" Machine(**{killed.machine.model_dump()}), silent))"
     )
@@ -133,7 +138,7 @@ def test_encoding_goes_on_after_kill_9(world, work):
     time.sleep(1)
     assert {path.name for path in shards.glob("*.npy")} == set(kept)  # no worker outlives the kill
     assert 5 <= len(kept) < 60
-    encode(settings, world.tokens, world.checkpoint, killed)
+    encode(settings, ENCODER, world.tokens, world.checkpoint, killed)
     for path in whole.out.iterdir():
         assert path.read_bytes() == (killed.out / path.name).read_bytes()
     for name, written in kept.items():
@@ -152,5 +157,5 @@ def test_nodes_that_wait_for_a_training_are_not_asked_to_encode(world, work, mon
 
     monkeypatch.setattr("pipeline.launch.launch", launch)
     with pytest.raises(Told):
-        encode(CONFIG, world.tokens, world.checkpoint, work(torchrun=["--nnodes=2"]))
+        encode(CONFIG, ENCODER, world.tokens, world.checkpoint, work(torchrun=["--nnodes=2"]))
     assert asked == [[]]

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline import examples
 from pipeline.collection import read_qrels
 from pipeline.errors import InputError
-from pipeline.examples import Lists, Pools
+from pipeline.examples import Draw, Lists, Pools
 
 
 def lists(*values) -> Lists:
@@ -31,16 +33,16 @@ def pools(draw):
 @given(pools(), st.integers(0, 9), st.integers(0, 3), st.integers(0, 5), st.integers(1, 5))
 def test_each_example_once_an_epoch_and_no_judged_negative(drawn, negatives, considered, seed, batch_size):
     size = examples.epoch_size(drawn)
-    total = 3 * size
-    steps = -(-total // batch_size)
-    seen, batches = [], []
-    for step in range(steps):
-        start, stop = examples.bounds(step, steps, total)
-        assert 0 < stop - start <= batch_size
-        batches.append(examples.batch(drawn, start, stop, negatives, considered, seed))
-        seen += list(batches[-1].queries_Q)
+    edges = examples.batches(size, batch_size)
+    batches = []
     for epoch in range(3):
-        counts = np.unique(seen[epoch * size : (epoch + 1) * size], return_counts=True)
+        order, seen = examples.order(seed, epoch, size), []
+        for start, stop in itertools.pairwise(edges):
+            assert 0 < stop - start <= batch_size
+            draw = Draw(negatives, considered, seed)
+            batches.append(examples.batch(drawn, epoch, order[start:stop], draw))
+            seen += list(batches[-1].queries_Q)
+        counts = np.unique(seen, return_counts=True)
         assert counts[0].tolist() == drawn.queries.tolist()
         assert set(counts[1]) == {len(drawn.negatives)}
     for batch in batches:
@@ -53,7 +55,7 @@ def test_each_example_once_an_epoch_and_no_judged_negative(drawn, negatives, con
 
 @given(pools(), st.integers(0, 5))
 def test_excluded_are_the_other_judged_passages_of_the_batch(drawn, seed):
-    batch = examples.batch(drawn, 0, examples.epoch_size(drawn), 2, 0, seed)
+    batch = examples.batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, 0, seed))
     flat = batch.passages_QN.ravel()
     for row, query in enumerate(batch.queries_Q):
         expected = [p in drawn.judged[query // 3] and column != 3 * row for column, p in enumerate(flat)]
@@ -71,7 +73,7 @@ def test_window_moves_over_the_whole_pool(size, number, seed):
 
 def test_twice_gives_each_question_one_example_of_either_kind():
     drawn = Pools(np.arange(2), lists([0], [1]), (lists([10, 11], [12, 13]), lists([20, 21], [22, 23])), 40)
-    batch = examples.batch(drawn, 0, 4, 2, 0, seed=5)
+    batch = examples.batch(drawn, 0, np.arange(4), Draw(2, 0, seed=5))
     kinds = sorted(zip(batch.queries_Q.tolist(), batch.passages_QN[:, 1:].min(1).tolist(), strict=True))
     assert kinds == [(0, 10), (0, 20), (1, 12), (1, 22)]
 
@@ -79,18 +81,19 @@ def test_twice_gives_each_question_one_example_of_either_kind():
 def test_filled_counts_what_pools_lack():
     drawn = Pools(np.arange(2), lists([0], [1]), (lists([10, 11, 12], []), lists([20], [22, 23])), 40)
     assert examples.filled(drawn, 2) == 0 + 2 + 1 + 0
-    negatives = examples.batch(drawn, 0, 4, 2, 0, seed=1).passages_QN[:, 1:]
+    negatives = examples.batch(drawn, 0, np.arange(4), Draw(2, 0, seed=1)).passages_QN[:, 1:]
     assert negatives.shape == (4, 2)
 
 
 def test_batches_are_a_function_of_seed_and_position():
     drawn = Pools(np.arange(9), lists(*[[i] for i in range(9)]), (lists(*[range(10, 30)] * 9),), 40)
-    whole = examples.batch(drawn, 0, 18, 3, 0, seed=2)
-    part = examples.batch(drawn, 7, 12, 3, 0, seed=2)
-    np.testing.assert_array_equal(whole.queries_Q[7:12], part.queries_Q)
-    np.testing.assert_array_equal(whole.passages_QN[7:12], part.passages_QN)
-    other = examples.batch(drawn, 0, 18, 3, 0, seed=3)
-    assert (whole.queries_Q != other.queries_Q).any()
+    whole = examples.batch(drawn, 1, np.arange(9), Draw(3, 0, seed=2))
+    part = examples.batch(drawn, 1, np.arange(4, 7), Draw(3, 0, seed=2))
+    np.testing.assert_array_equal(whole.queries_Q[4:7], part.queries_Q)
+    np.testing.assert_array_equal(whole.passages_QN[4:7], part.passages_QN)
+    other = examples.batch(drawn, 1, np.arange(9), Draw(3, 0, seed=3))
+    assert (whole.passages_QN != other.passages_QN).any()
+    assert (examples.order(2, 0, 9) != examples.order(3, 0, 9)).any()
 
 
 def read(world, mined=None, depth=0, mix="twice", max_queries=0, seed=0, first=None):

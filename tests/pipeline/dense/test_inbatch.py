@@ -1,86 +1,109 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
-from pipeline import inbatch
+from pipeline import inbatch, ranking
+from pipeline.inbatch import Piece
 from pipeline.training import seed_dropout
 
-
-def test_loss_is_cross_entropy_over_what_is_not_excluded():
-    questions, passages = torch.randn(2, 4), torch.randn(6, 4)
-    excluded = torch.zeros(2, 6, dtype=torch.bool)
-    excluded[0, 3] = True
-    value = inbatch.loss(questions, passages, torch.tensor([0, 3]), excluded, 0.5)
-    scores = questions @ passages.T / 0.5
-    first = F.cross_entropy(scores[:1, [0, 1, 2, 4, 5]], torch.tensor([0]))
-    second = F.cross_entropy(scores[1:], torch.tensor([3]))
-    torch.testing.assert_close(value, (first + second) / 2)
-
-
-def test_chunks():
-    assert inbatch.chunks(5, 2) == [(0, 2), (2, 4), (4, 5)]
-    assert inbatch.chunks(5, 0) == [(0, 5)]
-    assert inbatch.chunks(0, 0) == inbatch.chunks(0, 3) == [(0, 0)]
+QUESTIONS, OWN, WIDTH = 4, 3, 5
+ROWS = QUESTIONS * (1 + OWN)
 
 
 def towers(dropout: float):
     torch.manual_seed(0)
-    layer = [torch.nn.Linear(3, 8), torch.nn.Dropout(dropout), torch.nn.Tanh(), torch.nn.Linear(8, 5)]
-    return torch.nn.Sequential(*layer).double()
+    layer = [torch.nn.Linear(3, 8), torch.nn.Dropout(dropout), torch.nn.Tanh(), torch.nn.Linear(8, WIDTH)]
+    return torch.nn.Sequential(*layer)
 
 
-def gradients(chunk, dropout=0.0, excluded=None):
-    """Loss and gradients of 4 questions with 3 passages each; dropout keyed by the place of two rows."""
-    model = towers(dropout)
-    inputs = torch.randn(16, 3, generator=torch.Generator().manual_seed(1)).double()
+def inputs():
+    return torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
 
-    def encode(offset):
-        def run(start, stop):
-            parts = []
-            for first in range(start, stop, 2):
-                seed_dropout(9, offset + first)
-                parts.append(model(inputs[offset + first : offset + min(first + 2, stop)]))
-            return torch.cat(parts)
 
-        return run
+def contrastive(excluded):
+    return lambda vectors: ranking.contrastive(
+        vectors[:QUESTIONS], vectors[QUESTIONS:], torch.from_numpy(excluded), 0.7
+    )
 
-    mask = np.zeros((4, 12), dtype=bool) if excluded is None else excluded
-    value = inbatch.backward(encode(0), encode(4), [0, 4], 3, 0, mask, 0.7, chunk)
+
+def nothing_excluded():
+    return np.zeros((QUESTIONS, QUESTIONS * OWN), dtype=bool)
+
+
+def gradients(keep, size, dropout=0.0, excluded=None):
+    model, x = towers(dropout), inputs()
+    given = [Piece(0, n, np.arange(ROWS)[first : first + size]) for n, first in enumerate(range(0, ROWS, size))]
+
+    def encode(piece):
+        seed_dropout(9, piece.number)
+        return model(x[piece.row_B])
+
+    loss = contrastive(nothing_excluded() if excluded is None else excluded)
+    value = inbatch.backward(encode, given[::-1], (ROWS, WIDTH), loss, keep, "cpu")
     return value, [p.grad for p in model.parameters()]
 
 
-@pytest.mark.parametrize("chunk", [2, 4, 12, 100])
+@pytest.mark.parametrize("size", [1, 5, 16])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_cached_gradients_equal_plain_ones(chunk, dropout):
-    excluded = np.zeros((4, 12), dtype=bool)
+def test_cached_gradients_equal_plain_ones(size, dropout):
+    """At the same pieces bit for bit, dropout included."""
+    excluded = nothing_excluded()
     excluded[1, 7] = True
-    plain, cached = (gradients(size, dropout, excluded) for size in (0, chunk))
-    torch.testing.assert_close(plain[0], cached[0], atol=1e-6, rtol=0)
+    plain, cached = (gradients(keep, size, dropout, excluded) for keep in (True, False))
+    assert plain[0] == cached[0]
     for one, other in zip(plain[1], cached[1], strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_gradients_are_those_of_the_plain_loss():
+@pytest.mark.parametrize("size", [1, 5, 16])
+def test_gradients_are_those_of_the_plain_loss(size):
     model = towers(0.0)
-    inputs = torch.randn(16, 3, generator=torch.Generator().manual_seed(1)).double()
-    vectors = model(inputs)
-    F.cross_entropy(vectors[:4] @ vectors[4:].T / 0.7, torch.arange(4) * 3).backward()
-    value, found = gradients(0)
-    for one, parameter in zip(found, model.parameters(), strict=True):
-        torch.testing.assert_close(one, parameter.grad, atol=1e-6, rtol=0)
-    assert value > 0
+    expected = contrastive(nothing_excluded())(model(inputs()))
+    expected.backward()
+    for keep in (True, False):
+        value, found = gradients(keep, size)
+        torch.testing.assert_close(value, expected.detach())
+        for one, parameter in zip(found, model.parameters(), strict=True):
+            torch.testing.assert_close(one, parameter.grad, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("chunk", [0, 2])
-def test_a_rank_without_questions_takes_part_in_the_exchange(monkeypatch, chunk):
-    """Two ranks and one question, which is the other one's."""
-    theirs = iter((torch.randn(1, 5), torch.randn(3, 5)))
-    monkeypatch.setattr(inbatch, "gather", lambda x: [x, next(theirs)])
+def test_a_rank_without_pieces_takes_part_in_the_exchange(monkeypatch):
+    theirs = torch.randn(ROWS, WIDTH)
+    monkeypatch.setattr(inbatch.distributed, "add", lambda x: x + theirs)
+    value = inbatch.backward(lambda piece: None, [], (ROWS, WIDTH), contrastive(nothing_excluded()), False, "cpu")
+    torch.testing.assert_close(value, contrastive(nothing_excluded())(theirs))
 
-    def encode(start, stop):
-        assert start == stop == 0
-        return torch.zeros(0, 5)  # as `represent` gives for no rows
 
-    value = inbatch.backward(encode, encode, [0, 0, 1], 3, 0, np.zeros((1, 3), dtype=bool), 1.0, chunk)
-    assert value > 0
+def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
+    scorer = torch.nn.Linear(2 * WIDTH, 1)
+    vectors = torch.randn(ROWS, WIDTH, requires_grad=True)
+    excluded = torch.from_numpy(nothing_excluded())
+
+    def loss(given):
+        return ranking.learning_to_rank(given[:QUESTIONS], given[QUESTIONS:], excluded, scorer)
+
+    (expected,) = torch.autograd.grad(loss(vectors), scorer.weight)
+    for rank in (0, 1):
+        monkeypatch.setattr(inbatch.distributed, "rank", lambda rank=rank: rank)
+        scorer.weight.grad = torch.zeros_like(scorer.weight)
+        pieces = [Piece(0, 0, np.arange(ROWS))]
+        inbatch.backward(lambda piece: vectors, pieces, (ROWS, WIDTH), loss, False, "cpu", scorer)
+        torch.testing.assert_close(scorer.weight.grad, expected if rank == 0 else torch.zeros_like(expected))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_pieces_of_all_ranks_hold_each_row_once(monkeypatch, tied, world, chunk):
+    length_R = np.random.default_rng(0).integers(3, 40, 30)
+    found, numbers = [], set()
+    monkeypatch.setattr("pipeline.batches.distributed.world", lambda: world)
+    for rank in range(world):
+        monkeypatch.setattr("pipeline.batches.distributed.rank", lambda rank=rank: rank)
+        for piece in inbatch.pieces(length_R, 6, tied, chunk, 100):
+            found += piece.row_B.tolist()
+            assert (np.diff(length_R[piece.row_B]) >= 0).all()
+            assert piece.side == 0 if tied else (piece.row_B >= 6).all() == piece.side
+            assert piece.number not in numbers
+            numbers.add(piece.number)
+    assert sorted(found) == list(range(30))

@@ -2,11 +2,13 @@ import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from encoders import ENCODER, FORM
 
-from pipeline.biencoder import encode_rows, load_encoders, question_rows
+from pipeline.biencoder import encode_rows, load_encoders
 from pipeline.encode import EncodeConfig, encode
 from pipeline.errors import InputError
 from pipeline.index import IndexConfig, index, read_vectors
+from pipeline.inputs import question_rows
 from pipeline.ragged import Tokens
 from pipeline.rescore import best, error_bound, rescore
 from pipeline.search import SearchConfig, _candidates, encode_text, exact_top_k, run, search, top_k
@@ -84,15 +86,15 @@ def test_more_asked_than_there_is():
     assert rows.shape == scores.shape == (40, 6)
 
 
-ENCODE = EncodeConfig(title_tokens=4, passage_tokens=40, shard_passages=32)
-SEARCH = SearchConfig(splits=["test", "train"], depth=20, train_depth=10, question_tokens=16)
+ENCODE = EncodeConfig(passage_tokens=40, shard_passages=32)
+SEARCH = SearchConfig(splits=["test", "train"], depth=20, train_depth=10)
 
 
 @pytest.fixture
 def built(world, work, inline):
     """(embeddings, index) folders."""
     embeddings, indexed = work("embeddings", workers=2), work("index")
-    encode(ENCODE, world.tokens, world.checkpoint, embeddings)
+    encode(ENCODE, ENCODER, world.tokens, world.checkpoint, embeddings)
     index(IndexConfig(kind="flat"), world.collection, embeddings.out, indexed)
     return embeddings.out, indexed.out
 
@@ -120,12 +122,12 @@ def work_written_by_faiss(vectors, folder):
 def test_run_holds_the_best_passages_of_each_question(world, built, work, inline):
     _, indexed = built
     done = work("search")
-    metrics = search(SEARCH, world.collection, world.tokens, world.checkpoint, indexed, done)
+    metrics = search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, indexed, done)
     found = pq.read_table(done.out / "run.parquet").to_pandas()
     assert metrics == {"questions": 24 + 18, "passages": 120}
     assert found.groupby("split").size().to_dict() == {"test": 18 * 20, "train": 24 * 10}
     encoder = load_encoders(world.checkpoint)[0]
-    questions = encode_rows(encoder, question_rows(Tokens.open(world.tokens), [0], 16), 512)
+    questions = encode_rows(encoder, question_rows(Tokens.open(world.tokens), [0], FORM), 512)
     rows, scores = top_k(questions, indexed, 10)
     first = found[found.query_id == "q0"]
     assert first["passage_id"].tolist() == [f"d{row // 2}-{row % 2}" for row in rows[0]]
@@ -137,7 +139,7 @@ def test_run_holds_the_best_passages_of_each_question(world, built, work, inline
 def test_search_is_deterministic(world, built, work, inline):
     one, two = work("one"), work("two")
     for each in (one, two):
-        search(SEARCH, world.collection, world.tokens, world.checkpoint, built[1], each)
+        search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], each)
     for name in ("run.parquet", "run.trec"):
         assert (one.out / name).read_bytes() == (two.out / name).read_bytes()
 
@@ -145,17 +147,17 @@ def test_search_is_deterministic(world, built, work, inline):
 def test_text_is_encoded_as_the_collections_questions_are(world):
     text = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()[3]
     encoder = load_encoders(world.checkpoint)[0]
-    expected = encode_rows(encoder, question_rows(Tokens.open(world.tokens), [3], 16), 512)
-    np.testing.assert_allclose(encode_text(world.checkpoint, [text], 16), expected, atol=1e-6)
+    expected = encode_rows(encoder, question_rows(Tokens.open(world.tokens), [3], FORM), 512)
+    np.testing.assert_allclose(encode_text(world.checkpoint, [text], ENCODER), expected, atol=1e-6)
     with pytest.raises(InputError, match="nothing left"):
-        encode_text(world.checkpoint, ["   "], 16)
+        encode_text(world.checkpoint, ["   "], ENCODER)
 
 
 def test_special_tokens_in_a_typed_question_are_text(world):
     unknown = [1, 1, 1]  # of `[`, `MASK` and `]`, as the tokens stage has it
     row = np.array([2, 5 + 7, *unknown, 5 + 9, 3])
     expected = encode_rows(load_encoders(world.checkpoint)[0], [row], 512)
-    np.testing.assert_allclose(encode_text(world.checkpoint, ["w7 [MASK] w9"], 16), expected, atol=1e-6)
+    np.testing.assert_allclose(encode_text(world.checkpoint, ["w7 [MASK] w9"], ENCODER), expected, atol=1e-6)
 
 
 def test_another_models_index_is_refused(built):
@@ -192,7 +194,7 @@ def test_pyserini_reads_the_index_and_finds_the_same(world, built):
     from pyserini.search.faiss import FaissSearcher
 
     questions = encode_rows(
-        load_encoders(world.checkpoint)[0], question_rows(Tokens.open(world.tokens), range(5), 16), 512
+        load_encoders(world.checkpoint)[0], question_rows(Tokens.open(world.tokens), range(5), FORM), 512
     )
     searcher = FaissSearcher(str(built[1]), None)
     rows, scores = top_k(questions, built[1], 10)
@@ -206,13 +208,20 @@ def test_pyserini_reads_the_index_and_finds_the_same(world, built):
 def test_child_process_writes_the_same_run(world, work):
     """The whole way through real child processes, against the same in this process."""
     embeddings, indexed, child, here = (work(name) for name in ("embeddings", "index", "child", "here"))
-    encode(ENCODE, world.tokens, world.checkpoint, embeddings)
+    encode(ENCODE, ENCODER, world.tokens, world.checkpoint, embeddings)
     index(IndexConfig(kind="flat"), world.collection, embeddings.out, indexed)
     inputs = (world.collection, world.tokens, world.checkpoint, indexed.out)
-    search(SEARCH, *inputs, child)
+    search(SEARCH, ENCODER, *inputs, child)
     names = dict(
         zip(("collection", "tokens", "checkpoint", "index", "out"), map(str, (*inputs, here.out)), strict=True)
     )
-    run(progress=here.progress, device="cpu", config=SEARCH.model_dump(mode="json"), token_budget=512, **names)
+    run(
+        progress=here.progress,
+        device="cpu",
+        config=SEARCH.model_dump(mode="json"),
+        encoder=ENCODER.model_dump(),
+        token_budget=512,
+        **names,
+    )
     for name in ("run.parquet", "run.trec"):
         assert (child.out / name).read_bytes() == (here.out / name).read_bytes()

@@ -1,0 +1,28 @@
+"""What the bi-encoder is, for every stage that trains or uses one: a recipe says it once."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline.config import Config
+
+
+class EncoderConfig(Config):
+    pooling: Literal["cls", "mean"]
+    """What of the last layer is the vector. CLS in the papers; ready embedding models often take the mean."""
+    normalise: bool
+    """Vectors of length 1, so that the inner product is the cosine. False in the papers."""
+    projection: int = Field(ge=0)
+    """Dimensions of a linear map, trained in fine-tuning, from the pooled state to the vector. 0: none (the papers)."""
+    tied: bool
+    """One encoder for questions and passages (MARCO), or two that start equal (DPR's set-up)."""
+    question_tokens: int = Field(ge=4, le=512)
+    """Tokens of a question's input, prefix and special tokens included. 32."""
+    title_tokens: int = Field(ge=0, le=512)
+    """Tokens of the title that are kept. 0: passages without titles."""
+    title_join: Literal["sep", "space"]
+    """Between title and text: a separator token (the papers), or nothing, as if a space stood there."""
+    question_prefix: str
+    """Text before each question, such as `query: `. Empty in the papers."""
+    passage_prefix: str
+    """Text before each passage, such as `passage: `."""

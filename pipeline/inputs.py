@@ -1,0 +1,118 @@
+"""What an encoder reads: texts as rows of ids, and rows packed without padding.
+
+Shapes: N rows, B rows of a chunk, T tokens of a chunk. A row is the ids of one input, special tokens included, int64
+[length].
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.encoder import EncoderConfig
+from pipeline.errors import InputError
+from pipeline.packing import Rows, rows, to_device
+from pipeline.ragged import Specials, Tokens
+
+Ids = Sequence[np.ndarray]
+"""Rows of unequal length."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How questions and passages become rows."""
+
+    specials: Specials
+    question_tokens: int
+    title_tokens: int
+    before_question: tuple[int, ...] = ()
+    """Ids of the prefix."""
+    before_passage: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    """Ids between a title and its text."""
+
+
+def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> Form:
+    """The form that `encoder` asks for, with the tokenizer in `checkpoint`.
+
+    Raises InputError for a prefix or a title without separator where words begin otherwise at a text's start than
+    within it (byte-level BPE): the ids would not be those of the joined text.
+    """
+    from pipeline.tokenizer import kind, read_tokenizer
+
+    prefixes = {"question_prefix": encoder.question_prefix, "passage_prefix": encoder.passage_prefix}
+    joined = [name for name, text in prefixes.items() if text]
+    joined += ["title_join"] if encoder.title_join == "space" and encoder.title_tokens else []
+    ids: dict[str, tuple[int, ...]] = dict.fromkeys(prefixes, ())
+    if joined:
+        folder = checkpoint / "query" if (checkpoint / "query").is_dir() else checkpoint
+        tokenizer = read_tokenizer(folder)
+        if kind(tokenizer) != "wordpiece":
+            raise InputError(f"encoder.{joined[0]}: works with WordPiece alone, but {folder} has {kind(tokenizer)}")
+        ids = {name: tuple(tokenizer.encode(text, add_special_tokens=False).ids) for name, text in prefixes.items()}
+    return Form(
+        specials=specials,
+        question_tokens=encoder.question_tokens,
+        title_tokens=encoder.title_tokens,
+        before_question=ids["question_prefix"],
+        before_passage=ids["passage_prefix"],
+        between=(specials.sep,) if encoder.title_join == "sep" else (),
+    )
+
+
+def question_row(text: np.ndarray, form: Form) -> np.ndarray:
+    """`[CLS] prefix text [SEP]`, at most `question_tokens` ids; the text's end is cut."""
+    return _row(form.before_question, text, form.question_tokens, form.specials)
+
+
+def passage_row(title: np.ndarray, text: np.ndarray, form: Form, limit: int) -> np.ndarray:
+    """`[CLS] prefix title [SEP] text [SEP]`, at most `limit` ids, the title at most `title_tokens`.
+
+    Without a title `[CLS] prefix text [SEP]`, as in pre-training. A title never takes more than half of the room.
+    """
+    room = limit - 2 - len(form.before_passage) - len(form.between)
+    kept = title[: min(form.title_tokens, max(0, room // 2))]
+    before = (*form.before_passage, *kept, *form.between) if len(kept) else form.before_passage
+    return _row(before, text, limit, form.specials)
+
+
+def _row(before: Sequence[int], text: np.ndarray, limit: int, specials: Specials) -> np.ndarray:
+    room = max(0, limit - len(before) - 2)
+    inside = np.concatenate((np.array(before, np.int64), text[:room]))[: limit - 2]
+    return np.concatenate(([specials.cls], inside, [specials.sep])).astype(np.int64)
+
+
+def question_rows(tokens: Tokens, indices: Iterable[int], form: Form) -> list[np.ndarray]:
+    """Rows of the questions at `indices` of queries.parquet."""
+    return [question_row(tokens.queries[int(i)], form) for i in indices]
+
+
+def passage_rows(tokens: Tokens, indices: Iterable[int], form: Form, limit: int) -> list[np.ndarray]:
+    """Rows of the passages at `indices` of passages.parquet."""
+    return [passage_row(tokens.titles[int(i)], tokens.passages[int(i)], form, limit) for i in indices]
+
+
+class Packed(NamedTuple):
+    """Rows laid end to end."""
+
+    ids_T: Tensor
+    position_T: Tensor
+    """Places within the row, from 0."""
+    every: Rows
+    first: Rows
+    """Each row's first token."""
+
+
+def pack(ids: Ids, device: str) -> Packed:
+    """Rows, which must be in order of length, packed without padding."""
+    length_B = np.array([len(row) for row in ids])
+    begin_B = np.cumsum(length_B) - length_B
+    return Packed(
+        ids_T=to_device(np.concatenate(ids), device),
+        position_T=to_device(np.arange(length_B.sum()) - begin_B.repeat(length_B), device),
+        every=rows(length_B, length_B, None, device),
+        first=rows(length_B, np.ones_like(length_B), begin_B, device),
+    )

@@ -1,0 +1,48 @@
+"""What a bi-encoder is trained on, given vectors of a batch.
+
+Shapes: Q questions, N passages of each (the positive first), P = Q * N passages of the batch, E dimensions.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def contrastive(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, temperature: float) -> Tensor:
+    """Mean over questions of -log softmax of the positive's inner product among all P passages' (DPR, equation 2).
+
+    `excluded_QP`: passages left out of a question's softmax.
+    """
+    own_Q = torch.arange(len(questions_QE), device=questions_QE.device) * (len(passages_PE) // len(questions_QE))
+    return F.cross_entropy(_scores(questions_QE, passages_PE, excluded_QP, temperature), own_Q)
+
+
+def soft_labels(
+    questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, temperature: float, target_QN: Tensor
+) -> Tensor:
+    """Cross-entropy with soft targets for a question's own passages and 0 for the batch's other ones.
+
+    coCondenser, section 5.1, with KL(T || S) for the printed KL(S || T), which is infinite where T is 0; less T's
+    entropy, which does not hang on the model. An excluded passage must have target 0.
+    """
+    log_QP = _scores(questions_QE, passages_PE, excluded_QP, temperature).log_softmax(1)
+    questions, own = target_QN.shape
+    log_QQN = log_QP.view(questions, questions, own)
+    log_QN = log_QQN[torch.arange(questions), torch.arange(questions)]
+    return -torch.where(target_QN > 0, target_QN * log_QN, 0.0).sum(1).mean()
+
+
+def learning_to_rank(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, scorer: nn.Linear) -> Tensor:
+    """Mean of -log softmax of s(q, d) = sigmoid(W [q ; d] + b), which no index can search: ABS's baseline."""
+    own_Q = torch.arange(len(questions_QE), device=questions_QE.device) * (len(passages_PE) // len(questions_QE))
+    return F.cross_entropy(pair_scores(questions_QE, passages_PE, scorer).masked_fill(excluded_QP, -torch.inf), own_Q)
+
+
+def pair_scores(questions_QE: Tensor, passages_PE: Tensor, scorer: nn.Linear) -> Tensor:
+    """sigmoid(W [q ; d] + b) of every pair, [Q, P]."""
+    of_question_1E, of_passage_1E = scorer.weight.chunk(2, dim=1)
+    return torch.sigmoid(questions_QE @ of_question_1E.T + (passages_PE @ of_passage_1E.T).T + scorer.bias)
+
+
+def _scores(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, temperature: float) -> Tensor:
+    return (questions_QE @ passages_PE.T / temperature).masked_fill(excluded_QP, -torch.inf)
