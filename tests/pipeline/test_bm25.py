@@ -11,31 +11,17 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from machines import make_machine
+from searched import CONFIG, build, machine, rows, write_collection
 
 from pipeline import java
-from pipeline.bm25 import BM25Config, Searcher, bm25
+from pipeline.bm25 import Searcher
 from pipeline.bm25_process import best, cleaned, contents
-from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import read
-from pipeline.work import Machine, Work, silent
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-CONFIG = BM25Config(
-    k1=0.9,
-    b=0.4,
-    titles=1,
-    stemmer="porter",
-    split_identifiers=False,
-    depth=10,
-    negatives_depth=6,
-    run=None,
-    passages=None,
-    topics=None,
-)
 EQUAL = [f"z{n:02}" for n in range(30, 10, -1)]  # passage order is not the order of the ids
 HUGE = " ".join(f"word{n}" for n in range(100_000))
 QUERIES = [
@@ -50,24 +36,6 @@ QUERIES = [
     ("e5", "test", 'AND OR NOT "title:(zebra*'),
     ("e6", "test", "absent"),
 ]
-
-
-def machine(workers: int) -> Machine:
-    return make_machine(workers=workers, token_budget=1, checkpoint_minutes=1)
-
-
-def write_collection(folder: Path, passages: list, queries: list, judged: list) -> Path:
-    folder.mkdir()
-    tables = schemas()
-    write_table(folder / "passages.parquet", tables["passages"], passages)
-    write_table(folder / "queries.parquet", tables["queries"], [(*query, []) for query in queries])
-    write_table(folder / "qrels.parquet", tables["qrels"], judged)
-    return folder
-
-
-def build(collection: Path, out: Path, config: BM25Config = CONFIG, workers: int = 2, progress=silent):
-    out.mkdir()
-    return bm25(config, collection, Work(out, out.parent, machine(workers), progress))
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +55,6 @@ def collection(tmp_path_factory) -> Path:
 def built(collection) -> tuple[Path, dict]:
     out = collection.parent / "out"
     return out, build(collection, out)
-
-
-def rows(out: Path) -> list[dict]:
-    return pq.read_table(out / "run.parquet").to_pylist()
 
 
 def test_counts(built):
