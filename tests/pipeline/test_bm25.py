@@ -97,6 +97,14 @@ def test_two_builds_give_equal_runs(collection, built):
         assert (again / name).read_bytes() == (out / name).read_bytes()
 
 
+def test_its_own_run_file_gives_the_same_run(collection, built):
+    out, _ = built
+    again = collection.parent / "from-run"
+    build(collection, again, CONFIG.model_copy(update={"run": out / "run.trec"}))
+    kept = [(row["query_id"], row["passage_id"], row["rank"]) for row in rows(out) if row["split"] != "train"]
+    assert [(row["query_id"], row["passage_id"], row["rank"]) for row in rows(again)] == kept
+
+
 def test_single_questions(built):
     out, _ = built
     with Searcher(out) as searcher:
