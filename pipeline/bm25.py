@@ -1,4 +1,7 @@
-"""Lucene's BM25 through pyserini: the baseline run and the first negatives. Java lives in a process of its own."""
+"""The first stage: a baseline run and the first negatives, by Lucene's BM25 or in another system's words or ranking.
+
+Java, through pyserini, lives in a process of its own.
+"""
 
 import contextlib
 import json
@@ -10,15 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from pipeline import run_file, sparse
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.processes import ending, environment, listen, workers
 from pipeline.work import Metrics, Work
 
 SETTINGS = "bm25.json"
-"""Beside `index/`: what a search in it must know."""
+"""What a search in `index/` must know, `scores` among it: `bm25`, `weights`, or `run` where there is no index."""
 
 
 class BM25Config(Config):
@@ -37,20 +41,68 @@ class BM25Config(Config):
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     negatives_depth: int = Field(ge=1, le=10_000)
     """Passages kept for each training question. What is not judged relevant becomes its BM25 negatives."""
+    run: Path | None
+    """Another system's run in the place of BM25's: a file, plain or compressed, of TREC's six columns or MS MARCO's
+    three (question, passage, rank), with the questions of all splits: what ranks dev and test, and whence the training
+    questions' negatives come. Passages stand by score, then passage order. It leaves no index to search in."""
+    passages: Path | None
+    """The collection's passages as another system writes them, in pyserini's JSON (a file, or a folder of .json and
+    .jsonl files, plain or compressed), by passage id. `{"id", "contents"}` is text (docT5query, DeepCT), indexed for
+    BM25 in the place of title and text. `{"id", "vector": {term: integer}}` is weights (DeepImpact, uniCOIL, SPLADE):
+    a passage scores the sum of its weights times the question's; k1, b, titles, stemmer, split_identifiers are of no
+    account."""
+    topics: Path | None
+    """The questions as another system writes them, by question id: such JSON, or lines of id, tab, text (Anserini's
+    topics). For BM25 text (as GAR's); for weights a vector, or terms between white space, each weighing as often as
+    it stands there. Questions that it lacks find nothing. None: the collection's questions; for weights their words,
+    in lower case, which fits a system whose terms are whole words."""
+
+    @model_validator(mode="after")
+    def _one_first_stage(self) -> Self:
+        if self.run and (self.passages or self.topics):
+            raise ValueError("run is a whole first stage: passages and topics must be null beside it")
+        return self
+
+
+def missing(config: BM25Config) -> list[str]:
+    """What is wrong with the beginning of each file that is given, a line each. Quick."""
+    given = {"run": (config.run, run_file.rows), "passages": (config.passages, sparse.passages)}
+    said = []
+    for name, (path, read) in {**given, "topics": (config.topics, sparse.topics)}.items():
+        try:
+            if path is not None and path.exists():
+                next(iter(read(path)), None)
+        except InputError as error:
+            said.append(f"bm25.{name}: {error}")
+    return said
 
 
 def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     """Index the collection, search all questions, keep the training questions' negatives.
 
-    Writes `index/`, `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`. Equal scores stand in passage
-    order, so that all but the index's bytes is a function of the inputs. Training questions without a judged passage
-    are not searched: nothing would be trained on them. Questions longer than 20,000 characters are cut, those without
-    a term in the index find nothing; both are counted.
+    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`. Equal scores
+    stand in passage order, so that all but the index's bytes is a function of the inputs. Training questions without
+    a judged passage are not searched: nothing would be trained on them. Counted are questions that are longer than
+    20,000 characters (cut; weights: 4,000 terms), that hold control characters (made spaces), that no term is left of
+    and that find nothing; of files given, what they lack and what they have too much.
+    Raises InputError, by file and line, for what such a file has wrong.
     """
+    depths = {"train": config.negatives_depth, "dev": config.depth, "test": config.depth}
+    if config.run:
+        write_settings(work.out, {"scores": "run"})
+        return run_file.from_run(config.run, depths, collection, work)
     settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers"})
-    (work.out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
-    paths = {"collection": str(collection.resolve()), "out": str(work.out.resolve())}
-    job = {"do": "build", **config.model_dump(), **paths, "threads": workers(work.machine)}
+    settings["scores"] = scores(config)
+    write_settings(work.out, settings)
+    paths = {"collection": collection.resolve(), "out": work.out.resolve()}
+    given = {"passages": config.passages, "topics": config.topics}
+    job = {
+        "do": "build",
+        **settings,
+        "depths": depths,
+        "threads": workers(work.machine),
+        **{name: path and str(path) for name, path in {**paths, **given}.items()},
+    }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = start(job, stderr)
         try:
@@ -61,6 +113,16 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
             child.wait()
         check(child, answer, stderr)
     return answer["result"]
+
+
+def scores(config: BM25Config) -> str:
+    """`bm25`, or `weights` where the passages given hold them. Raises InputError."""
+    first = next(sparse.passages(config.passages), None) if config.passages else None
+    return "weights" if first and isinstance(first[2], dict) else "bm25"
+
+
+def write_settings(out: Path, settings: Mapping[str, Any]) -> None:
+    (out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 
 def start(job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
@@ -97,11 +159,15 @@ class Searcher:
 
     `with Searcher(artifact) as searcher: searcher.search("how to parse a date", 10)`. Java loads in the background
     (2 s); the first `search` waits for it. The process ends with the `with`, or with the caller's process.
+    Where passages are weights, a question is its words in lower case, each weighing 1 a time.
+    Raises InputError for an artifact that was made from a run file.
     """
 
     def __init__(self, artifact: Path) -> None:
+        settings = {"scores": "bm25", **json.loads((artifact / SETTINGS).read_text())}  # older artifacts know no other
+        if settings["scores"] == "run":
+            raise InputError("the first stage came as a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        settings = json.loads((artifact / SETTINGS).read_text())
         job = {"do": "answer", "index": str((artifact / "index").resolve()), **settings}
         self._child = start(job, self._stderr, stdin=subprocess.PIPE)
         self._lock = threading.Lock()

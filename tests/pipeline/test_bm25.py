@@ -11,20 +11,17 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from machines import make_machine
+from searched import CONFIG, build, machine, rows, write_collection
 
 from pipeline import java
-from pipeline.bm25 import BM25Config, Searcher, bm25
+from pipeline.bm25 import Searcher
 from pipeline.bm25_process import best, cleaned, contents
-from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import read
-from pipeline.work import Machine, Work, silent
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-CONFIG = BM25Config(k1=0.9, b=0.4, titles=1, stemmer="porter", split_identifiers=False, depth=10, negatives_depth=6)
 EQUAL = [f"z{n:02}" for n in range(30, 10, -1)]  # passage order is not the order of the ids
 HUGE = " ".join(f"word{n}" for n in range(100_000))
 QUERIES = [
@@ -37,25 +34,8 @@ QUERIES = [
     ("e3", "test", ""),
     ("e4", "test", f"zebra {HUGE} unicorn"),
     ("e5", "test", 'AND OR NOT "title:(zebra*'),
+    ("e6", "test", "absent"),
 ]
-
-
-def machine(workers: int) -> Machine:
-    return make_machine(workers=workers, token_budget=1, checkpoint_minutes=1)
-
-
-def write_collection(folder: Path, passages: list, queries: list, judged: list) -> Path:
-    folder.mkdir()
-    tables = schemas()
-    write_table(folder / "passages.parquet", tables["passages"], passages)
-    write_table(folder / "queries.parquet", tables["queries"], [(*query, []) for query in queries])
-    write_table(folder / "qrels.parquet", tables["qrels"], judged)
-    return folder
-
-
-def build(collection: Path, out: Path, config: BM25Config = CONFIG, workers: int = 2, progress=silent):
-    out.mkdir()
-    return bm25(config, collection, Work(out, out.parent, machine(workers), progress))
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +57,16 @@ def built(collection) -> tuple[Path, dict]:
     return out, build(collection, out)
 
 
-def rows(out: Path) -> list[dict]:
-    return pq.read_table(out / "run.parquet").to_pylist()
-
-
 def test_counts(built):
     _, counts = built
     assert counts == {
         "passages": 49,
         "passages_empty": 1,
-        "questions": 8,
+        "questions": 9,
         "questions_cut": 1,
-        "questions_without_hits": 2,
+        "questions_with_control_characters": 1,
+        "questions_without_terms": 2,
+        "questions_without_hits": 3,
         "negatives": 5,
     }
 
@@ -119,6 +97,14 @@ def test_two_builds_give_equal_runs(collection, built):
         assert (again / name).read_bytes() == (out / name).read_bytes()
 
 
+def test_its_own_run_file_gives_the_same_run(collection, built):
+    out, _ = built
+    again = collection.parent / "from-run"
+    build(collection, again, CONFIG.model_copy(update={"run": out / "run.trec"}))
+    kept = [(row["query_id"], row["passage_id"], row["rank"]) for row in rows(out) if row["split"] != "train"]
+    assert [(row["query_id"], row["passage_id"], row["rank"]) for row in rows(again)] == kept
+
+
 def test_single_questions(built):
     out, _ = built
     with Searcher(out) as searcher:
@@ -140,6 +126,11 @@ def test_a_searcher_whose_process_died_says_so(built):
         with pytest.raises(RuntimeError, match="killed by SIGKILL") as error:
             searcher.search("zebra", 3)
     assert "\n" not in str(error.value)
+
+
+def test_java_stays_in_its_own_process(built):
+    assert "jnius" not in sys.modules
+    assert "libjvm" not in Path("/proc/self/maps").read_text()
 
 
 def test_pyserini_reads_the_index(built):
@@ -174,11 +165,12 @@ def test_a_dead_process_is_one_line(collection, tmp_path):
 def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
     out, _ = built
     (tmp_path / "out").mkdir()
+    settings = CONFIG.model_dump(mode="json")
     build_code = (
         "from pipeline.work import Machine, Work\n"
         f"work = Work(Path({str(tmp_path / 'out')!r}), Path({str(tmp_path)!r}), "
         f"Machine.model_validate({machine(1).model_dump()!r}), lambda *_: (print('on', flush=True), time.sleep(60)))\n"
-        f"bm25(BM25Config.model_validate({CONFIG.model_dump()!r}), Path({str(collection)!r}), work)"
+        f"bm25(BM25Config.model_validate({settings!r}), Path({str(collection)!r}), work)"
     )
     answer_code = (
         f"with Searcher(Path({str(out)!r})) as s:\n s.search('zebra', 1); print('on', flush=True); time.sleep(60)"
@@ -212,7 +204,7 @@ def test_best_asks_on_while_equal_scores_go_on():
 
 
 def test_contents_and_cleaning():
-    job = {"titles": 2, "split_identifiers": False}
+    job = {"titles": 2, "split_identifiers": False, "scores": "bm25"}
     assert contents("Title", "text", job) == "Title\nTitle\ntext"
     assert contents("Title", "text", job | {"titles": 0}) == "text"
     assert contents(" ", "\n", job) == ""
@@ -221,10 +213,11 @@ def test_contents_and_cleaning():
 
 
 def test_identifiers_are_split_on_both_sides():
-    job = {"titles": 1, "split_identifiers": True}
+    job = {"titles": 1, "split_identifiers": True, "scores": "bm25"}
     assert contents("io.TextWrapper", "read_line 3.14 e.g. end.", job) == "io Text Wrapper\nread line 3.14 e g. end."
     assert cleaned("io.TextWrapper", job) == "io Text Wrapper"
     assert cleaned("io.TextWrapper", job | {"split_identifiers": False}) == "io.TextWrapper"
+    assert cleaned("io.TextWrapper?", job | {"scores": "weights"}) == "io textwrapper"
 
 
 def test_a_word_finds_the_identifier_that_holds_it(tmp_path):

@@ -1,0 +1,81 @@
+"""What every first stage writes, whoever finds the passages: the runs of all splits, and the first negatives."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline import runs
+from pipeline.collection import Query, read_qrels, read_queries
+from pipeline.work import Progress
+
+QUESTIONS = 512
+"""Questions searched between two writes."""
+
+Hits = tuple[list[str], list[float]]
+"""Passage ids and scores of a question, best first."""
+Find = Callable[[Sequence[Query], int], Sequence[Hits]]
+"""The hits of some questions, at most so many for each."""
+
+
+def asked(collection: Path) -> tuple[list[Query], dict[str, set[str]]]:
+    """The questions to search, and {query id: passages judged relevant}.
+
+    Training questions without a judged passage are left out: nothing would be trained on them.
+    """
+    positives = {q: {p for p, grade in judged.items() if grade > 0} for q, judged in read_qrels(collection).items()}
+    return [q for q in read_queries(collection) if q.split != "train" or positives.get(q.query_id)], positives
+
+
+def write(
+    out: Path,
+    questions: Sequence[Query],
+    positives: Mapping[str, set[str]],
+    depths: Mapping[str, int],
+    find: Find,
+    progress: Progress,
+) -> Counter[str]:
+    """Write `run.parquet`, `run.trec` and `negatives.parquet`; `depths` are the passages kept, by split.
+
+    Counts `questions`, `questions_without_hits` and `negatives`.
+    """
+    counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
+    with (
+        runs.writer(out) as write_run,
+        pq.ParquetWriter(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
+    ):
+        for split, depth in depths.items():
+            members = [q for q in questions if q.split == split]
+            for piece in (members[i : i + QUESTIONS] for i in range(0, len(members), QUESTIONS)):
+                found = find(piece, depth)
+                ids = [q.query_id for q in piece]
+                write_run(split, *columns(ids, found))
+                counts["questions"] += len(piece)
+                counts["questions_without_hits"] += sum(not passages for passages, _ in found)
+                if split == "train" and (rows := list(unjudged(ids, found, positives))):
+                    counts["negatives"] += len(rows)
+                    negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
+                progress(counts["questions"], len(questions), "questions")
+    return counts
+
+
+def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:
+    """Hits of each question as the rows of a run."""
+    return (
+        [q for q, (ids, _) in zip(query_ids, found, strict=True) for _ in ids],
+        [i for ids, _ in found for i in ids],
+        np.array([s for _, scores in found for s in scores], np.float32),
+    )
+
+
+def unjudged(
+    query_ids: Sequence[str], found: Sequence[Hits], positives: Mapping[str, set[str]]
+) -> Iterator[tuple[str, str, str, int, float]]:
+    """Rows of negatives.parquet: hits that are no positive, with their rank among all hits."""
+    for query_id, (ids, scores) in zip(query_ids, found, strict=True):
+        for rank, (passage_id, score) in enumerate(zip(ids, scores, strict=True), start=1):
+            if passage_id not in positives[query_id]:
+                yield query_id, passage_id, "bm25", rank, score

@@ -1,0 +1,131 @@
+"""Another system's run file as the first stage."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.collection import Query, passage_ids
+from pipeline.errors import InputError
+from pipeline.files import lines
+from pipeline.work import Metrics, Progress, Work
+
+if TYPE_CHECKING:
+    from pipeline.first_stage import Hits
+
+UNKNOWN_SHARE = 0.01
+"""Of the rows of known questions may name unknown passages; more means that the two do not belong together."""
+LARGEST = float(np.finfo(np.float32).max)
+COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
+
+Row = tuple[int, str, str, float]
+"""Number of the line, question, passage, score."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of known questions and passages, question by question."""
+
+    question_R: np.ndarray
+    """Ascending."""
+    passage_R: np.ndarray
+    """Row in the collection."""
+    score_R: np.ndarray
+    """float32."""
+    line_R: np.ndarray
+    """Line of the file."""
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """The lines of a TREC run (six columns), or of one in MS MARCO's three columns, whose score is minus the rank.
+
+    Raises InputError for other lines, and for scores and ranks that are no finite numbers.
+    """
+    width = 0
+    for number, line in lines(path):
+        fields = line.split()
+        width = width or (3 if len(fields) == 3 else 6)
+        if len(fields) != width:
+            raise InputError(f"{path}:{number}: {width} columns expected ({COLUMNS[width]}), {len(fields)} found")
+        written = fields[4 if width == 6 else 2]
+        try:
+            score = float(written)
+        except ValueError:
+            score = float("nan")
+        if not -LARGEST <= score <= LARGEST:
+            raise InputError(f"{path}:{number}: {'score' if width == 6 else 'rank'} {written[:30]!r} is no number")
+        yield (number, fields[0], fields[2], score) if width == 6 else (number, fields[0], fields[1], -score)
+
+
+def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work) -> Metrics:
+    """Write the artifact from a run that may hold questions of all splits, in any order.
+
+    Passages of a question stand by score, then passage order, whatever their ranks were. Rows of questions that the
+    collection does not ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
+    Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
+    """
+    from pipeline import first_stage
+
+    ids = passage_ids(collection)
+    questions, positives = first_stage.asked(collection)
+    place = {q.query_id: n for n, q in enumerate(questions)}
+    found, counts = read(path, place, {passage_id: row for row, passage_id in enumerate(ids)}, work.progress)
+    start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
+
+    def find(piece: Sequence[Query], depth: int) -> "list[Hits]":
+        spans = ((start_Q[n], start_Q[n + 1]) for n in (place[q.query_id] for q in piece))
+        return [top(path, found, slice(*span), ids, depth) for span in spans]
+
+    counts.update(first_stage.write(work.out, questions, positives, depths, find, work.progress))
+    return dict(counts)
+
+
+def read(
+    path: Path, questions: Mapping[str, int], passages: Mapping[str, int], progress: Progress
+) -> tuple[Rows, Counter[str]]:
+    """The rows whose question and passage are known (id -> number), and the counts of all. Memory: 16 bytes a row."""
+    counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
+    question_R, passage_R, score_R, line_R = array("i"), array("i"), array("f"), array("I")
+    first = ""
+    for number, query_id, passage_id, score in rows(path):
+        counts["rows"] += 1
+        if counts["rows"] % 1000 == 0:
+            progress(counts["rows"], None, "rows")
+        question, passage = questions.get(query_id), passages.get(passage_id)
+        if question is None:
+            counts["rows_of_other_questions"] += 1
+        elif passage is None:
+            counts["rows_of_unknown_passages"] += 1
+            first = first or f"{path}:{number}: unknown passage id {passage_id!r}"
+        else:
+            question_R.append(question)
+            passage_R.append(passage)
+            score_R.append(score)
+            line_R.append(number)
+    unknown, total = counts["rows_of_unknown_passages"], counts["rows"] - counts["rows_of_other_questions"]
+    if total == 0:
+        raise InputError(f"{path}: none of its questions is one of the collection's dev, test or judged training ones")
+    if unknown > UNKNOWN_SHARE * total:
+        raise InputError(f"{first} ({unknown:,} of {total:,} rows name unknown passages, more than 1 %)")
+    columns = [np.frombuffer(column, dtype=column.typecode) for column in (question_R, passage_R, score_R, line_R)]
+    if (columns[0][1:] < columns[0][:-1]).any():
+        by = np.argsort(columns[0], kind="stable")
+        columns = [column[by] for column in columns]
+    return Rows(*columns), counts
+
+
+def top(path: Path, found: Rows, span: slice, ids: Sequence[str], depth: int) -> "Hits":
+    """The first `depth` of one question's rows. Raises InputError where it has a passage twice."""
+    passage_N, score_N = found.passage_R[span], found.score_R[span]
+    by_passage = np.argsort(passage_N, kind="stable")
+    again = by_passage[1:][passage_N[by_passage][1:] == passage_N[by_passage][:-1]]
+    if len(again):
+        row = again.min()  # rows of a question stand in the file's order
+        passage_id = ids[passage_N[row]]
+        raise InputError(f"{path}:{found.line_R[span][row]}: passage {passage_id!r} stands twice under its question")
+    by = np.lexsort((passage_N, -score_N))[:depth]
+    return [ids[row] for row in passage_N[by]], score_N[by].tolist()

@@ -1,0 +1,301 @@
+"""The first stage of another system: its run file, or its passages and questions in pyserini's JSON."""
+
+import gzip
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+from searched import CONFIG, build, rows, write_collection
+
+from pipeline import sparse
+from pipeline.bm25 import BM25Config, Searcher, missing
+from pipeline.bm25_process import QUERY_TERMS, given, pieces, query, read_topics
+from pipeline.collection import read_queries
+from pipeline.errors import InputError
+
+IDS = [f"p{n}" for n in range(200)]
+QUERIES = [
+    ("t0", "train", "first"),
+    ("t1", "train", "nobody judged it"),
+    ("d0", "dev", "Flying?"),
+    ("e0", "test", "flying things"),
+    ("e1", "test", "of the"),
+]
+JUDGED = [("train", "t0", "p1", 1), ("train", "t0", "p2", 0), ("dev", "d0", "p3", 1)]
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory) -> Path:
+    passages = [(i, i, "", f"passage {i}") for i in IDS]
+    return write_collection(tmp_path_factory.mktemp("first") / "collection", passages, QUERIES, JUDGED)
+
+
+def config(**fields) -> BM25Config:
+    return CONFIG.model_copy(update=fields)
+
+
+def lines_of(path: Path, *lines: str) -> Path:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def json_of(path: Path, *objects: dict) -> Path:
+    return lines_of(path, *map(json.dumps, objects))
+
+
+def found(out: Path) -> dict[str, list[tuple[str, float]]]:
+    hits: dict[str, list[tuple[str, float]]] = {}
+    for row in rows(out):
+        hits.setdefault(row["query_id"], []).append((row["passage_id"], row["score"]))
+    return hits
+
+
+# A run file
+
+
+def trec(question: str, passages: list[str], scores: list[float]) -> list[str]:
+    return [f"{question} Q0 {p} {n} {s} other" for n, (p, s) in enumerate(zip(passages, scores, strict=True), 1)]
+
+
+def test_run_file(collection, tmp_path):
+    far = [f"p{n}" for n in range(100, 140)]
+    run = tmp_path / "run.gz"
+    lines = [
+        *trec("e0", ["p9", "p4", "p7"], [0.5, 1.5, 0.5]),  # scores decide, then passage order
+        *trec("t0", IDS[:10], list(range(10, 0, -1))),
+        *trec("elsewhere", ["p1"], [1]),
+        *trec("t1", ["p1"], [1]),
+        *trec("d0", far, list(range(40, 0, -1))),
+        *trec("e0", ["p5"], [-1e-3]),  # a question's rows need not stand together
+        *trec("d0", [f"p{n}" for n in range(50)], list(range(0, -50, -1))),
+        "d0 Q0 unknown 1 99 other",
+    ]
+    with gzip.open(run, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+    counts = build(collection, tmp_path / "out", config(run=run))
+    assert counts == {
+        "rows": 107,
+        "rows_of_other_questions": 2,
+        "rows_of_unknown_passages": 1,
+        "questions": 4,
+        "questions_without_hits": 1,
+        "negatives": 5,
+    }
+    hits = found(tmp_path / "out")
+    assert hits["e0"] == [("p4", 1.5), ("p7", 0.5), ("p9", 0.5), ("p5", pytest.approx(-1e-3))]
+    assert [p for p, _ in hits["d0"]] == far[:10]
+    assert [p for p, _ in hits["t0"]] == IDS[:6]
+    assert set(hits) == {"t0", "d0", "e0"}
+    negatives = pq.read_table(tmp_path / "out" / "negatives.parquet").to_pylist()
+    assert [(n["passage_id"], n["rank"]) for n in negatives] == [("p0", 1), ("p2", 3), ("p3", 4), ("p4", 5), ("p5", 6)]
+    trec_ids = [line.split()[0] for line in (tmp_path / "out" / "run.trec").read_text().splitlines()]
+    assert Counter(trec_ids) == {"d0": 10, "e0": 4}
+    assert "jnius" not in sys.modules
+
+
+def test_run_file_in_the_columns_of_ms_marco(collection, tmp_path):
+    run = lines_of(tmp_path / "run.tsv", "e0\tp7\t1", "e0\tp3\t2")
+    build(collection, tmp_path / "out", config(run=run))
+    assert found(tmp_path / "out") == {"e0": [("p7", -1.0), ("p3", -2.0)]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["e0 Q0 p1 1 1.0 x", "e0 Q0 p2 2 0.5"], r"run:2: 6 columns expected .*, 5 found"),
+        (["e0 p1 1", "e0 Q0 p2 2 0.5 x"], r"run:2: 3 columns expected .*, 6 found"),
+        (["e0 Q0 p1 1 nan x"], r"run:1: score 'nan' is no number"),
+        (["e0 Q0 p1 1 1e39 x"], r"run:1: score '1e39' is no number"),
+        (["e0 Q0 p1 1 high x"], r"run:1: score 'high' is no number"),
+        (["d0 Q0 p1 1 1 x", "", "e0 Q0 p1 1 2 x", "d0 Q0 p1 2 0 x"], r"run:4: passage 'p1' stands twice"),
+        (["e0 Q0 p1 1 2 x", "e0 Q0 new 2 1 x"], r"run:2: unknown passage id 'new' \(1 of 2 rows"),
+        (["other Q0 p1 1 2 x"], r"run: none of its questions"),
+        ([], r"run: empty file"),
+    ],
+)
+def test_bad_run_files(lines, message, collection, tmp_path):
+    run = lines_of(tmp_path / "run", *lines)
+    with pytest.raises(InputError, match=message) as error:
+        build(collection, tmp_path / "out", config(run=run))
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_file_answers_no_single_questions(collection, tmp_path):
+    build(collection, tmp_path / "out", config(run=lines_of(tmp_path / "run", "e0 p7 1")))
+    with pytest.raises(InputError, match=r"run file \(bm25\.run\), which cannot answer single questions"):
+        Searcher(tmp_path / "out")
+
+
+# Other words
+
+
+def test_expanded_passages_and_questions(collection, tmp_path):
+    folder = tmp_path / "expanded"
+    (folder / "b").mkdir(parents=True)
+    json_of(folder / "b" / "2.jsonl", {"id": "p3", "contents": "zebras fly fly"}, {"id": "p4", "contents": "  "})
+    (folder / "1.json").write_text(json.dumps([{"id": "p5", "contents": "zebra"}, {"id": "new", "contents": "fly"}]))
+    (folder / "README.txt").write_text("no passages")
+    topics = lines_of(tmp_path / "topics.tsv", "d0\tzebras flying", "e0\tzebra\x07", "t1\tzebra", "e1\tof the")
+    counts = build(collection, tmp_path / "out", config(passages=folder, topics=topics))
+    assert counts == {
+        "passages": 2,
+        "passages_empty": 1,
+        "passages_unknown": 1,
+        "passages_missing": 197,
+        "topics_not_asked": 1,
+        "questions": 4,
+        "questions_cut": 0,
+        "questions_with_control_characters": 1,
+        "questions_without_topic": 1,
+        "questions_without_terms": 2,
+        "questions_without_hits": 2,
+        "negatives": 0,
+    }
+    hits = {question: [p for p, _ in ranked] for question, ranked in found(tmp_path / "out").items()}
+    assert hits == {"d0": ["p3", "p5"], "e0": ["p5", "p3"]}
+
+
+# Weights
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, dict[str, int]]:
+    """Of 150 of the 200 passages: some of 30 terms, so small that sums are often equal."""
+    rng = np.random.default_rng(0)
+    terms = ["flying", "##ing", ",", "Ünïcode", *(f"w{n}" for n in range(26))]
+    return {i: {t: int(w) for t, w in zip(terms, rng.integers(0, 4, 30), strict=True)} for i in IDS[:150]}
+
+
+@pytest.fixture(scope="module")
+def built(collection, weights, tmp_path_factory) -> tuple[Path, dict, dict]:
+    folder = tmp_path_factory.mktemp("weights")
+    vectors = json_of(folder / "v.jsonl", *({"id": i, "contents": "x", "vector": v} for i, v in weights.items()))
+    asked = {"d0": {"w0": 3, "##ing": 200, "Ünïcode": 1}, "e0": {"w1": 1, "absent": 7}, "t0": {",": 2, "w3": 1}}
+    topics = json_of(folder / "topics.jsonl", *({"id": q, "vector": v} for q, v in asked.items()))
+    out = folder / "out"
+    return out, asked, build(collection, out, config(passages=vectors, topics=topics, depth=20, negatives_depth=20))
+
+
+def products(asked: dict[str, int], weights: dict[str, dict[str, int]]) -> list[tuple[str, float]]:
+    """Every passage that holds a term, by the sum of products, then passage order."""
+    scores = [(i, float(sum(w * v.get(t, 0) for t, w in asked.items()))) for i, v in weights.items()]
+    return sorted((hit for hit in scores if hit[1] > 0), key=lambda hit: -hit[1])
+
+
+def test_weights_score_by_their_products(built, weights):
+    out, asked, counts = built
+    assert found(out) == {q: products(vector, weights)[:20] for q, vector in asked.items()}
+    assert (counts["passages"], counts["passages_missing"], counts["questions_without_topic"]) == (150, 50, 1)
+    assert counts["negatives"] == len([p for p, _ in found(out)["t0"] if p != "p1"])
+
+
+def test_single_questions_to_weights_are_their_words(built, weights):
+    out, _, _ = built
+    with Searcher(out) as searcher:
+        hits = searcher.search("Flying, flying w5?", 200)
+    assert sorted(hits) == sorted(products({"flying": 2, "w5": 1}, weights))
+
+
+def test_an_error_in_the_java_process_is_one_line(collection, tmp_path):
+    passages = json_of(tmp_path / "v.jsonl", {"id": "p1", "vector": {"a": 1}}, {"id": "p2", "vector": {"a": 0.5}})
+    with pytest.raises(InputError, match=r"v\.jsonl:2: weight 0\.5 of 'a' is no integer") as error:
+        build(collection, tmp_path / "out", config(passages=passages))
+    assert "\n" not in str(error.value)
+
+
+# What files hold
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ([{"id": "p1"}], r"f\.jsonl:1: no text in field 'contents'"),
+        ([{"contents": "x"}], r"f\.jsonl:1: no text in field 'id'"),
+        ([{"id": "p1", "vector": [0.5]}], r"f\.jsonl:1: field 'vector' is no object"),
+        ([{"id": "p1", "vector": {"a b": 1}}], r"f\.jsonl:1: term 'a b' is empty, holds white space"),
+        ([{"id": "p1", "vector": {"a": -1}}], r"f\.jsonl:1: weight -1 of 'a' is no integer from 0"),
+        ([{"id": "p1", "vector": {"a": True}}], r"f\.jsonl:1: weight True of 'a'"),
+        ([{"id": "p1", "vector": {"a": 70_000}}], r"f\.jsonl:1: weight 70000 of 'a'"),
+        ([{"id": "p1", "contents": "a\ud800"}], r"f\.jsonl:1: holds half of a surrogate pair"),
+        ([{"id": "p1", "contents": "a"}, {"id": "p2", "vector": {}}], r"f\.jsonl:2: 'contents' in some rows"),
+    ],
+)
+def test_bad_rows(objects, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        list(sparse.passages(json_of(tmp_path / "f.jsonl", *objects)))
+
+
+def test_ids_of_passages(tmp_path):
+    row = {i: n for n, i in enumerate(IDS)}
+    job = {"split_identifiers": False}
+
+    def read(*ids: str) -> Counter[str]:
+        passages = json_of(tmp_path / "f.jsonl", *({"id": i, "contents": "x"} for i in ids))
+        counts: Counter[str] = Counter()
+        assert [i for i, _ in given(job | {"passages": str(passages)}, row, counts)] == [i for i in ids if i in row]
+        return counts
+
+    assert read("p1", "new", "p0", "newer") == {"passages_unknown": 2, "passages_missing": 198}
+    with pytest.raises(InputError, match=r"f\.jsonl:4: unknown passage id 'c', one of more than 1 %"):
+        read("p1", "a", "b", "c")
+    with pytest.raises(InputError, match=r"f\.jsonl:3: passage id 'p1' stands twice"):
+        read("p1", "p0", "p1")
+
+
+def test_an_empty_folder_is_no_passages(tmp_path):
+    with pytest.raises(InputError, match=r"no \.json or \.jsonl file in this folder"):
+        sparse.passages(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scores", "lines", "message"),
+    [
+        ("bm25", ['{"id": "d0", "vector": {"a": 1}}'], r"t\.jsonl:1: a question of weights, but"),
+        ("weights", ['{"id": "d0", "contents": "a"}'] * 2, r"t\.jsonl:2: question id 'd0' stands twice"),
+        ("bm25", ['{"id": "other", "contents": "a"}'], r"t\.jsonl: none of its questions"),
+    ],
+)
+def test_bad_topics(scores, lines, message, collection, tmp_path):
+    job = {"topics": str(lines_of(tmp_path / "t.jsonl", *lines)), "scores": scores}
+    with pytest.raises(InputError, match=message):
+        read_topics(job, read_queries(collection), Counter())
+
+
+def test_terms_of_topics_weigh_as_often_as_they_stand_there(collection, tmp_path):
+    job = {"topics": str(lines_of(tmp_path / "t.tsv", "d0\tfly ##ing fly")), "scores": "weights"}
+    topics = read_topics(job, read_queries(collection), Counter())
+    assert topics == {"d0": {"fly": 2, "##ing": 1}}
+    counts: Counter[str] = Counter()
+    assert query(topics["d0"], job, counts) == "fly fly ##ing"
+    assert len(query({f"w{n}": 1 for n in range(QUERY_TERMS + 1)}, job, counts).split()) == QUERY_TERMS
+    assert counts["questions_cut"] == 1
+
+
+def test_pieces_are_cut_by_characters(monkeypatch):
+    monkeypatch.setattr("pipeline.bm25_process.CHARACTERS", 10)
+    assert [len(piece) for piece in pieces([("a", "x" * 4)] * 7)] == [3, 3, 1]
+
+
+# The configuration
+
+
+def test_a_run_file_stands_alone():
+    fields = CONFIG.model_dump() | {"run": "a", "topics": "b"}
+    with pytest.raises(ValidationError, match="run is a whole first stage"):
+        BM25Config.model_validate(fields)
+
+
+def test_missing_reads_the_beginnings(tmp_path):
+    good = json_of(tmp_path / "good.jsonl", {"id": "p1", "contents": "x"})
+    bad = lines_of(tmp_path / "bad.jsonl", "{")
+    run = lines_of(tmp_path / "run", "one two")
+    assert missing(config(passages=good, topics=tmp_path / "absent")) == []  # whoever asks names what is absent
+    said = missing(config(passages=bad, topics=good))
+    assert len(said) == 1
+    assert said[0].startswith(f"bm25.passages: {bad}:1: invalid JSON")
+    assert missing(config(run=run))[0].startswith(f"bm25.run: {run}:1: 6 columns expected")
