@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pipeline.bm25
 import pipeline.cocondenser
 import pipeline.condenser
 import pipeline.ingest
@@ -47,7 +48,7 @@ STAGES: dict[str, Stage] = {
     "ingest": Stage(ingest, sources=pipeline.ingest.sources, missing=pipeline.ingest.missing),
     "tokenizer": Stage(tokenizer, libraries=("tokenizers",), missing=pipeline.tokenizer.missing),
     "tokens": Stage(tokens, libraries=("tokenizers",)),
-    "bm25": Stage(bm25, identity="key", libraries=("pyserini",)),
+    "bm25": Stage(bm25, identity="key", libraries=("pyserini",), missing=pipeline.bm25.missing),
     "initial": Stage(initial, missing=pipeline.initial.missing),
     "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
     "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, gpu=True),
