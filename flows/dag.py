@@ -55,6 +55,7 @@ def nodes(recipe: Recipe) -> list[Node]:
 
     def finetune(name: str, config: Config, mined: Node | None) -> Node:
         data = {"collection": ingest, "tokens": tokens, "start": cocondenser, "bm25": bm25, "mined": mined}
+        data |= {"scores": None, "pseudo": None}
         return Node(name, "finetune", config, data, encoder)
 
     pretrained = retrieval(cocondenser, "pretrained", ("dev", "test"))
