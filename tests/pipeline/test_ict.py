@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from pipeline import batches, losses, model, pretraining
-from pipeline.cocondenser import CocondenserConfig, cocondenser
+from pipeline.cocondenser import CocondenserConfig, train_cocondenser
 from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
 from pipeline.ict import IctConfig, check_ict, ict, missing, train_ict
@@ -231,10 +231,17 @@ def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
         checkpoints=str(tmp_path / "checkpoints"),
         machine=MACHINE,
     )
-    config = CocondenserConfig(**{**small.COCONDENSER, "steps": 0})
-    (tmp_path / "out").mkdir()
-    work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
-    cocondenser(config, given[0], tmp_path / "condenser", work)
+    train_cocondenser(
+        progress=silent,
+        device="cpu",
+        config=CocondenserConfig(**{**small.COCONDENSER, "steps": 0}).model_dump(),
+        tokens=str(given[0]),
+        start=str(tmp_path / "condenser"),
+        tokenizer=str(tmp_path / "condenser"),
+        out=str(tmp_path / "out"),
+        checkpoints=str(tmp_path / "checkpoints"),
+        machine=MACHINE,
+    )
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (
         tmp_path / "ict" / "model.safetensors"
     ).read_bytes()
