@@ -74,7 +74,8 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
     and questions of one text have the same negatives. Judged passages and those with exactly a positive's text are
     dropped, so are rows on other splits, on unknown ids (up to 1 % of the rows; by text up to half of the questions)
     and repetitions; all are counted.
-    Memory: 12 bytes a row of the file, 16 bytes a passage of the collection, its ids and those of its questions.
+    Memory: below 100 bytes a row of the file (12 until they are sorted), 16 bytes a passage of the collection, its
+    passages' ids, and its questions' ids or texts.
     Raises InputError for what is wrong with the file, with its line, and where no question has a negative left.
     """
     import pyarrow as pa
