@@ -99,7 +99,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
         model = load_backbone_for_mlm(folder)
-        _check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
+        check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
         head = load_head(folder) if (folder / "head.safetensors").is_file() else None
         objective = head_objective(folder)
     else:
@@ -180,7 +180,7 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
     return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
 
 
-def _check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
+def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
     """Raises InputError unless the model in `folder` was made for the vocabulary of `tokenizer`."""
     wanted = read_tokenizer(tokenizer).get_vocab()
     if vocab_size != len(wanted):
