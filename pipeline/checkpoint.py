@@ -1,7 +1,7 @@
 """Checkpoint folders: what transformers and sentence-transformers load, with the Condenser head beside it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     BertForMaskedLM,
+    BertForSequenceClassification,
     BertModel,
     PreTrainedModel,
     RobertaForMaskedLM,
+    RobertaForSequenceClassification,
     RobertaModel,
 )
 from transformers.utils import logging
@@ -24,6 +26,7 @@ from pipeline.starts import model_config, positions
 
 MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
 ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
+CLASSIFIERS = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
 # What a ready model brings along and nothing here uses: pooler, next sentence prediction, position ids of old files.
 SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
 MLM_HEADS = ("cls.predictions.", "lm_head.")
@@ -98,6 +101,50 @@ def load_encoder(folder: Path) -> PreTrainedModel:
     return _load(folder, ENCODERS[model_config(folder)["model_type"]], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
 
 
+def new_classifier(start: Path, seed: int) -> PreTrainedModel:
+    """The backbone of checkpoint `start` under a random head of one logit, on the CPU, in evaluation mode."""
+    encoder = load_encoder(start)
+    config = type(encoder.config).from_dict({**encoder.config.to_dict(), "num_labels": 1})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = CLASSIFIERS[config.model_type](config)
+    for name in ("embeddings", "encoder"):
+        getattr(model.base_model, name).load_state_dict(getattr(encoder, name).state_dict())
+    return model.eval()
+
+
+def load_classifier(folder: Path) -> PreTrainedModel:
+    """`BertForSequenceClassification` or `RobertaForSequenceClassification` of one logit, as `load_encoder`.
+
+    Raises InputError where the folder holds anything else.
+    """
+    model = _load(folder, CLASSIFIERS[model_config(folder)["model_type"]], ("position_ids",))
+    if model.config.num_labels != 1:
+        raise InputError(f"{folder}: a classifier of {model.config.num_labels} labels; a cross-encoder has one logit")
+    return model
+
+
+def save_classifier(
+    folder: Path, model: PreTrainedModel, tokenizer_folder: Path, history: list[dict[str, Any]] | None = None
+) -> None:
+    """Write a folder that `AutoModelForSequenceClassification` and sentence-transformers' `CrossEncoder` load.
+
+    Parameters as in `save_checkpoint`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
+    model.config._name_or_path = ""
+    model.config.architectures = [type(model).__name__]
+    # Otherwise sentence-transformers gives the logit's sigmoid.
+    model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    model.save_pretrained(folder, max_shard_size="1TB")
+    if history:
+        _write_history(folder / "history.parquet", history)
+    types = ["token_type_ids"] if model.config.model_type == "bert" else []
+    _write_tokenizer(folder, tokenizer_folder, longest_input(model), ["input_ids", *types, "attention_mask"])
+    (folder / "model.safetensors").chmod((folder / "tokenizer.json").stat().st_mode & 0o777)
+
+
 def load_head(folder: Path) -> dict[str, torch.Tensor]:
     """The Condenser head's weights. A missing `head.safetensors` is an InputError that names it.
 
@@ -163,9 +210,12 @@ def _write_history(path: Path, history: list[dict[str, Any]]) -> None:
     parquet.write_table(pa.Table.from_pylist(history, pa.schema(list(types.items()))), path)
 
 
-def _write_tokenizer(folder: Path, source: Path, longest: int) -> None:
+def _write_tokenizer(folder: Path, source: Path, longest: int, inputs: Sequence[str] | None = None) -> None:
+    """`inputs`: what the tokenizer gives to the model; None for what it gave before."""
     (folder / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
     description = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
+    if inputs is not None:
+        description["model_input_names"] = list(inputs)
     _write_json(folder / "tokenizer_config.json", {**description, "model_max_length": longest})
 
 

@@ -79,22 +79,11 @@ def finetune(
     the whole collection because a pool was too small, and the questions that were cut.
     Raises InputError where no training question has a judged passage, before anything is trained.
     """
-    from pipeline import examples, pools, targets, validation
+    from pipeline import drawing, pools, targets, validation
     from pipeline.launch import launch
     from pipeline.ragged import Tokens
 
-    first = (collection if config.negatives_from == "collection" else bm25) / "negatives.parquet"
-    drawn_from = pools.read_pools(
-        collection,
-        first,
-        config.negative_depth,
-        mined / "negatives.parquet" if mined else None,
-        config.mix,
-        config.max_queries,
-        config.seed,
-        pseudo,
-    )
-    examples.check_enough("negatives_per_query", config.negatives_per_query, drawn_from.judged, drawn_from.passages)
+    drawn_from = drawing.read(config, collection, bm25, mined, pseudo)
     work.checkpoints.mkdir(parents=True, exist_ok=True)
     given = {"pools": work.checkpoints / "pools.npz"}
     pools.save_pools(drawn_from, given["pools"])
@@ -118,12 +107,8 @@ def finetune(
     }
     result = launch("pipeline.bitraining:train", arguments, work.machine, work.progress, work.checkpoints)
     lengths = Tokens.open(tokens).queries.lengths[drawn_from.queries]
-    return result | {
-        "queries": len(drawn_from.queries),
-        "examples_per_epoch": examples.epoch_size(drawn_from),
-        "negatives_filled": examples.filled(drawn_from, config.negatives_per_query),
-        "questions_cut": int((lengths > encoder.question_tokens - 2).sum()),
-    }
+    questions_cut = int((lengths > encoder.question_tokens - 2).sum())
+    return result | drawing.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}
 
 
 def save(path: Path, arrays: "Candidates | Scores") -> None:

@@ -104,15 +104,19 @@ class Packed(NamedTuple):
     every: Rows
     first: Rows
     """Each row's first token."""
+    type_T: Tensor | None = None
+    """BERT's token types: 1 in a row's second text. None: all 0."""
 
 
-def pack(ids: Ids, device: str) -> Packed:
-    """Rows, which must be in order of length, packed without padding."""
+def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
+    """Rows, which must be in order of length, packed without padding. `second_B`: where second texts begin."""
     length_B = np.array([len(row) for row in ids])
     begin_B = np.cumsum(length_B) - length_B
+    position_T = np.arange(length_B.sum()) - begin_B.repeat(length_B)
     return Packed(
         ids_T=to_device(np.concatenate(ids), device),
-        position_T=to_device(np.arange(length_B.sum()) - begin_B.repeat(length_B), device),
+        position_T=to_device(position_T, device),
         every=rows(length_B, length_B, None, device),
         first=rows(length_B, np.ones_like(length_B), begin_B, device),
+        type_T=None if second_B is None else to_device(position_T >= second_B.repeat(length_B), device),
     )

@@ -64,9 +64,10 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
     return States(early_TD, cls_BD, rest_of_layer(last, hidden_TD[chunk.masked.at_R], known, chunk.masked, chunk.every))
 
 
-def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor) -> Tensor:
-    """Token, position and type embeddings, normalised, [T, D]."""
-    return lm.base_model.embeddings(input_ids=ids_T[None], position_ids=positions(lm, position_T)[None])[0]
+def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor, type_T: Tensor | None = None) -> Tensor:
+    """Token, position and type embeddings, normalised, [T, D]. Types are 0 where none are given."""
+    place_T, type_1T = positions(lm, position_T), None if type_T is None else type_T[None]
+    return lm.base_model.embeddings(input_ids=ids_T[None], token_type_ids=type_1T, position_ids=place_T[None])[0]
 
 
 def positions(lm: LanguageModel, position_T: Tensor) -> Tensor:

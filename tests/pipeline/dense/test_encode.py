@@ -58,7 +58,7 @@ def test_workers_may_end_between_two_looks_at_them(monkeypatch):
     """Whoever asks whether a fork lives finds it ended from then on."""
     import multiprocessing
 
-    from pipeline.encode import _fork
+    from pipeline.shards import fork as run_forks
 
     lives = multiprocessing.process.BaseProcess.is_alive
 
@@ -69,7 +69,7 @@ def test_workers_may_end_between_two_looks_at_them(monkeypatch):
 
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "is_alive", ends_after)
     said = []
-    _fork(lambda share, tick: tick(len(share)), [[0, 1], [2]], 1, 4, lambda *a: said.append(a))
+    run_forks(lambda share, tick: tick(len(share)), [[0, 1], [2]], 1, 4, "passages", lambda *a: said.append(a))
     assert said[-1] == (4, 4, "passages")
 
 

@@ -1,0 +1,54 @@
+"""Denoised negatives: without what a cross-encoder takes for relevant (RocketQA, section 4.2.2)."""
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.scoring import relevance
+from pipeline.work import Metrics, Work
+
+
+class DenoiseConfig(Config):
+    threshold: float = Field(ge=0, le=1)
+    """Negatives whose score (sigmoid of the logit) lies above are dropped. RocketQA keeps those below 0.1 and takes
+    those above 0.9 for positives. Needs a cross-encoder trained pointwise: a listwise one's sigmoid means nothing."""
+
+
+def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Metrics:
+    """Write `negatives.parquet`: the mined ones at or below the threshold, in their order.
+
+    The metrics count what was dropped, and the questions that are left without a negative.
+    Raises InputError for a negative without a score, and where none is left.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from pipeline.scores import lookup
+
+    path = mined / "negatives.parquet"
+    table = pq.read_table(path)
+    ids = {name: pc.unique(table[name]) for name in ("query_id", "passage_id")}
+    query_N, passage_N = (pc.index_in(table[name], value_set=of).to_numpy() for name, of in ids.items())
+    score_N = lookup(scores, ids["query_id"], ids["passage_id"], query_N, passage_N)
+    unknown = np.flatnonzero(np.isnan(score_N))
+    if len(unknown):
+        query_id, passage_id = (table[name][int(unknown[0])].as_py() for name in ids)
+        raise InputError(
+            f"{scores / 'scores.parquet'}: no score of passage {passage_id!r} for query {query_id!r}, a negative of "
+            f"{path} ({len(unknown)} such); score these negatives"
+        )
+    kept_N = relevance(score_N) <= config.threshold
+    if not kept_N.any():
+        raise InputError(f"denoise.threshold: none of {len(score_N)} negatives scores at most {config.threshold}")
+    pq.write_table(table.filter(pa.array(kept_N)), work.out / "negatives.parquet", compression="zstd")
+    questions, left = len(ids["query_id"]), len(np.unique(query_N[kept_N]))
+    return {
+        "questions": questions,
+        "negatives": int(kept_N.sum()),
+        "dropped": int((~kept_N).sum()),
+        "questions_without_negatives": questions - left,
+    }

@@ -1,0 +1,113 @@
+"""Soft labels: a cross-encoder's logits of each training question's own passages (coCondenser, section 5.1)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.drawing import first_negatives
+from pipeline.scoring import check_cross_encoder, cut, score
+from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.pools import Lists, Pools
+
+ROWS = 1 << 20
+"""Rows of scores.parquet written at a time."""
+
+
+class ScoresConfig(Config):
+    negatives_from: Literal["bm25", "collection"]
+    """First negatives, as in the fine-tuning that reads the scores."""
+    negative_depth: int = Field(ge=0)
+    """First negatives of each question that are scored, best first. 0: all. At least fine-tuning's."""
+
+
+def scores(
+    config: ScoresConfig,
+    collection: Path,
+    tokens: Path,
+    cross_encoder: Path,
+    bm25: Path,
+    mined: Path | None,
+    work: Work,
+) -> Metrics:
+    """Write `scores.parquet` (query_id, passage_id, score: the logit, float32), questions in the collection's order.
+
+    A question's passages are its judged ones, then its first negatives, then all mined ones, none twice. The metrics
+    tell how often a judged passage has the highest score, and count the questions that were cut.
+    Raises InputError where the cross-encoder does not fit the tokens or no training question has a judged passage.
+    """
+    from pipeline.pools import read_pools
+    from pipeline.ragged import Tokens
+
+    lengths = check_cross_encoder(cross_encoder, tokens)
+    first = first_negatives(config.negatives_from, collection, bm25)
+    later = mined / "negatives.parquet" if mined else None
+    pools = read_pools(collection, first, config.negative_depth, later, "twice", 0, 0)
+    own = own_passages(pools)
+    query_N = pools.queries.repeat(own.lengths)
+    score_N = score(cross_encoder, tokens, query_N, own.flat, work)
+    _write(work.out / "scores.parquet", collection, query_N, own.flat, score_N)
+    place_N = np.arange(len(own.flat)) - own.offsets[:-1].repeat(own.lengths)
+    judged_N = place_N < pools.judged.lengths.repeat(own.lengths)
+    best = np.maximum.reduceat(score_N, own.offsets[:-1])
+    best_judged = np.maximum.reduceat(np.where(judged_N, score_N, -np.inf), own.offsets[:-1])
+    return {
+        "questions": len(own),
+        "pairs": len(query_N),
+        "judged_first": float((best == best_judged).mean()),
+        "questions_cut": cut(Tokens.open(tokens).queries, query_N, lengths),
+    }
+
+
+def own_passages(pools: "Pools") -> "Lists":
+    """All passages that may stand beside each question, judged ones first, none twice."""
+    from pipeline.pools import Lists
+
+    kinds = (pools.judged, *pools.negatives)
+    question_N = np.concatenate([np.arange(len(kind)).repeat(kind.lengths) for kind in kinds])
+    passage_N = np.concatenate([kind.flat for kind in kinds])
+    once_N = np.sort(np.unique(question_N << 32 | passage_N, return_index=True)[1])
+    by = once_N[np.argsort(question_N[once_N], kind="stable")]
+    offsets = np.concatenate(([0], np.bincount(question_N[by], minlength=len(pools.queries)).cumsum()))
+    return Lists(passage_N[by], offsets)
+
+
+def _write(path: Path, collection: Path, query_N: np.ndarray, passage_N: np.ndarray, score_N: np.ndarray) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    query_ids = pq.read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
+    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
+    schema = pa.schema([("query_id", pa.string()), ("passage_id", pa.string()), ("score", pa.float32())])
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query_id"]) as writer:
+        for start in range(0, len(query_N), ROWS):
+            part = slice(start, start + ROWS)
+            ids = [query_ids.take(pa.array(query_N[part])), passage_ids.take(pa.array(passage_N[part]))]
+            writer.write_table(pa.table([*ids, pa.array(score_N[part])], schema=schema))
+
+
+def lookup(
+    scores: Path, query_ids: "pa.Array", passage_ids: "pa.Array", query_N: np.ndarray, passage_N: np.ndarray
+) -> np.ndarray:
+    """Scores of pairs, float32 [N], NaN where there is none. Pairs are places in `query_ids` and `passage_ids`."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(scores / "scores.parquet")
+    places = [
+        pc.fill_null(pc.index_in(table[name], value_set=ids), -1).to_numpy().astype(np.int64)
+        for name, ids in (("query_id", query_ids), ("passage_id", passage_ids))
+    ]
+    known_M = (places[0] >= 0) & (places[1] >= 0)
+    key_M, score_M = (places[0] << 32 | places[1])[known_M], table["score"].to_numpy()[known_M]
+    by = np.argsort(key_M)
+    key_M, score_M = np.append(key_M[by], -1), np.append(score_M[by], np.float32("nan"))
+    wanted_N = query_N.astype(np.int64) << 32 | passage_N.astype(np.int64)
+    at_N = np.searchsorted(key_M[:-1], wanted_N)
+    return np.where(key_M[at_N] == wanted_N, score_M[at_N], np.float32("nan"))
