@@ -32,7 +32,7 @@ from pipeline.parent import die_with_parent
 from pipeline.processes import ending, environment, reporter
 
 DENSE = 10_000
-"""Pairs up to which greedy search over vectors sees all similarities (0.8 GB while they are made); lists beyond."""
+"""Pairs up to which greedy search over vectors sees all similarities (1 GB while they are made); lists beyond."""
 POLL = 0.01
 """Seconds between two looks for a batch that is not there yet."""
 QUESTIONS, PASSAGES, CANDIDATES, JUDGED = "questions.npy", "passages.npy", "candidates.npz", "judged.npy"
@@ -140,7 +140,7 @@ def _fail(child: subprocess.Popen[str], stderr: IO[str]) -> None:
 
 
 def run(folder: Path) -> None:
-    """Find the batches that `folder` still lacks. Memory: see `DENSE`; lists of 100 for 100,000 pairs 1.5 GB."""
+    """Find the batches that `folder` still lacks. Memory: see `DENSE`; lists of 100 for 100,000 pairs 1.3 GB."""
     from pipeline import abs as scheduling
 
     job = Job(**json.loads((folder / JOB).read_text()))

@@ -174,10 +174,16 @@ def test_the_process_dies_with_its_parent(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": paths},
     )
-    process = psutil.Process(int(parent.stdout.readline()))
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    process.wait(timeout=10)
+    try:
+        process = psutil.Process(int(parent.stdout.readline()))
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    try:
+        process.wait(timeout=10)
+    except psutil.TimeoutExpired:
+        process.kill()
+        raise
 
 
 def test_what_is_wrong_with_the_files_is_one_line(folder, tmp_path):
