@@ -18,7 +18,7 @@ PARAGRAPHS = {
     "figure", "footer", "form", "header", "hgroup", "hr", "main", "ol", "p", "pre", "section", "table", "ul",
 }
 # fmt: on
-LISTS = {"ol", "table", "ul"}
+LISTS = {"ol", "ul"}
 HEADING = re.compile(r"h[1-6]$")
 NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 SPACE = re.compile(r"\s+")
@@ -87,7 +87,7 @@ def _blocks(root: Any) -> list[Block]:
                     heading = 0
             elif tag in PARAGRAPHS:
                 end("\n" if tag in LISTS else "\n\n")
-                if not start and tag in LISTS:
+                if not start and tag in LISTS and element.getparent().tag != "li":
                     found.append((0, "\n"))
                 preformatted += (tag == "pre") * (1 if start else -1)
             elif tag in LINES:

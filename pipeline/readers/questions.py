@@ -23,7 +23,8 @@ SAYING_NOTHING = {
 SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z)""")
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
 ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|al|[A-Z])\.$")
-LETTERS_SHARE = 0.85  # letters and spaces among the characters of prose, at least
+SIGNS = frozenset("{}[]<>|=_\\/#$@*^~`+&%;")
+SIGNS_SHARE = 0.1  # of a sentence's characters; more is code
 
 
 class Rules(Protocol):
@@ -166,7 +167,7 @@ def _candidates(document: Document, rules: Rules) -> Iterator[tuple[Kind, int, s
 def _says_nothing(kind: Kind, text: str, rules: Rules) -> bool:
     if kind == "first_sentences":
         low, high = rules.sentence_words
-        prose = sum(c.isalpha() or c.isspace() for c in text) >= LETTERS_SHARE * len(text)
+        prose = sum(c in SIGNS for c in text) <= SIGNS_SHARE * len(text)
         return not (low <= len(text.split()) <= high and text[:1].isalpha() and prose)
     plain = words(text)
     return sum(len(word) > 1 for word in plain.split()) < rules.heading_words or plain in SAYING_NOTHING
