@@ -25,7 +25,7 @@ def test_every_recipe_is_complete(name: str) -> None:
 
 def test_the_recipes_of_the_papers_are_there() -> None:
     papers = {"marco", "marco-doc", "nq", "trivia"}
-    assert papers | {"marco-mlm", "marco-retromae", "pydocs", "pydocs-small", "tiny"} == set(EVERY)
+    assert papers | {"marco-mlm", "marco-retromae", "pydocs", "pydocs-small", "text", "tiny"} == set(EVERY)
     assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
 
 
