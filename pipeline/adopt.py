@@ -1,4 +1,4 @@
-"""A ready bi-encoder, taken as it is: to mine negatives with (the papers' BERT row mines with Condenser's retriever)."""
+"""A ready bi-encoder, taken as it is, to mine negatives with: the papers' BERT row mines with Condenser's."""
 
 from pathlib import Path
 

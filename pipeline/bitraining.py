@@ -3,6 +3,7 @@
 Shapes: Q questions of a batch, N passages of each, P = Q * N, R = Q + P rows, E dimensions of a vector.
 """
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
-from pipeline import examples, flops, ranking, training
+from pipeline import examples, flops, orders, ranking, training
 from pipeline.biencoder import vectors
 from pipeline.distributed import rank, world
 from pipeline.encoder import EncoderConfig
@@ -25,7 +26,7 @@ from pipeline.memory import keeps
 from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
 from pipeline.targets import Scores, targets
-from pipeline.towers import Towers, starting_towers, write_checkpoint
+from pipeline.towers import Towers, encode_all, starting_towers, write_checkpoint
 from pipeline.validation import Candidates
 from pipeline.work import Machine, Metrics, Progress
 
@@ -61,26 +62,37 @@ def train(
         candidates = Candidates(**np.load(given["candidates"]))
         judge = Judge(towers, candidates, data, form, c.passage_tokens, how.token_budget, Path(checkpoints))
 
+    def vectors_of(queries_N: np.ndarray, passages_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, c.passage_tokens)
+        found = [encode_all(one, ids, how.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)]
+        return found[0].cpu().numpy(), found[1].cpu().numpy()
+
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
         if judge and epoch and not place:
             judge.after(epoch, i)
-        order = examples.order(c.seed, epoch, size) if c.order == "random" else np.arange(size)
-        batch = examples.batch(pools, epoch, order[edges[place] : edges[place + 1]], draw)
+        batch = examples.batch(pools, epoch, order(epoch, place), draw)
         ids = question_rows(data, batch.queries_Q, form)
         ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
         loss = loss_of(c, batch, scores, towers.scorer, device)
         return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
 
     steps = c.epochs * epoch_steps
-    history = training.train(
-        towers.trained, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
-    )
+    with contextlib.ExitStack() as stack:
+        order = orders.fixed(c, edges)
+        if c.order.startswith("abs"):
+            folder = Path(checkpoints) / "schedule"
+            order = stack.enter_context(orders.Scheduled(c, pools, data, edges, vectors_of, folder, device))
+        history = training.train(
+            towers.trained, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
+        )
     found = judge.last(c.epochs, steps, c.validation.select) if judge else {}
     if rank() == 0:
         write_checkpoint(Path(out), towers, e, Path(start), history)
-        if judge:
-            pq.write_table(pa.Table.from_pylist(judge.rows), Path(out) / "validation.parquet")
+        tables = {"validation": judge.rows if judge else [], "schedule": getattr(order, "hardness", list)()}
+        for name, rows in tables.items():
+            if rows:
+                pq.write_table(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
     return training.summary(history) | found
 
 

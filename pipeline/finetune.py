@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from pipeline.validation import Candidates
 
 
+class AbsConfig(Config):
+    """How Adaptive Batch Scheduling searches, where `order` asks for it."""
+
+    beam_width: int = Field(ge=1)
+    """Beam search compares so many swaps squared. The paper does not give it."""
+    list_depth: int = Field(ge=1)
+    """Candidates of beam search, and of greedy search beyond 10,000 pairs: each question's best passages and each
+    passage's best questions. 100 in the ABS paper."""
+    pool: int = Field(ge=0)
+    """Most pairs that are scheduled among themselves, a random part of the epoch: less memory, and the first batches
+    are there sooner. 0: all."""
+
+
 class FinetuneConfig(Config):
     epochs: int = Field(ge=1)
     """Passes over the training examples. 3 (MARCO) or 40 (NQ) in coCondenser, section 4."""
@@ -48,8 +61,10 @@ class FinetuneConfig(Config):
     """Divides the cross-encoder's scores before their softmax. 1."""
     mask_positives: bool
     """Keep the other judged passages of a question out of its softmax where they occur in the batch."""
-    order: Literal["random", "sequential"]
-    """Of an epoch's examples: shuffled anew each epoch, or as the collection has the questions."""
+    order: Literal["random", "sequential", "abs_greedy", "abs_beam"]
+    """Of an epoch's examples: shuffled anew each epoch, as the collection has the questions, or batches of questions
+    whose positives are hard negatives for each other (Adaptive Batch Scheduling)."""
+    abs: AbsConfig
     validation: ValidationConfig
     dropout: float | None = Field(ge=0, lt=1)
     """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
@@ -75,15 +90,18 @@ def finetune(
 
     `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. `scores`: a cross-encoder's, for
     soft labels. `pseudo`: further questions with judgements and negatives of a cross-encoder. Where the recipe
-    validates, `validation.parquet` has a row an epoch. The metrics count the negatives an epoch that were drawn from
-    the whole collection because a pool was too small, and the questions that were cut.
-    Raises InputError where no training question has a judged passage, before anything is trained.
+    validates or schedules, `validation.parquet` and `schedule.parquet` have a row an epoch. The metrics count the
+    negatives an epoch that were drawn from the whole collection because a pool was too small, and the questions that
+    were cut. Raises InputError where no training question has a judged passage, before anything is trained.
     """
-    from pipeline import drawing, pools, targets, validation
+    from pipeline import drawing, examples, pools, targets, validation
+    from pipeline.abs import sizes
     from pipeline.launch import launch
     from pipeline.ragged import Tokens
 
     drawn_from = drawing.read(config, collection, bm25, mined, pseudo)
+    if config.order.startswith("abs"):
+        sizes(examples.epoch_size(drawn_from), config.batch_queries)  # may be more than there are
     work.checkpoints.mkdir(parents=True, exist_ok=True)
     given = {"pools": work.checkpoints / "pools.npz"}
     pools.save_pools(drawn_from, given["pools"])

@@ -10,15 +10,13 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
-from torch import Tensor
 
 from pipeline import distributed
-from pipeline.biencoder import Encoder, encode_rows
-from pipeline.inputs import Form, Ids, passage_rows, question_rows
+from pipeline.inputs import Form, passage_rows, question_rows
 from pipeline.ragged import Tokens
 from pipeline.ranking import pair_scores
 from pipeline.resume import write
-from pipeline.towers import Towers
+from pipeline.towers import Towers, encode_all
 from pipeline.validation import Candidates, reciprocal_rank
 
 MEASURE = "RR@10"
@@ -67,10 +65,8 @@ class Judge:
 
     def measure(self) -> float:
         """MRR@10 of the candidates, the same on each rank."""
-        self._towers.trained.eval()
-        questions_VE = self._encode(self._towers.encoders[0], self._questions)
-        passages_PE = self._encode(self._towers.encoders[1], self._passages)
-        self._towers.trained.train()
+        questions_VE = encode_all(self._towers.encoders[0], self._questions, self._budget)
+        passages_PE = encode_all(self._towers.encoders[1], self._passages, self._budget)
         scores = []
         with torch.inference_mode():
             for question_E, place_C in zip(questions_VE, self._place_VC, strict=True):
@@ -80,11 +76,3 @@ class Judge:
                 else:
                     scores.append(own_CE @ question_E)
             return reciprocal_rank(torch.stack(scores))
-
-    def _encode(self, encoder: Encoder, ids: Ids) -> Tensor:
-        """Vectors of all rows; each rank encodes its share."""
-        found_NE = torch.zeros(len(ids), encoder.dimension, device=encoder.device)
-        mine = np.arange(distributed.rank(), len(ids), distributed.world())
-        found = encode_rows(encoder, [ids[i] for i in mine.tolist()], self._budget)
-        found_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(found).to(encoder.device)
-        return distributed.add(found_NE)

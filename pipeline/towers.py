@@ -5,15 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from safetensors.torch import save as to_bytes
-from torch import nn
+from torch import Tensor, nn
 
-from pipeline.biencoder import Encoder, check_fits, load_encoders
+from pipeline.biencoder import Encoder, check_fits, encode_rows, load_encoders
 from pipeline.checkpoint import Vector, save_checkpoint
+from pipeline.distributed import add, rank, world
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig
+from pipeline.inputs import Ids
 from pipeline.ragged import Tokens
 
 
@@ -61,6 +64,17 @@ def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -
     if encoder.projection and (projection is None or projection.out_features != encoder.projection):
         projection = nn.Linear(loaded.model.config.hidden_size, encoder.projection, bias=False)
     return Encoder(loaded.model, encoder.pooling, encoder.normalise, projection if encoder.projection else None)
+
+
+def encode_all(encoder: Encoder, ids: Ids, budget: int) -> Tensor:
+    """Vectors of all rows without dropout, float32 [N, E], the same on each rank; each encodes its share."""
+    found_NE = torch.zeros(len(ids), encoder.dimension, device=encoder.device)
+    mine = np.arange(rank(), len(ids), world())
+    encoder.model.eval()
+    vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget)
+    encoder.model.train()
+    found_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(vectors).to(encoder.device)
+    return add(found_NE)
 
 
 def write_checkpoint(

@@ -13,7 +13,7 @@ from pipeline import examples
 from pipeline.checkpoint import read_vector
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.finetune import FinetuneConfig, finetune
+from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
 from pipeline.pools import read_pools
 from pipeline.training import Optimiser
 from pipeline.validation import ValidationConfig
@@ -41,6 +41,7 @@ CONFIG = FinetuneConfig(
     loss="contrastive",
     teacher_temperature=1.0,
     order="random",
+    abs=AbsConfig(beam_width=3, list_depth=100, pool=0),
     validation=ValidationConfig(questions=0, candidates=10, select="last"),
     passage_tokens=40,
     temperature=1.0,
@@ -264,6 +265,38 @@ def test_order_of_the_collection(world, work, inline, monkeypatch):
     train(world, work("random"))
     assert sorted(seen[:24]) == sorted(seen[24:]) == [*range(24)]
     assert seen[:24] != seen[24:]
+
+
+@pytest.mark.parametrize("order", ["abs_greedy", "abs_beam"])
+def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
+    """Each question once an epoch, in batches at least as hard as random ones, by another measure each epoch."""
+    seen = []
+    batch = examples.batch
+    monkeypatch.setattr("pipeline.examples.batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
+    settings = {"order": order, "epochs": 3, "negatives_per_query": 0}
+    metrics, out = train(world, work(), **settings)
+    epochs = [seen[first : first + 4] for first in (0, 4, 8)]
+    assert all(sorted(i for one in epoch for i in one) == [*range(24)] for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert metrics["updates"] == 12
+    rows = pq.read_table(out / "schedule.parquet").to_pylist()
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert all(row["scheduled"] >= row["random"] for row in rows)
+    again = train(world, work("again"), **settings)[1]
+    assert (out / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+
+
+def test_scheduling_more_than_there_is(world, work, inline):
+    with pytest.raises(InputError, match="batch_queries: 25 asked for, but there are only 24"):
+        train(world, work(), order="abs_greedy", batch_queries=25)
+
+
+@pytest.mark.slow
+def test_two_ranks_schedule_as_one(world, work):
+    settings = {"order": "abs_greedy", "epochs": 2}
+    one = weights(train(world, work("one"), **settings)[1])
+    two = weights(train(world, work("two", ranks=2), **settings)[1])
+    assert_close(one, two, 2e-5)
 
 
 @pytest.mark.parametrize(
