@@ -5,16 +5,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from crossed import CONFIG, make_cross_encoder, make_roberta
+from searched import write_collection
 from sentence_transformers import CrossEncoder
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from pipeline.checkpoint import load_classifier
 from pipeline.cross_encoder import lengths
+from pipeline.crosstraining import last_bias
 from pipeline.errors import InputError
 from pipeline.pairs import Form, Rows, pair_row, pair_rows, read_form, score_rows
 from pipeline.ragged import Specials, Tokens
 from pipeline.scoring import Lengths, check_cross_encoder, read_lengths
 from pipeline.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokens import TokensConfig, tokens
+from pipeline.wordpiece import SPECIALS as SPECIAL_NAMES
+from pipeline.wordpiece import Normal, build
 
 SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 TEXTS = ["Where is the Eiffel tower?", "The tower stands in Paris.", "Bread", "is baked, not boiled", "42 things"]
@@ -56,6 +61,37 @@ def test_rows_and_scores_are_those_of_transformers(world, teacher):
     assert np.ptp(expected) > 0.1
 
 
+def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
+    """Real sentences through the stage that tokenises: title and text end to end are "title text"."""
+    characters = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789.,'()-?é"))
+    (tmp_path / "tokenizer").mkdir()
+    normal = Normal(lowercase=True, split_identifiers=False, drop_rules=False)
+    build([*SPECIAL_NAMES, *characters, *(f"##{c}" for c in characters)], normal).save(
+        str(tmp_path / "tokenizer" / "tokenizer.json")
+    )
+    passages = [
+        ("p0", "", "Café (Paris)", "It's a place, isn't it?  Open 24-7."),
+        ("p1", "", "", "No title; an unknown % sign."),
+        ("p2", "", "A-B", "-C (d)"),
+    ]
+    questions = [("q0", "dev", "Where's the CAFÉ?"), ("q1", "dev", "%"), ("q2", "dev", " d  e ")]
+    collection = write_collection(tmp_path / "collection", passages, questions, [])
+    done = work()
+    tokens(TokensConfig(max_tokens=0), collection, tmp_path / "tokenizer", done)
+    data = Tokens.open(done.out)
+    form = read_form(tmp_path / "tokenizer", Lengths(64, 64, 128), data.specials)
+    reader = PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "tokenizer" / "tokenizer.json"),
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    for q, (_, _, question) in enumerate(questions):
+        rows = pair_rows(data, [q] * 3, range(3), form)
+        for (_, _, title, text), ids, second in zip(passages, *rows, strict=True):
+            expected = reader(question, f"{title} {text}")
+            assert ids.tolist() == expected["input_ids"]
+            assert (np.arange(len(ids)) >= second).astype(int).tolist() == expected["token_type_ids"]
+
+
 def test_token_types_matter(world, teacher):
     pairs, _ = texts(world)
     rows = rows_of(world, teacher, pairs)
@@ -89,6 +125,10 @@ def test_roberta_pairs(tmp_path):
     np.testing.assert_allclose(found, expected, atol=2e-5)
     scores = CrossEncoder(str(folder), device="cpu").predict(written, show_progress_bar=False)
     np.testing.assert_allclose(found, scores, atol=2e-5)
+    model = load_classifier(folder)
+    torch.nn.init.constant_(last_bias(model), 3.0)
+    shifted = score_rows(model, Rows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
+    np.testing.assert_allclose(shifted, found + 3, atol=2e-5)
     # With a title the row is other ids for the same text.
     title, text = (np.array(tokenizer.encode(t, add_special_tokens=False).ids[:4]) for t in TEXTS[1:3])
     row, second = pair_row(ids[TEXTS[0]], title, text, form)
