@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"
-MODULES = ("condenser_step", "cocondenser_step", "cache", "loader", "workers", "ingest_memory")
+MODULES = ("condenser_step", "cocondenser_step", "cache", "loader", "workers", "ingest_memory", "abs")
 
 
 class Goal(NamedTuple):
@@ -46,6 +46,7 @@ GOALS = {
     "loader_share": Goal("masks and batches, share of a step", 0.01, 0.003, most=True),
     "workers": Goal("two processes of one thread, against one of two threads", 1, None),
     "ingest_memory": Goal("ingest, peak at 1,000,000 passages against 100,000", 1.2, 1.0, most=True),
+    "abs_greedy": Goal("batch scheduling, sums kept from swap to swap, against computing each swap's", 30, 60),
 }
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 

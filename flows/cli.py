@@ -139,6 +139,9 @@ def search(
     recipe: Annotated[
         str | None, typer.Option(metavar="RECIPE", help="Of this recipe; else of the newest run.")
     ] = None,
+    by: Annotated[
+        Literal["dense", "fusion", "bm25"] | None, typer.Option(help="Ask this; else what was best on dev questions.")
+    ] = None,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
@@ -148,7 +151,7 @@ def search(
     from flows.search import search as find
     from flows.selection import store_folder
 
-    engine = newest_engine(Store(store_folder(store)), recipe)
+    engine = newest_engine(Store(store_folder(store)), recipe, by)
     with terminal.status("Loading ..."):
         answers = find(engine, question, k)
     if as_json:
@@ -158,8 +161,8 @@ def search(
     from rich.text import Text
 
     words = words_of(question)
-    by = {"fusion": "dense + BM25", "bm25": "BM25"}.get(engine.how, engine.how)
-    out.print(f"[dim]{engine.run.name}, {by}[/]\n", highlight=False)
+    asked = {"fusion": "dense + BM25", "bm25": "BM25"}.get(engine.how, engine.how)
+    out.print(f"[dim]{engine.run.name}, {asked}[/]\n", highlight=False)
     for answer in answers:
         out.print(
             Text.assemble(

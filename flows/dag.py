@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flows.recipe import Recipe, configuration
+from pipeline.adopt import AdoptConfig
 from pipeline.config import Config
 
 
@@ -24,57 +25,108 @@ class Node:
 def nodes(recipe: Recipe) -> list[Node]:
     """The nodes of a recipe, each after everything that it reads."""
     r = recipe
-    encoder = {"encoder": r.encoder}
+    made: list[Node] = []
 
-    ingest = Node("ingest", "ingest", r.ingest)
-    tokenizer = Node("tokenizer", "tokenizer", r.tokenizer, {"collection": ingest})
-    tokens = Node("tokens", "tokens", r.tokens, {"collection": ingest, "tokenizer": tokenizer})
-    bm25 = Node("bm25", "bm25", r.bm25, {"collection": ingest})
+    def node(name: str, stage: str, config: Config, *shared: str, **inputs: Node | None) -> Node:
+        made.append(Node(name, stage, config, inputs, {section: getattr(r, section) for section in shared}))
+        return made[-1]
+
+    ingest = node("ingest", "ingest", r.ingest)
+    tokenizer = node("tokenizer", "tokenizer", r.tokenizer, collection=ingest)
+    tokens = node("tokens", "tokens", r.tokens, collection=ingest, tokenizer=tokenizer)
+    bm25 = node("bm25", "bm25", r.bm25, collection=ingest)
 
     # Condenser reads general text where the recipe names some, coCondenser always the collection. What is finished
     # already (`checkpoint`) needs nothing of what it was made from.
-    general, second = tokens, []
-    if r.pretraining is not None and r.condenser.checkpoint is None and r.cocondenser.checkpoint is None:
-        other = Node("ingest-pretraining", "ingest", r.pretraining)
-        general = Node("tokens-pretraining", "tokens", r.tokens, {"collection": other, "tokenizer": tokenizer})
-        second = [other, general]
-    initial = Node("initial", "initial", r.initial, {"tokenizer": tokenizer, "tokens": tokens}, encoder)
-    condenser = None
-    if r.cocondenser.checkpoint is None:
-        condenser = Node("condenser", "condenser", r.condenser, {"tokens": general, "start": initial})
-    start = condenser or initial
-    cocondenser = Node("cocondenser", "cocondenser", r.cocondenser, {"tokens": tokens, "start": start})
+    condenses = r.cocondenser.checkpoint is None and r.trains("condenser")
+    general = tokens
+    if r.pretraining is not None and condenses and r.condenser.checkpoint is None:
+        other = node("ingest-pretraining", "ingest", r.pretraining)
+        general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
+    pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
+    trained: dict[str, Node] = {}
+    if r.trains("ict") and r.cocondenser.checkpoint is None:
+        pretrained = node("ict", "ict", r.ict, tokens=tokens, start=pretrained)
+        trained["ict"] = pretrained
+    if condenses:
+        pretrained = node("condenser", "condenser", r.condenser, tokens=general, start=pretrained)
+        trained["condenser"] = pretrained
+    if r.trains("cocondenser"):
+        pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=tokens, start=pretrained)
+        trained["cocondenser"] = pretrained
 
-    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> list[Node]:
-        """The collection encoded by `model`, and the run of what it finds for the queries of `splits`."""
-        search_config = r.search.model_copy(update={"splits": [s for s in r.search.splits if s in splits]})
-        encode = Node(f"encode-{suffix}", "encode", r.encode, {"tokens": tokens, "checkpoint": model}, encoder)
-        index = Node(f"index-{suffix}", "index", r.index, {"collection": ingest, "embeddings": encode})
-        search_inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
-        return [encode, index, Node(f"search-{suffix}", "search", search_config, search_inputs, encoder)]
+    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
+        """The run of what `model` finds in the collection for the queries of `splits`."""
+        config = r.search.model_copy(update={"splits": [s for s in r.search.splits if s in splits]})
+        encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
+        index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
+        inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
+        return node(f"search-{suffix}", "search", config, "encoder", **inputs)
 
-    def finetune(name: str, config: Config, mined: Node | None) -> Node:
-        data = {"collection": ingest, "tokens": tokens, "start": cocondenser, "bm25": bm25, "mined": mined}
-        return Node(name, "finetune", config, data, encoder)
+    def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:
+        data: dict[str, Node | None] = {"collection": ingest, "tokens": tokens, "start": start, "bm25": bm25}
+        data |= {"mined": None, "scores": None, "pseudo": None} | given
+        trained[name] = node(name, "finetune", config, "encoder", **data)
+        return trained[name]
 
-    pretrained = retrieval(cocondenser, "pretrained", ("dev", "test"))
-    stage1 = finetune("stage1", r.stage1, None)
-    found1 = retrieval(stage1, "stage1", ("train", "dev", "test"))
-    mine = Node("mine", "mine", r.mine, {"collection": ingest, "run": found1[-1]})
-    # Stage 2 starts again from the pre-trained model, not from stage 1 (coCondenser, section 4).
-    stage2 = finetune("stage2", r.stage2, mine)
-    found2 = retrieval(stage2, "stage2", ("dev", "test"))
+    runs: dict[str, Node] = {}
+    judged = ("dev", "test")
+    asked_again = r.rounds.number > 0 and r.rounds.mined_from is None and (r.given is None or r.pseudo is not None)
+    runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
+    newest = finetune("stage1", r.stage1, pretrained)
+    if r.stage1.loss != "learning_to_rank":  # no index can search by it
+        runs["stage1"] = retrieval(newest, "stage1", ("train", *judged) if asked_again else judged)
+    found = runs.get("stage1")
+    if r.rounds.mined_from is not None:
+        config = AdoptConfig(checkpoint=r.rounds.mined_from)
+        found = retrieval(node("miner", "adopt", config, tokenizer=tokenizer), "miner", ("train",))
 
-    runs = {"pretrained": pretrained[-1], "stage1": found1[-1], "stage2": found2[-1]}
-    evaluate = Node("evaluate", "evaluate", r.evaluate, {"collection": ingest, "bm25": bm25, **runs})
-    models = {"condenser": condenser, "cocondenser": cocondenser, "stage1": stage1, "stage2": stage2}
+    def cross_encoder(number: int, mined: Node | None) -> Node:
+        """The `number`-th of an ensemble, from 1: they differ in their seeds."""
+        own = r.cross_encoder
+        seeds = {"seed": own.seed + number - 1}
+        optimiser = own.optimiser.model_copy(update={"seed": own.optimiser.seed + number - 1})
+        config = own.model_copy(update=seeds | {"optimiser": optimiser})
+        data = {"collection": ingest, "tokens": tokens, "start": pretrained, "bm25": bm25, "mined": mined}
+        name = "cross-encoder" + (f"-{number}" if number > 1 else "")
+        trained[name] = node(name, "cross_encoder", config, **data)
+        return trained[name]
+
+    teachers: list[Node] = []
+    for number in range(1, r.rounds.number + 1):
+        suffix = f"-{number}" if number > 1 else ""
+        given = r.given is not None and number == 1
+        mined = first_mined = (
+            node("given", "given", r.given, collection=ingest)
+            if given and r.given
+            else node(f"mine{suffix}", "mine", r.mine, collection=ingest, run=found)
+        )
+        scores = pseudo = None
+        if r.teaches and not teachers:
+            teachers.append(cross_encoder(1, mined))
+        if r.stage2.loss == "soft_labels" or r.denoise is not None:
+            read = {"collection": ingest, "tokens": tokens, "cross_encoder": teachers[0], "bm25": bm25}
+            scores = node(f"scores{suffix}", "scores", r.scores, **read, mined=mined)
+        if r.denoise is not None:
+            mined = node(f"denoise{suffix}", "denoise", r.denoise, mined=first_mined, scores=scores)
+        if r.pseudo is not None:
+            listed = {"collection": ingest, "tokens": tokens, "run": found, "cross_encoder": teachers[0]}
+            pseudo = node(f"pseudo{suffix}", "pseudo", r.pseudo, **listed)
+        # Stage 2 starts again from the pre-trained model, not from stage 1 (coCondenser, section 4).
+        start = newest if number > 1 and r.rounds.start == "previous" else pretrained
+        soft = scores if r.stage2.loss == "soft_labels" else None
+        newest = finetune(f"stage2{suffix}", r.stage2, start, mined=mined, scores=soft, pseudo=pseudo)
+        again = ("train", *judged) if number < r.rounds.number else judged
+        found = runs[f"stage2{suffix}"] = retrieval(newest, f"stage2{suffix}", again)
+
+    if r.rerank is not None and found is not None:
+        last_mined = next((n for n in made if n.name in ("mine", "given")), None)
+        teachers += [cross_encoder(n, last_mined) for n in range(len(teachers) + 1, r.ensemble + 1)]
+        members = {f"cross_encoder_{n}": teacher for n, teacher in enumerate(teachers[: r.ensemble], 1)}
+        dense = list(runs.values())[-1]
+        runs["rerank"] = node("rerank", "rerank", r.rerank, collection=ingest, tokens=tokens, run=dense, **members)
+
+    evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
     page = r.report.model_copy(update={"configuration": configuration(r)})
-    report = Node("report", "report", page, {"collection": ingest, "evaluate": evaluate, **models})
-
-    return [
-        *(ingest, tokenizer, tokens, bm25),
-        *(*second, initial, *([condenser] if condenser else []), cocondenser, *pretrained),
-        *(stage1, *found1, mine),
-        *(stage2, *found2),
-        *(evaluate, report),
-    ]
+    node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
+    return made

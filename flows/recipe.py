@@ -2,31 +2,52 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from flows import layers
 from pipeline.bm25 import BM25Config
 from pipeline.cocondenser import CocondenserConfig
 from pipeline.condenser import CondenserConfig
 from pipeline.config import Config
+from pipeline.cross_encoder import CrossEncoderConfig
+from pipeline.denoise import DenoiseConfig
 from pipeline.encode import EncodeConfig
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig
 from pipeline.finetune import FinetuneConfig
+from pipeline.given import GivenConfig
+from pipeline.ict import IctConfig
 from pipeline.index import IndexConfig
 from pipeline.ingest import IngestConfig
 from pipeline.initial import InitialConfig
 from pipeline.mine import MineConfig
+from pipeline.pseudo import PseudoConfig
 from pipeline.report.build import ReportConfig
+from pipeline.rerank import RerankConfig
+from pipeline.scores import ScoresConfig
 from pipeline.search import SearchConfig
 from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
 from pipeline.work import Machine
 from tasks.keys import without_paths
+
+
+class Rounds(Config):
+    """Mining and training in turn."""
+
+    number: int = Field(ge=0, le=9)
+    """Times that negatives are mined and stage 2 is trained; from the second on, mined by the last one's model. 0:
+    stage 1 alone. 1 in coCondenser."""
+    start: Literal["pretrained", "previous"]
+    """What each later round trains from: the pre-trained model, or the round's before (ANCE's refresh)."""
+    mined_from: Path | None
+    """A fine-tuned checkpoint that mines the first round's negatives in the place of stage 1 (Condenser, table 2: its
+    BERT row with mined negatives)."""
 
 
 class Recipe(Config):
@@ -53,6 +74,8 @@ class Recipe(Config):
     """The bi-encoder: how texts are read and what is made of the last layer, in every stage."""
     initial: InitialConfig
     """The model before any pre-training."""
+    ict: IctConfig
+    """The Inverse Cloze Task, to compare with; left out where its steps are 0."""
     condenser: CondenserConfig
     cocondenser: CocondenserConfig
     bm25: BM25Config
@@ -60,6 +83,20 @@ class Recipe(Config):
     """Fine-tuning on BM25 negatives."""
     stage2: FinetuneConfig
     """Fine-tuning, again from the pre-trained model, on BM25 and mined negatives."""
+    rounds: Rounds
+    given: GivenConfig | None
+    """Negatives from a file in the place of the first round's mined ones."""
+    cross_encoder: CrossEncoderConfig
+    """Trained only where a section below, or soft labels in stage 2, need it."""
+    ensemble: int = Field(ge=1, le=9)
+    """Cross-encoders that rerank together, trained from different seeds."""
+    scores: ScoresConfig
+    denoise: DenoiseConfig | None
+    """Mined negatives without what the cross-encoder takes for relevant; null: as mined."""
+    pseudo: PseudoConfig | None
+    """Further training questions that the cross-encoder labels; null: none."""
+    rerank: RerankConfig | None
+    """The last dense run reranked by the cross-encoder; null: not."""
     encode: EncodeConfig
     index: IndexConfig
     search: SearchConfig
@@ -69,6 +106,20 @@ class Recipe(Config):
     report: ReportConfig
     machine: Machine
     """How to run; changes no result and enters no key."""
+
+    def trains(self, section: Literal["ict", "condenser", "cocondenser"]) -> bool:
+        """Whether a pre-training has something to do or to give; else what it would read passes by.
+
+        A coCondenser that trains needs the head that Condenser makes.
+        """
+        own = getattr(self, section)
+        needed = section == "condenser" and self.cocondenser.checkpoint is None and self.cocondenser.steps != 0
+        return own.checkpoint is not None or own.steps != 0 or needed
+
+    @property
+    def teaches(self) -> bool:
+        """Whether stage 2 needs a cross-encoder."""
+        return self.stage2.loss == "soft_labels" or self.denoise is not None or self.pseudo is not None
 
     @model_validator(mode="after")
     def _stages_fit_together(self) -> Self:
@@ -97,6 +148,7 @@ class Recipe(Config):
         for name, value, limit_name, limit in limits:
             if value > limit:
                 raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
+        self._teacher_fits()
         if self.condenser.skip_from != self.cocondenser.skip_from:
             raise ValueError(
                 f"condenser.skip_from ({self.condenser.skip_from}) and cocondenser.skip_from "
@@ -109,6 +161,32 @@ class Recipe(Config):
                 "set cocondenser.steps to 0, and its epochs and tokens to null"
             )
         return self
+
+    def _teacher_fits(self) -> None:
+        """Losses and the cross-encoder's stages, where they do not go together."""
+        if self.stage1.loss == "soft_labels":
+            raise ValueError("stage1.loss: soft_labels need mined negatives scored by a cross-encoder: stage2.loss")
+        if self.stage1.loss == "learning_to_rank" and self.rounds.number and not (self.rounds.mined_from or self.given):
+            raise ValueError("stage1.loss: learning_to_rank finds nothing to mine: set rounds.number to 0")
+        if self.stage2.loss == "learning_to_rank":
+            raise ValueError("stage2.loss: learning_to_rank is for stage 1, to compare with")
+        if self.stage2.loss == "soft_labels":
+            if self.pseudo is not None:
+                raise ValueError("stage2.loss: soft_labels have no scores of pseudo's questions: set pseudo to null")
+            depth, scored = self.stage2.negative_depth, self.scores.negative_depth
+            if scored and not 0 < depth <= scored:
+                raise ValueError(f"stage2.negative_depth ({depth}) is beyond scores.negative_depth ({scored})")
+            if self.stage2.negatives_from != self.scores.negatives_from:
+                raise ValueError("stage2.negatives_from and scores.negatives_from differ")
+        if self.rounds.mined_from is not None and self.given is not None:
+            raise ValueError("rounds.mined_from and given both say where the first round's negatives come from")
+        if self.teaches and not self.rounds.number:
+            raise ValueError("rounds.number: soft labels, denoise and pseudo are for stage 2, which 0 leaves out")
+        if self.pseudo is not None and not self.search.unjudged:
+            raise ValueError("pseudo needs search.unjudged: true")
+        thresholds = self.denoise is not None or self.pseudo is not None
+        if thresholds and self.cross_encoder.checkpoint is None and self.cross_encoder.loss != "pointwise":
+            raise ValueError("cross_encoder.loss: denoise and pseudo need thresholds, and so `pointwise`")
 
 
 def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:

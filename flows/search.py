@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, Literal
 
 from artifacts.runs import Run, runs
 from artifacts.store import Store
@@ -13,8 +13,8 @@ from flows.results import read_metrics
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 
-MODELS = {"pretrained": "cocondenser"}
-"""The node that holds the model of a search, where it is not named as the search is."""
+PRETRAINED = ("cocondenser", "condenser", "ict", "initial")
+"""Nodes that may hold the pre-trained model; the first that a run has does."""
 EXTRA = 5
 """Passages looked at for each document wanted: several of them may be of one document."""
 LINES = 8
@@ -26,6 +26,9 @@ COMMON = {
     "who", "why", "with", "you",
 }
 # fmt: on
+
+
+By = Literal["dense", "fusion", "bm25"]
 
 
 @dataclass(frozen=True)
@@ -46,27 +49,36 @@ class Engine:
 
     run: Run
     metrics: dict[str, Any]
+    wanted: By | None = None
+    """What to ask; None: what was best on dev."""
 
     @property
-    def how(self) -> str:
-        """`dense`, `fusion` or `bm25`."""
-        return self.metrics["winner_on_dev"]
+    def how(self) -> By:
+        return self.wanted or self.metrics["winner_on_dev"]
 
     @cached_property
     def collection(self) -> Path:
         return self.run.nodes["ingest"].path
 
+    @property
+    def model(self) -> str:
+        """The node that holds the model of the dense run."""
+        dense = str(self.metrics["dense"])
+        return next(name for name in PRETRAINED if name in self.run.nodes) if dense == "pretrained" else dense
+
     def needed(self) -> list[str]:
         dense = self.metrics["dense"]
-        nodes = [] if self.how == "bm25" else [MODELS.get(dense, dense), f"index-{dense}"]
+        nodes = [] if self.how == "bm25" else [self.model, f"index-{dense}"]
         return ["ingest", *nodes, *([] if self.how == "dense" else ["bm25"])]
 
 
-def newest_engine(store: Store, recipe: str | None) -> Engine:
-    """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there."""
+def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Engine:
+    """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there, to be asked by `by`."""
     for run in runs(store, recipe):
         metrics = read_metrics(run.nodes) if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists() else None
-        engine = Engine(run, metrics) if metrics else None
+        engine = Engine(run, metrics, by) if metrics else None
+        if engine and engine.how == "fusion" and not engine.metrics["fusion"]:
+            raise InputError(f"--by fusion: the run of {run.name} joined no dense run with BM25")
         if engine and all(node in run.nodes and run.nodes[node].path.exists() for node in engine.needed()):
             return engine
     of = f" of {recipe}" if recipe else ""
@@ -117,7 +129,7 @@ def dense(engine: Engine, question: str, depth: int) -> list[tuple[str, float]]:
 
     name = engine.metrics["dense"]
     index = engine.run.nodes[f"index-{name}"].path
-    checkpoint = engine.run.nodes[MODELS.get(name, name)].path
+    checkpoint = engine.run.nodes[engine.model].path
     vector_1D = encode_text(checkpoint, [question], EncoderConfig(**engine.run.details["recipe"]["encoder"]))
     rows_1K, scores_1K = top_k(vector_1D, index, depth)
     ids = (index / "docid").read_text(encoding="utf-8").split("\n")

@@ -70,6 +70,20 @@ def batch(
     at_T = np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
     true_T = texts.tokens[at_T].astype(np.int64)
     ids_T, masked_T = mask(true_T, texts.word_starts[at_T], length_S, row_S, fraction, seed, step, specials)
+    return packed(ids_T, true_T, masked_T, length_S, specials, machine, device)
+
+
+def packed(
+    ids_T: np.ndarray,
+    true_T: np.ndarray,
+    masked_T: np.ndarray,
+    length_S: np.ndarray,
+    specials: Specials,
+    machine: Machine,
+    device: str,
+) -> Batch:
+    """This rank's share of sequences whose tokens are `ids_T`, one after another; `true_T` before they were masked."""
+    first_S = np.cumsum(length_S) - length_S
     mine = share(length_S + 2, machine.chunk_spans, machine.token_budget)
     return Batch(
         chunks=[collate(n, row_B, first_S, length_S, ids_T, true_T, masked_T, specials, device) for n, row_B in mine],

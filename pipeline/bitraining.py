@@ -3,26 +3,31 @@
 Shapes: Q questions of a batch, N passages of each, P = Q * N, R = Q + P rows, E dimensions of a vector.
 """
 
-import copy
-from dataclasses import replace
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
-from pipeline import examples, flops, ranking, training
-from pipeline.biencoder import Encoder, check_fits, load_encoders, vectors
-from pipeline.checkpoint import Vector, save_checkpoint
+from pipeline import examples, flops, orders, ranking, training
+from pipeline.biencoder import vectors
 from pipeline.distributed import rank, world
 from pipeline.encoder import EncoderConfig
-from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig
 from pipeline.inbatch import Piece, backward, pieces
-from pipeline.inputs import pack, passage_rows, question_rows, read_form
+from pipeline.inputs import Ids, pack, passage_rows, question_rows, read_form
+from pipeline.judge import Judge
 from pipeline.memory import keeps
+from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
+from pipeline.targets import Scores, targets
+from pipeline.towers import Towers, encode_all, starting_towers, write_checkpoint
+from pipeline.validation import Candidates
 from pipeline.work import Machine, Metrics, Progress
 
 
@@ -34,61 +39,117 @@ def train(
     encoder: dict[str, Any],
     tokens: str,
     start: str,
-    pools: str,
+    given: dict[str, str],
     out: str,
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """What each rank runs: its pieces of every batch; rank 0 writes the checkpoint."""
+    """What each rank runs: its pieces of every batch; rank 0 writes the checkpoint.
+
+    `given`: files of the pools and, where the recipe asks for them, of a teacher's scores and validation's candidates.
+    """
     c, e, how = FinetuneConfig(**config), EncoderConfig(**encoder), Machine.model_validate(machine)
-    data, drawn_from = Tokens.open(Path(tokens)), examples.load_pools(Path(pools))
+    data, pools = Tokens.open(Path(tokens)), load_pools(Path(given["pools"]))
+    scores = Scores(**np.load(given["scores"])) if "scores" in given else None
     form = read_form(e, Path(start), data.specials)
-    encoders = starting_encoders(Path(start), c, e, data, device)
-    trained = nn.ModuleList([encoders[0].modules()] if e.tied else [one.modules() for one in encoders])
-    size = examples.epoch_size(drawn_from)
+    towers = starting_towers(Path(start), c, e, data, device)
+    size = examples.epoch_size(pools)
     edges = examples.batches(size, c.batch_queries)
     epoch_steps = len(edges) - 1
     draw = examples.Draw(c.negatives_per_query, c.positives_considered, c.seed)
-    shape = encoders[0].model.config
+    judge = None
+    if "candidates" in given:
+        candidates = Candidates(**np.load(given["candidates"]))
+        judge = Judge(towers, candidates, data, form, c.passage_tokens, how.token_budget, Path(checkpoints))
+
+    def vectors_of(queries_N: np.ndarray, passages_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, c.passage_tokens)
+        found = [encode_all(one, ids, how.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)]
+        return found[0].cpu().numpy(), found[1].cpu().numpy()
 
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
-        indices = examples.order(c.seed, epoch, size)[edges[place] : edges[place + 1]]
-        batch = examples.batch(drawn_from, epoch, indices, draw)
-        questions = len(batch.queries_Q)
+        if judge and epoch and not place:
+            judge.after(epoch, i)
+        batch = examples.batch(pools, epoch, order(epoch, place), draw)
         ids = question_rows(data, batch.queries_Q, form)
         ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
-        length_R = np.array([len(row) for row in ids])
-        given = pieces(length_R, questions, e.tied, how.chunk_spans, how.token_budget)
-        of_rank = [int(length_R[piece.row_B].sum()) for piece in given]
-        keep = keeps(shape, len(given), sum(of_rank), int(length_R.max()), how.cache, device)
+        loss = loss_of(c, batch, scores, towers.scorer, device)
+        return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
 
-        operations = 0.0
-
-        def encode(piece: Piece) -> Tensor:
-            nonlocal operations
-            # The piece is the key, so that neither ranks nor a second pass change dropout.
-            training.seed_dropout(c.optimiser.seed, i, piece.side, piece.number)
-            packed = pack([ids[row] for row in piece.row_B], device)
-            if torch.is_grad_enabled():
-                wanted = packed.first if e.pooling == "cls" else packed.every
-                operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)
-            return vectors(encoders[piece.side], packed)
-
-        excluded_QP = torch.from_numpy(exclusions(batch, c)).to(device)
-
-        def loss(vectors_RE: Tensor) -> Tensor:
-            return ranking.contrastive(vectors_RE[:questions], vectors_RE[questions:], excluded_QP, c.temperature)
-
-        value = backward(encode, given, (len(ids), encoders[0].dimension), loss, keep, device)
-        return {"loss": value / world(), "tokens": float(sum(of_rank)), "operations": operations}
-
-    history = training.train(
-        trained, step, c.epochs * epoch_steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
-    )
+    steps = c.epochs * epoch_steps
+    with contextlib.ExitStack() as stack:
+        order = orders.fixed(c, edges)
+        if c.order.startswith("abs"):
+            folder = Path(checkpoints) / "schedule"
+            order = stack.enter_context(orders.Scheduled(c, pools, data, edges, vectors_of, folder, device))
+        history = training.train(
+            towers.trained, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
+        )
+    found = judge.last(c.epochs, steps, c.validation.select) if judge else {}
     if rank() == 0:
-        write_checkpoint(Path(out), encoders, e, Path(start), history)
-    return training.summary(history)
+        write_checkpoint(Path(out), towers, e, Path(start), history)
+        tables = {"validation": judge.rows if judge else [], "schedule": getattr(order, "hardness", list)()}
+        for name, rows in tables.items():
+            if rows:
+                pq.write_table(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
+    return training.summary(history) | found
+
+
+def update(
+    towers: Towers,
+    ids: Ids,
+    questions: int,
+    loss: Callable[[Tensor], Tensor],
+    machine: Machine,
+    key: tuple[int, int],
+    device: str,
+) -> dict[str, Any]:
+    """Forward and backward of one update on this rank's pieces of the rows `ids`, the `questions` first.
+
+    `loss`: of the vectors of all rows. `key` and the piece key dropout, so that neither ranks nor the second pass of
+    the gradient cache change it.
+    """
+    shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
+    length_R = np.array([len(row) for row in ids])
+    given = pieces(length_R, questions, towers.tied, machine.chunk_spans, machine.token_budget)
+    tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
+    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.cache, device)
+    operations = 0.0
+
+    def encode(piece: Piece) -> Tensor:
+        nonlocal operations
+        training.seed_dropout(*key, piece.number)
+        packed = pack([ids[row] for row in piece.row_B], device)
+        if torch.is_grad_enabled():
+            wanted = packed.first if pooling == "cls" else packed.every
+            operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)
+        return vectors(towers.encoders[piece.side], packed)
+
+    value = backward(encode, given, (len(ids), towers.encoders[0].dimension), loss, keep, device, towers.scorer)
+    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}
+
+
+def loss_of(
+    config: FinetuneConfig, batch: examples.Batch, scores: Scores | None, scorer: nn.Linear | None, device: str
+) -> Callable[[Tensor], Tensor]:
+    """The loss of a batch as a function of its vectors [R, E]."""
+    questions = len(batch.queries_Q)
+    excluded_QP = torch.from_numpy(exclusions(batch, config)).to(device)
+    target_QN = None
+    if scores:
+        given_QN = targets(scores, batch.queries_Q, batch.passages_QN, config.teacher_temperature)
+        target_QN = torch.from_numpy(given_QN).to(device)
+
+    def loss(vectors_RE: Tensor) -> Tensor:
+        both = vectors_RE[:questions], vectors_RE[questions:]
+        if scorer is not None:
+            return ranking.learning_to_rank(*both, excluded_QP, scorer)
+        if target_QN is not None:
+            return ranking.soft_labels(*both, excluded_QP, config.temperature, target_QN)
+        return ranking.contrastive(*both, excluded_QP, config.temperature)
+
+    return loss
 
 
 def exclusions(batch: examples.Batch, config: FinetuneConfig) -> np.ndarray:
@@ -99,55 +160,3 @@ def exclusions(batch: examples.Batch, config: FinetuneConfig) -> np.ndarray:
         group_Q = np.arange(questions) // config.share_negatives
         excluded_QP = excluded_QP | (group_Q[:, None] != group_Q.repeat(own))
     return excluded_QP
-
-
-def starting_encoders(
-    start: Path, config: FinetuneConfig, encoder: EncoderConfig, data: Tokens, device: str
-) -> tuple[Encoder, Encoder]:
-    """The (question, passage) encoders that training starts from; the same object where tied."""
-    loaded = load_encoders(start)
-    if encoder.tied and loaded[0] is not loaded[1]:
-        raise InputError(f"encoder.tied: {start} holds two encoders (`query/` and `passage/`); set it to false")
-    check_fits(loaded[0], data.specials, start, "encoder.question_tokens", encoder.question_tokens)
-    check_fits(loaded[1], data.specials, start, "passage_tokens", config.passage_tokens)
-    torch.manual_seed(config.seed)
-    questions = _prepared(loaded[0], config, encoder).to(device)
-    if encoder.tied:
-        return questions, questions
-    passages = _prepared(replace(loaded[1], model=copy.deepcopy(loaded[1].model)), config, encoder)
-    if loaded[1].projection is None and questions.projection:  # both start equal
-        passages = replace(passages, projection=copy.deepcopy(questions.projection))
-    return questions, passages.to(device)
-
-
-def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -> Encoder:
-    for layer in loaded.model.modules():
-        if config.dropout is not None and isinstance(layer, nn.Dropout):
-            layer.p = config.dropout
-    projection = loaded.projection
-    if encoder.projection and (projection is None or projection.out_features != encoder.projection):
-        projection = nn.Linear(loaded.model.config.hidden_size, encoder.projection, bias=False)
-    return Encoder(loaded.model, encoder.pooling, encoder.normalise, projection if encoder.projection else None)
-
-
-def write_checkpoint(
-    out: Path,
-    encoders: tuple[Encoder, Encoder],
-    config: EncoderConfig,
-    start: Path,
-    history: list[dict[str, float]],
-) -> None:
-    """Write the trained model, or both under `query/` and `passage/`, with the tokenizer of `start`."""
-    pairs = [(out, encoders[0])]
-    if not config.tied:
-        pairs = list(zip((out / "query", out / "passage"), encoders, strict=True))
-    for folder, encoder in pairs:
-        tokenizer = start / folder.name if (start / folder.name).is_dir() and not config.tied else start
-        vector = Vector(
-            config.pooling,
-            config.normalise,
-            encoder.projection.weight if encoder.projection else None,
-            config.question_prefix,
-            config.passage_prefix,
-        )
-        save_checkpoint(folder, encoder.model, tokenizer, history=history, vector=vector)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline import pools
+from pipeline import drawing
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.initial import check_vocabulary
@@ -91,8 +91,8 @@ def cross_encoder(
     The metrics count the negatives an epoch that were drawn from the whole collection, and the questions that were cut.
     Raises InputError where the model does not fit the tokens or lengths, or there is nothing to train on.
     """
-    from pipeline.examples import save_pools
     from pipeline.launch import launch
+    from pipeline.pools import save_pools
     from pipeline.ragged import Tokens
 
     work.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def cross_encoder(
         check_vocabulary(f"cross_encoder.checkpoint {config.checkpoint}", config.checkpoint, entries, start)
         machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
         return launch("pipeline.crosstraining:take", arguments, machine, work.progress, work.checkpoints)
-    drawn_from = pools.read(config, collection, bm25, mined)
+    drawn_from = drawing.read(config, collection, bm25, mined)
     save_pools(drawn_from, work.checkpoints / "pools.npz")
     arguments |= {
         "tokens": str(tokens),
@@ -117,4 +117,4 @@ def cross_encoder(
     }
     result = launch("pipeline.crosstraining:train", arguments, work.machine, work.progress, work.checkpoints)
     questions_cut = cut(Tokens.open(tokens).queries, drawn_from.queries, lengths(config))
-    return result | pools.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}
+    return result | drawing.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}

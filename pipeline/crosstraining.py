@@ -18,6 +18,7 @@ from pipeline.distributed import rank, world
 from pipeline.inbatch import Piece, backward, pieces
 from pipeline.memory import keeps
 from pipeline.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_form
+from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
 from pipeline.scoring import write_lengths
 from pipeline.work import Machine, Metrics, Progress
@@ -37,7 +38,7 @@ def train(
 ) -> Metrics:
     """What each rank runs: its chunks of every batch's pairs; rank 0 writes the checkpoint."""
     c, how = CrossEncoderConfig(**config), Machine.model_validate(machine)
-    data, drawn_from = Tokens.open(Path(tokens)), examples.load_pools(Path(pools))
+    data, drawn_from = Tokens.open(Path(tokens)), load_pools(Path(pools))
     form = read_form(Path(start), lengths(c), data.specials)
     model = new_classifier(Path(start), c.seed)
     for layer in model.modules():

@@ -1,7 +1,7 @@
 """Fine-tuning a bi-encoder on questions, their judged passages and negatives (coCondenser, section 3.3)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -9,7 +9,25 @@ from pipeline.config import Config
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.training import Optimiser
+from pipeline.validation import ValidationConfig
 from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    from pipeline.targets import Scores
+    from pipeline.validation import Candidates
+
+
+class AbsConfig(Config):
+    """How Adaptive Batch Scheduling searches, where `order` asks for it."""
+
+    beam_width: int = Field(ge=1)
+    """Beam search compares so many swaps squared. The paper does not give it."""
+    list_depth: int = Field(ge=1)
+    """Candidates of beam search, and of greedy search beyond 10,000 pairs: each question's best passages and each
+    passage's best questions. 100 in the ABS paper."""
+    pool: int = Field(ge=0)
+    """Most pairs that are scheduled among themselves, a random part of the epoch: less memory, and the first batches
+    are there sooner. 0: all."""
 
 
 class FinetuneConfig(Config):
@@ -34,10 +52,20 @@ class FinetuneConfig(Config):
     """Training questions, the first of a seeded shuffle, so that smaller sets lie within larger ones. 0: all."""
     passage_tokens: int = Field(ge=8, le=512)
     """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ)."""
+    loss: Literal["contrastive", "soft_labels", "learning_to_rank"]
+    """`soft_labels`: a cross-encoder's softmax over the question's own passages as targets (coCondenser, section 5.1).
+    `learning_to_rank`: of sigmoid(W [q ; d] + b), which no index can search (to compare with: the ABS paper)."""
     temperature: float = Field(gt=0)
     """Divides the inner products. 1 in the papers."""
+    teacher_temperature: float = Field(gt=0)
+    """Divides the cross-encoder's scores before their softmax. 1."""
     mask_positives: bool
     """Keep the other judged passages of a question out of its softmax where they occur in the batch."""
+    order: Literal["random", "sequential", "abs_greedy", "abs_beam"]
+    """Of an epoch's examples: shuffled anew each epoch, as the collection has the questions, or batches of questions
+    whose positives are hard negatives for each other (Adaptive Batch Scheduling)."""
+    abs: AbsConfig
+    validation: ValidationConfig
     dropout: float | None = Field(ge=0, lt=1)
     """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
     seed: int = Field(ge=0)
@@ -54,50 +82,56 @@ def finetune(
     start: Path,
     bm25: Path,
     mined: Path | None,
+    scores: Path | None,
+    pseudo: Path | None,
     work: Work,
 ) -> Metrics:
     """Train from checkpoint `start` and write a checkpoint (`query/` and `passage/` where untied).
 
-    `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. The metrics count the negatives an
-    epoch that were drawn from the whole collection because a pool was too small, and the questions that were cut.
-    Raises InputError where no training question has a judged passage, before anything is trained.
+    `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. `scores`: a cross-encoder's, for
+    soft labels. `pseudo`: further questions with judgements and negatives of a cross-encoder. Where the recipe
+    validates or schedules, `validation.parquet` and `schedule.parquet` have a row an epoch. The metrics count the
+    negatives an epoch that were drawn from the whole collection because a pool was too small, and the questions that
+    were cut. Raises InputError where no training question has a judged passage, before anything is trained.
     """
-    from pipeline import examples
+    from pipeline import drawing, examples, pools, targets, validation
+    from pipeline.abs import sizes
     from pipeline.launch import launch
     from pipeline.ragged import Tokens
 
-    first = (collection if config.negatives_from == "collection" else bm25) / "negatives.parquet"
-    pools = examples.read_pools(
-        collection,
-        first,
-        config.negative_depth,
-        mined / "negatives.parquet" if mined else None,
-        config.mix,
-        config.max_queries,
-        config.seed,
-    )
-    if int(pools.judged.lengths.max()) + config.negatives_per_query > pools.passages:
-        raise InputError(
-            f"negatives_per_query: {config.negatives_per_query} asked for, but a question has all but "
-            f"{pools.passages - int(pools.judged.lengths.max())} of the {pools.passages} passages as positives"
-        )
+    drawn_from = drawing.read(config, collection, bm25, mined, pseudo)
+    if config.order.startswith("abs"):
+        sizes(examples.epoch_size(drawn_from), config.batch_queries)  # may be more than there are
     work.checkpoints.mkdir(parents=True, exist_ok=True)
-    examples.save_pools(pools, work.checkpoints / "pools.npz")
+    given = {"pools": work.checkpoints / "pools.npz"}
+    pools.save_pools(drawn_from, given["pools"])
+    if config.loss == "soft_labels":
+        if scores is None:
+            raise InputError("loss: soft_labels needs a cross-encoder's scores")
+        given["scores"] = work.checkpoints / "scores.npz"
+        save(given["scores"], targets.read_scores(scores / "scores.parquet", collection, drawn_from))
+    if config.validation.questions:
+        given["candidates"] = work.checkpoints / "candidates.npz"
+        save(given["candidates"], validation.read_candidates(config.validation, collection, bm25, config.seed))
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
         "tokens": str(tokens),
         "start": str(start),
-        "pools": str(work.checkpoints / "pools.npz"),
+        "given": {name: str(path) for name, path in given.items()},
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.bitraining:train", arguments, work.machine, work.progress, work.checkpoints)
-    lengths = Tokens.open(tokens).queries.lengths[pools.queries]
-    return result | {
-        "queries": len(pools.queries),
-        "examples_per_epoch": examples.epoch_size(pools),
-        "negatives_filled": examples.filled(pools, config.negatives_per_query),
-        "questions_cut": int((lengths > encoder.question_tokens - 2).sum()),
-    }
+    lengths = Tokens.open(tokens).queries.lengths[drawn_from.queries]
+    questions_cut = int((lengths > encoder.question_tokens - 2).sum())
+    return result | drawing.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}
+
+
+def save(path: Path, arrays: "Candidates | Scores") -> None:
+    """Write a tuple of arrays for the child."""
+    import numpy as np
+
+    with open(path, "wb") as file:
+        np.savez(file, **arrays._asdict())

@@ -1,6 +1,7 @@
 """The losses of pre-training.
 
-Shapes: N predictions, V vocabulary, D dimensions, S spans (rows 2i and 2i+1 are a pair), Z entries of a block.
+Shapes: N predictions, V vocabulary, D dimensions, S spans or, as many, segments and passages (rows 2i and 2i+1 are a
+pair), Z entries of a block.
 """
 
 from typing import Any
@@ -75,3 +76,14 @@ def contrastive(cls_SD: Tensor, part: slice = slice(None)) -> Tensor:
     own_P = all_S[part]
     scores_PS = (cls_SD[part] @ cls_SD.T).masked_fill(own_P[:, None] == all_S, -torch.inf)
     return F.cross_entropy(scores_PS, own_P ^ 1, reduction="sum") / len(cls_SD)
+
+
+def inverse_cloze(vectors_SD: Tensor, part: slice = slice(None)) -> Tensor:
+    """Softmax over a segment's inner products with all passages, its own as the right answer; mean over segments.
+
+    Lee, Chang and Toutanova 2019, "Inverse Cloze Task": no temperature, no normalisation. Row 2i is a segment, 2i+1
+    its passage. `part` as in `contrastive`, from an even row on.
+    """
+    own_Q = torch.arange(len(vectors_SD), device=vectors_SD.device)[part][::2] // 2
+    scores_QP = vectors_SD[part][::2] @ vectors_SD[1::2].T
+    return F.cross_entropy(scores_QP, own_Q, reduction="sum") / (len(vectors_SD) // 2)

@@ -1,63 +1,210 @@
-"""What a training on questions, positives and negatives starts with: its pools, read and checked before the work."""
+"""Pools: the questions of a training, their judged passages, and what may stand beside each as a negative.
 
+Row numbers everywhere: of queries.parquet for questions, of passages.parquet for passages.
+"""
+
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
-from pipeline.work import Metrics
 
-if TYPE_CHECKING:
-    from pipeline.examples import Pools
+SUBSET = 1  # first word of a seed, so that no two draws share a stream (pipeline/examples.py has the others)
 
 
-class Drawing(Protocol):
-    """The fields of a training's configuration that say what it draws; described in `FinetuneConfig`."""
+@dataclass(frozen=True)
+class Lists:
+    """n lists of passages in one flat array."""
+
+    flat: np.ndarray
+    """[total] int32."""
+    offsets: np.ndarray
+    """[n + 1] int64."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return self.flat[self.offsets[i] : self.offsets[i + 1]]
 
     @property
-    def negatives_from(self) -> str: ...
-    @property
-    def negative_depth(self) -> int: ...
-    @property
-    def negatives_per_query(self) -> int: ...
-    @property
-    def mix(self) -> str: ...
-    @property
-    def max_queries(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
 
 
-def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
-    """The negatives.parquet of the bm25 stage, or the one that came with the collection."""
-    return (collection if negatives_from == "collection" else bm25) / "negatives.parquet"
+@dataclass(frozen=True)
+class Pools:
+    """The n training questions with a judged passage, and what may stand beside each."""
+
+    queries: np.ndarray
+    """[n] int64, ascending."""
+    judged: Lists
+    """All judged passages of each question, in the order of qrels.parquet."""
+    negatives: tuple[Lists, ...]
+    """One or two kinds of negatives (first ones, mined ones); none is judged, none occurs twice."""
+    passages: int
+    """Passages of the collection."""
 
 
-def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None) -> "Pools":
-    """Pools of first negatives and, where `mined` is given, of mined ones.
+@dataclass(frozen=True)
+class Judged:
+    """The n questions of a split with a judged passage, and the ids that tables name things by."""
 
-    Raises InputError where no training question has a judged passage, and where the collection is too small.
+    queries: np.ndarray
+    """[n] int64, ascending."""
+    lists: Lists
+    """All judged passages of each, in the order of qrels.parquet."""
+    query_ids: pa.ChunkedArray
+    """Ids of the n questions."""
+    passage_ids: pa.ChunkedArray
+    """Ids of all passages."""
+
+
+def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
+    """The questions of `split` with a judged passage. `more`: a further qrels.parquet (pseudo-labels).
+
+    Unknown passages and questions are left out. Raises InputError where no question has a judged passage.
     """
-    from pipeline.examples import read_pools
+    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
+    table = pq.read_table(collection / "queries.parquet", columns=["query_id", "split"])
+    rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
+    query_ids = table["query_id"].take(pa.array(rows))
+    filters = [("split", "=", split), ("relevance", ">", 0)]
+    given = [pq.read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
+    qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in given])
+    lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
+    chosen = np.flatnonzero(lists.lengths)
+    if not len(chosen):
+        name = "training" if split == "train" else split
+        raise InputError(f"{collection / 'qrels.parquet'}: no {name} question has a judged passage")
+    return Judged(rows[chosen].astype(np.int64), _take(lists, chosen), query_ids.take(pa.array(chosen)), passage_ids)
 
-    first = first_negatives(config.negatives_from, collection, bm25)
-    later = mined / "negatives.parquet" if mined else None
-    depth, most = config.negative_depth, config.max_queries
-    pools = read_pools(collection, first, depth, later, config.mix, most, config.seed)
-    room = pools.passages - int(pools.judged.lengths.max())
-    if config.negatives_per_query > room:
-        raise InputError(
-            f"negatives_per_query: {config.negatives_per_query} asked for, but a question has all but {room} of the "
-            f"{pools.passages} passages as positives"
-        )
-    return pools
+
+def read_pools(
+    collection: Path,
+    first: Path,
+    depth: int,
+    mined: Path | None,
+    mix: str,
+    max_queries: int,
+    seed: int,
+    pseudo: Path | None = None,
+) -> Pools:
+    """Read the tables into pools. `first`, `mined`: negatives.parquet files; `depth`: best of `first` (0: all).
+
+    `mix` = `twice` keeps both kinds apart, `pooled` joins them. `max_queries`: of the judged questions. `pseudo`: a
+    folder with the qrels.parquet and negatives.parquet of further questions. Passages or questions unknown to the
+    collection are left out. Raises InputError where no training question has a judged passage.
+    """
+    known = read_judged(collection, "train")
+    if max_queries:
+        chosen = np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(known.queries))[:max_queries])
+        known = take(known, chosen)
+    if pseudo is not None:
+        both = read_judged(collection, "train", pseudo / "qrels.parquet")
+        before = read_judged(collection, "train").queries
+        kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, before)
+        known = take(both, np.flatnonzero(kept))
+    kinds = [read_lists(first, known, depth)]
+    if mined is not None:
+        kinds.append(read_lists(mined, known))
+        if mix == "pooled":
+            kinds = [_join(*kinds)]
+    if pseudo is not None:  # no other kind has negatives of these questions
+        further = read_lists(pseudo / "negatives.parquet", known)
+        kinds = [_join(kind, further) for kind in kinds]
+    return Pools(known.queries, known.lists, tuple(kinds), len(known.passage_ids))
 
 
-def counts(pools: "Pools", negatives_per_query: int) -> Metrics:
-    """Questions, examples, and negatives an epoch that come from the whole collection because a pool is too small."""
-    from pipeline.examples import epoch_size, filled
+def take(known: Judged, chosen: np.ndarray) -> Judged:
+    """The questions at the places `chosen`."""
+    query_ids = known.query_ids.take(pa.array(chosen))
+    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids)
 
-    return {
-        "queries": len(pools.queries),
-        "examples_per_epoch": epoch_size(pools),
-        "negatives_filled": filled(pools, negatives_per_query),
-    }
+
+def read_lists(path: Path, known: Judged, depth: int = 0) -> Lists:
+    """Passages that a table (query_id, passage_id, perhaps rank and split) lists for each question, best first.
+
+    Judged ones are left out. `depth`: ranks looked at; of a table without ranks the first ones. 0: all.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: missing; fine-tuning takes its negatives from there")
+    ranked = "rank" in pq.read_schema(path).names  # triples given from outside have no ranks
+    table = pq.read_table(
+        path,
+        columns=["query_id", "passage_id", *(["rank"] if ranked else [])],
+        filters=[("rank", "<=", depth)] if ranked and depth else None,
+    )
+    if ranked:
+        table = table.sort_by("rank")  # stable
+    queries, passages = positions(table, known.query_ids, known.passage_ids)
+    positive_queries, positives = _pairs(known.lists)
+    keys = queries.astype(np.int64) << 32 | passages
+    free = ~np.isin(keys, positive_queries.astype(np.int64) << 32 | positives)
+    lists = _lists(queries[free], passages[free], len(known.queries))
+    if ranked or not depth:
+        return lists
+    return _lists(*_best(lists, depth), len(known.queries))
+
+
+def positions(
+    table: pa.Table, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of a table's query and passage ids; -1 where unknown."""
+    queries = pc.fill_null(pc.index_in(table["query_id"], value_set=query_ids), -1)
+    passages = pc.fill_null(pc.index_in(table["passage_id"], value_set=passage_ids), -1)
+    return queries.to_numpy(), passages.to_numpy()
+
+
+def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> Lists:
+    """Group pairs by question, in their order, without unknown ones and repetitions."""
+    known = (queries >= 0) & (passages >= 0)
+    queries, passages = queries[known].astype(np.int64), passages[known]
+    first = np.sort(np.unique(queries << 32 | passages, return_index=True)[1])
+    queries, passages = queries[first], passages[first]
+    order = np.argsort(queries, kind="stable")
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(queries, minlength=n))))
+    return Lists(passages[order].astype(np.int32), offsets)
+
+
+def _pairs(lists: Lists) -> tuple[np.ndarray, np.ndarray]:
+    return np.repeat(np.arange(len(lists)), lists.lengths), lists.flat
+
+
+def _best(lists: Lists, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    queries, passages = _pairs(lists)
+    inside = np.arange(len(passages)) - lists.offsets[queries] < depth
+    return queries[inside], passages[inside]
+
+
+def _join(one: Lists, other: Lists) -> Lists:
+    pairs = zip(_pairs(one), _pairs(other), strict=True)
+    queries, passages = (np.concatenate(pair) for pair in pairs)
+    return _lists(queries, passages, len(one))
+
+
+def _take(lists: Lists, chosen: np.ndarray) -> Lists:
+    lengths = lists.lengths[chosen]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    return Lists(lists.flat[np.repeat(lists.offsets[chosen], lengths) + inside], offsets)
+
+
+def save_pools(pools: Pools, path: Path) -> None:
+    """Write pools to one `.npz` file."""
+    lists = {"judged": pools.judged} | {f"negatives{i}": kind for i, kind in enumerate(pools.negatives)}
+    arrays = {f"{name}_{field}": array for name, one in lists.items() for field, array in asdict(one).items()}
+    with open(path, "wb") as file:
+        np.savez(file, queries=pools.queries, passages=np.array(pools.passages), **arrays)
+
+
+def load_pools(path: Path) -> Pools:
+    """Read what `save_pools` wrote."""
+    with np.load(path) as arrays:
+        kinds = [name for name in ("negatives0", "negatives1") if f"{name}_flat" in arrays]
+        judged, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in ("judged", *kinds))
+        return Pools(arrays["queries"], judged, tuple(negatives), int(arrays["passages"]))

@@ -1,12 +1,13 @@
 """One update of pre-training: the losses' gradients, chunk by chunk, with or without a gradient cache.
 
-Shapes: S sequences of the global batch, B of a chunk, D dimensions.
+Shapes: S sequences of the global batch, B of a chunk, D dimensions, E of the vectors that are compared.
 """
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,25 @@ from pipeline.training import autocast, seed_dropout, summary
 from pipeline.work import Metrics
 
 SCORED_AT_ONCE = 512
-"""Spans whose scores with all others are held at once."""
+"""Rows whose scores with all others are held at once."""
+
+
+class Contrast(NamedTuple):
+    """A loss between the vectors of all sequences of the batch, of which 2i and 2i+1 are a pair."""
+
+    name: str
+    loss: Callable[[Tensor, slice], Tensor]
+    """From (vectors [S, E], rows): these rows' share of the loss; the first of them is an even one."""
+    projection: nn.Linear | None
+    """Makes the vectors of the CLS vectors; None: they are these."""
+
+    def vectors(self, cls_BD: Tensor) -> Tensor:
+        """What is compared, [B, E], float32."""
+        return cls_BD if self.projection is None else self.projection(cls_BD)
+
+
+SPANS = Contrast("contrastive", contrastive, None)
+"""coCondenser's (equation 4)."""
 
 
 def update(
@@ -33,13 +52,14 @@ def update(
     *,
     skip_from: int,
     pairs: bool,
+    contrast: Contrast = SPANS,
     cache: str,
     key: tuple[int, int],
     device: str,
 ) -> dict[str, Tensor | float]:
     """Forward and backward of one update on this rank's chunks.
 
-    `pairs`: with the contrastive loss; sequences 2i and 2i+1 of the batch are a pair. It needs every CLS vector before
+    `pairs`: with the loss `contrast`; sequences 2i and 2i+1 of the batch are a pair. It needs every CLS vector before
     any gradient, so either the backbone's graph of every chunk is kept, or (gradient cache: coCondenser, section 3.3) a
     first pass without graph computes the CLS vectors alone and each chunk runs again; `cache` as in `Machine`. Dropout
     is a function of (*key, chunk number, layer), so that both passes see the same network.
@@ -57,20 +77,20 @@ def update(
     if pairs:
         if keeps_graphs(lm, batch, cache, device):
             kept = deque(forward(chunk, objective.reads_masked) for chunk in batch.chunks)
-            cls = [states.cls_BD.detach() for states in kept]
+            vectors = [contrast.vectors(states.cls_BD).detach() for states in kept]
         else:
             with torch.no_grad():
-                cls = [forward(chunk, masked=False).cls_BD for chunk in batch.chunks]
-        loss, gradient_SD = contrastive_gradient(batch, cls, lm.config.hidden_size, device)
-        totals["contrastive"] = loss if distributed.rank() == 0 else 0.0
+                vectors = [contrast.vectors(forward(chunk, masked=False).cls_BD) for chunk in batch.chunks]
+        loss, gradient_SE = contrastive_gradient(batch, vectors, contrast, lm.config.hidden_size, device)
+        totals[contrast.name] = loss if distributed.rank() == 0 else 0.0
     for chunk in batch.chunks:
         states = kept.popleft() if kept else forward(chunk, objective.reads_masked)
         with autocast(device):
             seed = partial(seed_dropout, *key, chunk.number)
             parts = objective.losses(lm, head, states, chunk, batch, seed)
         surrogate = sum(parts, torch.zeros((), device=device))
-        if pairs:  # its gradient is the contrastive loss's, by the chain rule
-            surrogate = surrogate + (gradient_SD[chunk.row_B] * states.cls_BD).sum()
+        if pairs:  # its gradient is that of `contrast`, by the chain rule
+            surrogate = surrogate + (gradient_SE[chunk.row_B] * contrast.vectors(states.cls_BD)).sum()
         surrogate.backward()
         for name, part in zip(objective.names, parts, strict=True):
             totals[name] = totals[name] + part.detach()
@@ -84,19 +104,22 @@ def update(
     return totals | {"tokens": tokens, "padding": padding, "operations": flops.BACKWARD * operations}
 
 
-def contrastive_gradient(batch: Batch, cls: list[Tensor], dimensions: int, device: str) -> tuple[Tensor, Tensor]:
-    """The contrastive loss over all ranks' CLS vectors, and its gradient for each of them [S, D]."""
-    cls_SD = torch.zeros(batch.sequences, dimensions, device=device)
-    for chunk, cls_BD in zip(batch.chunks, cls, strict=True):
-        cls_SD[chunk.row_B] = cls_BD
+def contrastive_gradient(
+    batch: Batch, vectors: list[Tensor], contrast: Contrast, hidden_size: int, device: str
+) -> tuple[Tensor, Tensor]:
+    """The loss `contrast` over all ranks' vectors, and its gradient for each, [S, E]. `vectors`: of each chunk here."""
+    dimensions = contrast.projection.out_features if contrast.projection is not None else hidden_size
+    vectors_SE = torch.zeros(batch.sequences, dimensions, device=device)
+    for chunk, vectors_BE in zip(batch.chunks, vectors, strict=True):
+        vectors_SE[chunk.row_B] = vectors_BE
     # Each rank fills in its own rows, so the sum is the whole.
-    cls_SD = distributed.add(cls_SD).requires_grad_()
-    gradient_SD, total = torch.zeros_like(cls_SD), torch.zeros((), device=device)
+    vectors_SE = distributed.add(vectors_SE).requires_grad_()
+    gradient_SE, total = torch.zeros_like(vectors_SE), torch.zeros((), device=device)
     for first in range(0, batch.sequences, SCORED_AT_ONCE):  # all at once would take memory by the square of the batch
-        loss = contrastive(cls_SD, slice(first, first + SCORED_AT_ONCE))
-        gradient_SD += torch.autograd.grad(loss, cls_SD)[0]
+        loss = contrast.loss(vectors_SE, slice(first, first + SCORED_AT_ONCE))
+        gradient_SE += torch.autograd.grad(loss, vectors_SE)[0]
         total += loss.detach()
-    return total, gradient_SD
+    return total, gradient_SE
 
 
 def finish(

@@ -7,14 +7,14 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.config import Config
-from pipeline.pools import first_negatives
+from pipeline.drawing import first_negatives
 from pipeline.scoring import check_cross_encoder, cut, score
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.examples import Lists, Pools
+    from pipeline.pools import Lists, Pools
 
 ROWS = 1 << 20
 """Rows of scores.parquet written at a time."""
@@ -42,7 +42,7 @@ def scores(
     tell how often a judged passage has the highest score, and count the questions that were cut.
     Raises InputError where the cross-encoder does not fit the tokens or no training question has a judged passage.
     """
-    from pipeline.examples import read_pools
+    from pipeline.pools import read_pools
     from pipeline.ragged import Tokens
 
     lengths = check_cross_encoder(cross_encoder, tokens)
@@ -67,7 +67,7 @@ def scores(
 
 def own_passages(pools: "Pools") -> "Lists":
     """All passages that may stand beside each question, judged ones first, none twice."""
-    from pipeline.examples import Lists
+    from pipeline.pools import Lists
 
     kinds = (pools.judged, *pools.negatives)
     question_N = np.concatenate([np.arange(len(kind)).repeat(kind.lengths) for kind in kinds])

@@ -27,6 +27,8 @@ BLOCK = 1 << 25  # floats of passages in memory at a time
 class SearchConfig(Config):
     splits: list[Literal["train", "dev", "test"]] = Field(min_length=1)
     """Splits whose questions are searched. Mining needs `train`."""
+    unjudged: bool
+    """Training questions without a judged passage too, for a cross-encoder to label (RocketQA, section 4.2.3)."""
     depth: int = Field(ge=1)
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     train_depth: int = Field(ge=1)
@@ -44,7 +46,7 @@ def search(
 ) -> Metrics:
     """Write `run.parquet` and `run.trec`: the best passages of every question of `config.splits`.
 
-    Training questions without a judged passage are left out: nothing is mined for them.
+    Training questions without a judged passage are left out unless `config.unjudged`: nothing is mined for them.
     """
     from pipeline.launch import launch
 
@@ -88,7 +90,7 @@ def run(
     check_fits(model, artifact.specials, Path(checkpoint), "encoder.question_tokens", shape.question_tokens)
     vectors_ND = read_vectors(Path(index, "index"))
     ids = np.array(passage_ids(Path(collection)), dtype=object)
-    wanted = list(_batches(Path(collection), settings.splits))
+    wanted = list(_batches(Path(collection), settings.splits, settings.unjudged))
     total = sum(len(batch) for _, batch in wanted)
     done = 0
     with writer(Path(out)) as write:
@@ -104,11 +106,11 @@ def run(
     return {"questions": total, "passages": len(vectors_ND)}
 
 
-def _batches(collection: Path, splits: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, Query]]]]:
+def _batches(collection: Path, splits: Sequence[str], unjudged: bool) -> Iterator[tuple[str, list[tuple[int, Query]]]]:
     """(split, [(row of queries.parquet, query)]) for at most QUESTIONS questions of a split at a time."""
     queries = list(enumerate(read_queries(collection)))
     for split in splits:
-        judged = read_qrels(collection, [split]) if split == "train" else None
+        judged = read_qrels(collection, [split]) if split == "train" and not unjudged else None
         chosen = [
             (place, query)
             for place, query in queries

@@ -5,23 +5,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pipeline.adopt
 import pipeline.bm25
 import pipeline.cocondenser
 import pipeline.condenser
+import pipeline.cross_encoder
+import pipeline.given
+import pipeline.ict
 import pipeline.ingest
 import pipeline.initial
 import pipeline.tokenizer
+from pipeline.adopt import adopt
 from pipeline.bm25 import bm25
 from pipeline.cocondenser import cocondenser
 from pipeline.condenser import condenser
+from pipeline.cross_encoder import cross_encoder
+from pipeline.denoise import denoise
 from pipeline.encode import encode
 from pipeline.evaluate import evaluate
 from pipeline.finetune import finetune
+from pipeline.given import given
+from pipeline.ict import ict
 from pipeline.index import index
 from pipeline.ingest import ingest
 from pipeline.initial import initial
 from pipeline.mine import mine
+from pipeline.pseudo import pseudo
 from pipeline.report.build import report
+from pipeline.rerank import rerank
+from pipeline.scores import scores
 from pipeline.search import search
 from pipeline.tokenizer import tokenizer
 from pipeline.tokens import tokens
@@ -50,13 +62,21 @@ STAGES: dict[str, Stage] = {
     "tokens": Stage(tokens, libraries=("tokenizers",)),
     "bm25": Stage(bm25, identity="key", libraries=("pyserini",), missing=pipeline.bm25.missing),
     "initial": Stage(initial, missing=pipeline.initial.missing),
+    "ict": Stage(ict, missing=pipeline.ict.missing, gpu=True),
     "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
     "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, gpu=True),
     "finetune": Stage(finetune, gpu=True),
     "encode": Stage(encode, gpu=True),
     "index": Stage(index),
     "search": Stage(search, gpu=True),
+    "adopt": Stage(adopt, missing=pipeline.adopt.missing),
     "mine": Stage(mine),
+    "given": Stage(given, missing=pipeline.given.missing),
+    "cross_encoder": Stage(cross_encoder, missing=pipeline.cross_encoder.missing, gpu=True),
+    "scores": Stage(scores, gpu=True),
+    "denoise": Stage(denoise),
+    "pseudo": Stage(pseudo, gpu=True),
+    "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate),
     "report": Stage(report),
 }

@@ -1,41 +1,77 @@
-"""Plain text or JSONL without questions: a collection for pre-training, or to search."""
+"""Anyone's own texts: plain text, Markdown, HTML or JSONL, without questions or with questions made from them."""
 
+import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import quote
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline import files
-from pipeline.collection import Passage, Source
+from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.readers.cut import cut
+from pipeline.ids import hash_id
+from pipeline.readers.questions import Kind, Made, asking, make, split_of
+from pipeline.readers.sections import Document, document, plain, words
+from pipeline.readers.spool import spooled
 from pipeline.work import Progress
+
+MARKUP = {"md": "markdown", "markdown": "markdown", "html": "html", "htm": "html"}
+LEFT_OUT = ("hidden", "other", "empty", "binary", "undecodable")
+
+Documents = Callable[[], Iterator[tuple[str, Document]]]
+"""Starts a stream of (place, document)."""
+Asked = tuple[str, Query, list[str]]
+"""Place, question, and the ids of the passages that answer it."""
 
 
 class TextConfig(Config):
-    """Text files or JSONL files, plain or compressed, cut into passages."""
+    """Text, Markdown, HTML or JSONL files, plain or compressed, cut into passages at headings."""
 
     reader: Literal["text"]
     """Names this reader."""
     path: Path
-    """A file or a folder. Files named .jsonl hold a document a line; any other is text."""
+    """A file or a folder. Files are read by their endings: .md and .markdown as Markdown, .html and .htm as HTML,
+    .jsonl as a document a line, any other as plain text."""
     pattern: str = Field(min_length=1)
-    """Which files of a folder, such as `**/*.txt`; in the order of their names."""
+    """Which files of a folder, such as `**/*.txt`; in the order of their names. Hidden ones are passed over."""
+    endings: tuple[str, ...]
+    """Endings of the files taken among these, such as `md`, without that of a compression; the others are counted.
+    Empty: all."""
     documents: Literal["files", "lines"]
-    """What a document is in text files: the file, or each line."""
+    """What a document is in plain text files: the file, or each line."""
     id_key: str
     """Key of a JSONL document's id; empty: the file's name and the document's number."""
     title_key: str
-    """Key of its title; empty: none. A text file's title is its name without the ending."""
+    """Key of its title; empty: none."""
     text_key: str = Field(min_length=1)
     """Key of its text."""
     passage_words: int = Field(ge=0)
-    """Documents are cut into passages of about so many words; 0: a document is a passage."""
+    """Sections are cut into passages of about so many words; 0: a section is a passage."""
+    questions: tuple[Kind, ...]
+    """What asks (`questions.make` says for which passages): documents' titles, sections' headings, sections' first
+    sentences, random crops of passages, or several of these. Empty: no questions, and no field below matters."""
+    heading_words: int = Field(ge=1)
+    """Words, of letters, that a title or heading must have to ask."""
+    sentence_words: tuple[int, int]
+    """Fewest and most words of a first sentence or crop that asks."""
+    crop_share: tuple[float, float]
+    """Length of a crop as a share of its passage's, drawn evenly between the two."""
+    remaining_words: int = Field(ge=1)
+    """Words that must be left in the passages asked for, together, once the question is taken out."""
+    kept_share: float = Field(ge=0, le=1)
+    """Share of the training questions whose words stay in what is indexed; in dev and test none do."""
+    dev_share: float = Field(ge=0, le=1)
+    """Share of the documents that ask dev questions."""
+    test_share: float = Field(ge=0, le=1)
+    """Share of the documents that ask test questions."""
+    seed: int
+    """Of splits, crops and what is kept."""
 
     @field_validator("pattern")
     @classmethod
@@ -45,10 +81,23 @@ class TextConfig(Config):
             raise ValueError("must stay inside the folder")
         return pattern
 
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        if len(set(self.questions)) < len(self.questions):
+            raise ValueError("questions names a kind twice")
+        if not 1 <= self.sentence_words[0] <= self.sentence_words[1]:
+            raise ValueError("sentence_words must be at least 1, and ascend")
+        if not 0 < self.crop_share[0] <= self.crop_share[1] < 1:
+            raise ValueError("crop_share must lie between 0 and 1, and ascend")
+        if self.dev_share + self.test_share >= 1:
+            raise ValueError("dev_share and test_share leave nothing to train on")
+        return self
+
 
 def missing(config: TextConfig) -> list[str]:
-    """Absent paths."""
-    return files.missing([config.path], {})
+    """Absent paths, with the field that names them."""
+    takes = "ingest.path takes a file or folder of text, Markdown, HTML or JSONL"
+    return [f"{line}; {takes} (--set ingest.path=FOLDER)" for line in files.missing([config.path], {})]
 
 
 def sources(config: TextConfig) -> dict[str, Path]:
@@ -57,42 +106,175 @@ def sources(config: TextConfig) -> dict[str, Path]:
 
 
 def read(config: TextConfig, progress: Progress) -> Source:
-    """The documents' passages, in the order of file names and lines. Empty files are passed over and counted.
+    """The documents' passages, in the order of file names and lines, and the questions made from them.
 
     A document's id is the file's name in the folder, with the document's number where lines are documents; its i-th
-    passage is `ID#i`. Memory: one document.
+    passage is `ID#i`, its questions `ID?KIND:PLACE`: what happens to other files changes no id and no split. In a
+    folder, what is no text is passed over and counted. A text that would ask in several places does not ask. Memory:
+    one document, and the questions.
     """
-    if config.path.is_dir():
-        found = {path.relative_to(config.path).as_posix(): path for path in config.path.glob(config.pattern)}
-        paths = {name: path for name, path in sorted(found.items()) if path.is_file()}
-        if not paths:
-            raise InputError(f"{config.path}: no file matches ingest.pattern '{config.pattern}'")
-        full = {name: path for name, path in paths.items() if path.stat().st_size}
-    else:
-        paths = full = {config.path.name: config.path}
-    counts = Counter(files=len(full), empty_files=len(paths) - len(full))
-    return Source(passages=lambda: _passages(full, config), counts=counts)
+    paths, counts = _listing(config)
+    documents: Documents = partial(_documents, paths, config)
+    repeated: set[int] = set()
+    asked: list[Asked] = []
+    if config.questions:
+        seen: Counter[int] = Counter()
+        documents = spooled(_told(documents(), progress))  # parsed once, read three times
+        for _, found in documents():
+            seen.update(map(_hash, asking(found, config)))
+        repeated.update(text for text, times in seen.items() if times > 1)
+        asked = _questions(documents, config, repeated, counts)
+    return Source(
+        passages=lambda: _passages(documents, config, repeated),
+        queries=lambda: ((place, query) for place, query, _ in asked),
+        qrels=lambda: (
+            (place, Judgement(query.split, query.query_id, passage, 1))
+            for place, query, passages in asked
+            for passage in passages
+        ),
+        counts=counts,
+    )
 
 
-def _passages(paths: dict[str, Path], config: TextConfig) -> Iterator[tuple[str, Passage]]:
+def _listing(config: TextConfig) -> tuple[dict[str, Path], Counter[str]]:
+    """{name in the folder: path} of the texts, and how many files were passed over, by reason."""
+    if not config.path.is_dir():
+        return {config.path.name: config.path}, Counter(files=1)
+    counts = Counter({f"{reason}_files": 0 for reason in LEFT_OUT})
+    shows_hidden = any(part.startswith(".") for part in PurePath(config.pattern).parts)
+    matching = {path.relative_to(config.path): path for path in config.path.glob(config.pattern) if path.is_file()}
+    paths = {}
+    for relative, path in sorted((name.as_posix(), path) for name, path in matching.items()):
+        ending = _ending(path)
+        if not shows_hidden and any(part.startswith(".") for part in PurePath(relative).parts):
+            counts["hidden_files"] += 1
+        elif config.endings and ending not in config.endings:
+            counts["other_files"] += 1
+        elif reason := _no_text(path, ending):
+            counts[f"{reason}_files"] += 1
+        else:
+            paths[relative] = path
+    if not matching:
+        raise InputError(f"{config.path}: no file matches ingest.pattern '{config.pattern}'")
+    if not paths:
+        reasons = ", ".join(f"{counts[f'{reason}_files']} {reason}" for reason in LEFT_OUT if counts[f"{reason}_files"])
+        raise InputError(f"{config.path}: no text among the files that match ingest.pattern and endings ({reasons})")
+    counts["files"] = len(paths)
+    return paths, counts
+
+
+def _no_text(path: Path, ending: str) -> str:
+    """Why the file is no text in UTF-8; empty where it is. JSONL is not looked into: its faults are errors."""
+    if ending == "jsonl":
+        return "" if path.stat().st_size else "empty"
+    decode, empty = codecs.getincrementaldecoder("utf-8")(), True
+    with files.open_binary(path) as stream:
+        while chunk := stream.read(files.CHUNK):
+            empty = False
+            if b"\0" in chunk:
+                return "binary"
+            try:
+                decode.decode(chunk)
+            except UnicodeDecodeError:
+                return "undecodable"
+    return "empty" if empty else "undecodable" if decode.getstate()[0] else ""
+
+
+def _ending(path: Path) -> str:
+    return files.plain_name(path).rpartition(".")[2].lower()
+
+
+def _documents(paths: dict[str, Path], config: TextConfig) -> Iterator[tuple[str, Document]]:
+    """(place, document)."""
     for name, path in paths.items():
-        for place, document, title, text in _documents(name, path, config):
-            for i, piece in enumerate(cut(text, config.passage_words) or [""]):
-                yield place, Passage(f"{document}#{i}", document, title, piece)
+        name = re.sub(r"\s", lambda space: quote(space[0]), name)
+        ending = _ending(path)
+        if ending == "jsonl":
+            for number, (place, row) in enumerate(files.json_lines(path), 1):
+                document_id = files.text_of(place, row, config.id_key) if config.id_key else f"{name}:{number}"
+                title = files.text_of(place, row, config.title_key, required=False) if config.title_key else ""
+                yield place, plain(document_id, title, files.text_of(place, row, config.text_key))
+        elif ending not in MARKUP and config.documents == "lines":
+            for number, line in files.lines(path):
+                yield f"{path}:{number}", plain(f"{name}:{number}", "", line)
+        else:
+            text = "\n".join(line for _, line in files.lines(path, blank=True))
+            yield str(path), _document(name, files.plain_name(path).rsplit(".", 1)[0], text, MARKUP.get(ending))
 
 
-def _documents(name: str, path: Path, config: TextConfig) -> Iterator[tuple[str, str, str, str]]:
-    """(place, document id, title, text)."""
-    name = re.sub(r"\s", lambda space: quote(space[0]), name)
-    plain = files.plain_name(path)
-    if plain.endswith(".jsonl"):
-        for number, (place, row) in enumerate(files.json_lines(path), 1):
-            document = files.text_of(place, row, config.id_key) if config.id_key else f"{name}:{number}"
-            title = files.text_of(place, row, config.title_key, required=False) if config.title_key else ""
-            yield place, document, title, files.text_of(place, row, config.text_key)
-    elif config.documents == "lines":
-        for number, line in files.lines(path):
-            yield f"{path}:{number}", f"{name}:{number}", "", line
+def _told(documents: Iterator[tuple[str, Document]], progress: Progress) -> Iterator[tuple[str, Document]]:
+    for done, found in enumerate(documents, 1):
+        progress(done, None, "documents")
+        yield found
+
+
+def _document(document_id: str, name: str, text: str, markup: str | None) -> Document:
+    from pipeline.readers import html, markdown
+
+    if markup == "markdown":
+        title, blocks = markdown.blocks(text)
+    elif markup == "html":
+        title, blocks = html.blocks(text.encode())
     else:
-        text = "\n".join(line for _, line in files.lines(path, blank=True))
-        yield str(path), name, plain.rsplit(".", 1)[0], text
+        return plain(document_id, name, text)
+    return document(document_id, title, name, blocks)
+
+
+def _made(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Document, Made]]:
+    for place, found in documents():
+        yield place, found, make(found, config, lambda text: _hash(text) in repeated)
+
+
+def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Passage]]:
+    for place, found, made in _made(documents, config, repeated):
+        for i, (title, text) in enumerate(made.passages):
+            yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text)
+
+
+def _questions(documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str]) -> list[Asked]:
+    """All questions. Adds to `repeated` the crops that several passages would give, and counts.
+
+    Raises InputError where there is no question, none to train on, or none held out though a share of them should be.
+    """
+    asked: list[tuple[str, Asked]] = []
+    seen: Counter[int] = Counter()
+    total, left_out = 0, Counter({"saying_nothing": 0, "repeated": 0, "without_rest": 0})
+    for place, found, made in _made(documents, config, repeated):
+        total += 1
+        left_out.update(made.left_out)
+        split = split_of(found.document_id, config)
+        for question in made.questions:
+            seen.update([_hash(question.text)] if question.kind == "crops" else [])
+            passages = [f"{found.document_id}#{i}" for i in question.passages]
+            query = Query(question.question_id, split, question.text, [])
+            asked.append((question.kind, (place, query, passages)))
+    repeated.update(text for text, times in seen.items() if times > 1)
+    kept = [(kind, one) for kind, one in asked if kind != "crops" or _hash(one[1].text) not in repeated]
+    left_out["repeated"] += len(asked) - len(kept)
+
+    made_from = Counter(dict.fromkeys(config.questions, 0)) + Counter(kind for kind, _ in kept)
+    counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})
+    counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
+    splits = Counter(query.split for _, (_, query, _) in kept)
+    _check_splits(config, total, splits, left_out)
+    return [one for _, one in kept]
+
+
+def _check_splits(config: TextConfig, documents: int, splits: Counter[str], left_out: Counter[str]) -> None:
+    none = "ingest.questions=[] makes no questions"
+    if not splits:
+        why = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in left_out.items())
+        raise InputError(
+            f"{config.path}: nothing to ask by ingest.questions [{', '.join(config.questions)}] in {documents:,} "
+            f"documents ({why}); other kinds may find something, and {none}"
+        )
+    held_out = splits["dev"] + splits["test"]
+    if not splits["train"] or (config.dev_share + config.test_share > 0 and not held_out):
+        raise InputError(
+            f"{config.path}: ingest.dev_share, test_share and seed leave {splits['train']:,} questions to train on and "
+            f"{held_out:,} to evaluate with, of {documents:,} documents; change them, or {none}"
+        )
+
+
+def _hash(text: str) -> int:
+    return hash_id(words(text))

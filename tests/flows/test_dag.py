@@ -31,8 +31,96 @@ def test_each_node_stands_after_what_it_reads_and_fits_its_function(recipe: str)
     assert "report" in seen
 
 
+PSEUDO = "pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: 0, negatives: 0}"
+RERANK = "rerank={splits: [dev, test], depth: 9}"
+GIVEN = "given={file: negatives.tsv, number: 0, seed: 0, page_questions: 0}"
+POINTWISE = "cross_encoder.loss=pointwise"
+LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged=true", RERANK, "ensemble=2"]
+
+
 def test_every_stage_is_used() -> None:
-    assert {n.stage for n in nodes(resolve("tiny"))} == set(STAGES)
+    mined, from_file = (
+        nodes(resolve("tiny", ["ict.steps=9", "rounds.number=2", *LABELLED, source]))
+        for source in ("rounds.mined_from=given", GIVEN)
+    )
+    assert {n.stage for n in (*mined, *from_file)} == set(STAGES)
+    for n in (*mined, *from_file):
+        inspect.signature(STAGES[n.stage].function).bind(n.config, **n.shared, **n.inputs, work=None)
+    assert (
+        names(mined)[-24:]
+        == [
+            *("encode-miner", "index-miner", "search-miner", "mine", "cross-encoder", "scores", "denoise", "pseudo"),
+            *(
+                "stage2",
+                "encode-stage2",
+                "index-stage2",
+                "search-stage2",
+                "mine-2",
+                "scores-2",
+                "denoise-2",
+                "pseudo-2",
+            ),
+            *("stage2-2", "encode-stage2-2", "index-stage2-2", "search-stage2-2", "cross-encoder-2", "rerank"),
+            *("evaluate", "report"),
+        ][-27:]
+    )
+    assert next(n for n in from_file if n.name == "search-stage1").config.splits == ["train", "dev", "test"]
+
+
+def inputs(name: str, *settings: str) -> dict[str, str | None]:
+    return {given: n.name if n else None for given, n in node(name, *settings).inputs.items()}
+
+
+def test_rounds() -> None:
+    two = "rounds.number=2"
+    assert node("search-stage2", two).config.splits == ["train", "dev", "test"]
+    assert node("search-stage2-2", two).config.splits == ["dev", "test"]
+    assert inputs("mine-2", two)["run"] == "search-stage2"
+    assert inputs("stage2-2", two)["mined"] == "mine-2"
+    assert inputs("stage2-2", two)["start"] == "cocondenser"
+    assert inputs("stage2-2", two, "rounds.start=previous")["start"] == "stage2"
+    assert inputs("stage2", two, "rounds.start=previous")["start"] == "cocondenser"
+    assert [*inputs("evaluate", two)] == ["collection", "bm25", "pretrained", "stage1", "stage2", "stage2-2"]
+    alone = names(nodes(resolve("tiny", ["rounds.number=0"])))
+    assert not {"mine", "stage2", "cross-encoder"} & {*alone}
+    assert node("search-stage1", "rounds.number=0").config.splits == ["dev", "test"]
+
+
+def test_negatives_of_another_model_or_from_a_file() -> None:
+    other = "rounds.mined_from=given"
+    assert inputs("mine", other)["run"] == "search-miner"
+    assert node("search-miner", other).config.splits == ["train"]
+    assert node("search-stage1", other).config.splits == ["dev", "test"]
+    assert inputs("stage2", GIVEN)["mined"] == "given"
+
+
+def test_a_cross_encoder_is_trained_where_it_is_needed() -> None:
+    assert "cross-encoder" not in names(nodes(resolve("tiny")))
+    soft = inputs("stage2", "stage2.loss=soft_labels")
+    assert (soft["mined"], soft["scores"], soft["pseudo"]) == ("mine", "scores", None)
+    clean = ["denoise.threshold=0.9", POINTWISE]
+    assert inputs("stage2", *clean)["mined"] == "denoise"
+    assert inputs("stage2", *clean)["scores"] is None
+    members = {k: v for k, v in inputs("rerank", RERANK, "ensemble=2").items() if k.startswith("cross")}
+    assert members == {"cross_encoder_1": "cross-encoder", "cross_encoder_2": "cross-encoder-2"}
+    first, second = (node(name, RERANK, "ensemble=2").config for name in ("cross-encoder", "cross-encoder-2"))
+    assert (second.seed, second.optimiser.seed) == (first.seed + 1, first.optimiser.seed + 1)
+    assert inputs("cross-encoder", RERANK, "rounds.number=0")["mined"] is None
+    assert inputs("rerank", RERANK)["run"] == "search-stage2"
+
+
+def test_a_model_without_pre_training() -> None:
+    plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
+    assert inputs("stage1", *plain)["start"] == inputs("encode-pretrained", *plain)["checkpoint"] == "initial"
+    assert not {"condenser", "cocondenser"} & {*names(nodes(resolve("tiny", plain)))}
+    assert inputs("stage1", *plain, "ict.steps=9")["start"] == "ict"
+    assert inputs("cocondenser", "condenser.steps=0", "condenser.tokens=null")["start"] == "condenser"
+
+
+def test_what_no_index_can_search_is_not_encoded() -> None:
+    dag = names(nodes(resolve("tiny", ["stage1.loss=learning_to_rank", "rounds.number=0"])))
+    assert "stage1" in dag
+    assert "encode-stage1" not in dag
 
 
 def test_stage_2_starts_again_from_the_pre_trained_model() -> None:
@@ -63,7 +151,7 @@ def test_a_finished_cocondenser_needs_no_condenser(tmp_path) -> None:
     dag = nodes(resolve("marco", [f"cocondenser.checkpoint={tmp_path}"]))
     assert "condenser" not in names(dag)
     assert next(n for n in dag if n.name == "cocondenser").inputs["start"].name == "initial"
-    assert next(n for n in dag if n.name == "report").inputs["condenser"] is None
+    assert "condenser" not in next(n for n in dag if n.name == "report").inputs
 
 
 def test_until() -> None:

@@ -36,13 +36,10 @@ def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
 
 
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        "extends: tiny\n"
-        "ingest: {reader: text, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text}"
-    )
-    given = ("--set", f"ingest.path={tmp_path / 'gone'}", "--set", "ingest.passage_words=80")
+    (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: ''}")
+    given = ("--set", f"ingest.folder={tmp_path / 'gone'}")
     ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
-    assert (ended.returncode, ended.stderr) == (2, f"error: {tmp_path / 'gone'} does not exist\n")
+    assert (ended.returncode, ended.stderr) == (2, f"error: {tmp_path / 'gone'} is no folder\n")
 
 
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from tasks.keys import key_of
 
 TEXT = (
     "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, "
-    "passage_words: 0}"
+    "passage_words: 0, endings: [], questions: [], heading_words: 2, sentence_words: [4, 40], crop_share: [0.05, 0.5], "
+    "remaining_words: 20, kept_share: 0.1, dev_share: 0.1, test_share: 0.1, seed: 42}"
 )
 
 

@@ -25,7 +25,7 @@ def test_every_recipe_is_complete(name: str) -> None:
 
 def test_the_recipes_of_the_papers_are_there() -> None:
     papers = {"marco", "marco-doc", "nq", "trivia"}
-    assert papers | {"marco-mlm", "marco-retromae", "pydocs", "pydocs-small", "tiny"} == set(EVERY)
+    assert papers | {"marco-mlm", "marco-retromae", "pydocs", "pydocs-small", "text", "tiny"} == set(EVERY)
     assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
 
 
@@ -53,12 +53,17 @@ def test_nq_has_dprs_set_up() -> None:
         ("stage2.negative_depth=61", "stage2.negative_depth (61) is more than bm25.negatives_depth (60)"),
         ("encode.passage_tokens=129", "encode.passage_tokens (129) is more than initial.max_position (128)"),
         ("cocondenser.span_max=127", "cocondenser.span_max + 2 (129) is more than initial.max_position (128)"),
+        ("rounds.mined_from=DIR given={file: a.tsv, number: 0, seed: 0, page_questions: 0}", "rounds.mined_from and"),
+        ("stage1.loss=soft_labels", "stage1.loss: soft_labels need mined negatives"),
+        ("stage1.loss=learning_to_rank", "stage1.loss: learning_to_rank finds nothing to mine"),
+        ("stage2.loss=learning_to_rank", "stage2.loss: learning_to_rank is for stage 1"),
+        ("denoise.threshold=0.9", "cross_encoder.loss: denoise and pseudo need thresholds"),
         ("condenser.skip_from=1", "condenser.skip_from (1) and cocondenser.skip_from (2) differ"),
     ],
 )
 def test_stages_that_do_not_fit_together(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        resolve("pydocs-small", [setting])
+        resolve("pydocs-small", setting.split(" ", 1) if "DIR" in setting else [setting])
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> str:
@@ -245,7 +250,7 @@ def test_a_finished_checkpoint_need_not_have_the_new_models_shape(tmp_path: Path
 
 def test_all_missing_fields_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest:\n  reader: text\n  path: .\n")
-    with pytest.raises(InputError, match=r"mine\.yaml:2: ingest\.pattern: missing, and so are ingest\.documents,"):
+    with pytest.raises(InputError, match=r"mine\.yaml:2: ingest\.pattern: missing, and so are ingest\.endings,"):
         resolve(str(tmp_path / "mine.yaml"))
 
 

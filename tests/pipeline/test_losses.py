@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pipeline.losses import BLOCK, contrastive, cross_entropy
+from pipeline.losses import BLOCK, contrastive, cross_entropy, inverse_cloze
 
 
 def test_contrastive_is_the_papers_sum():
@@ -23,6 +23,15 @@ def test_contrastive_is_the_papers_sum():
 
 def test_contrastive_of_a_lone_pair_is_nought():
     assert float(contrastive(torch.randn(2, 4))) == 0.0
+
+
+def test_inverse_cloze_asks_for_a_segments_passage():
+    vectors_SD = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    scores = [[float(vectors_SD[2 * i] @ vectors_SD[2 * j + 1]) for j in range(3)] for i in range(3)]
+    losses = [math.log(sum(math.exp(x) for x in row)) - row[i] for i, row in enumerate(scores)]
+    assert float(inverse_cloze(vectors_SD)) == pytest.approx(sum(losses) / 3, rel=1e-5)
+    parts = [inverse_cloze(vectors_SD, slice(first, first + 4)) for first in (0, 4)]
+    assert float(sum(parts)) == pytest.approx(sum(losses) / 3, rel=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "scale"), [(7, 1.0), (1, 1.0), (0, 1.0), (5, 10.0)])

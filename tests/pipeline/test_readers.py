@@ -1,10 +1,10 @@
-"""Readers of files: MS MARCO, DPR, plain text; and the files themselves."""
+"""Readers of files: MS MARCO, DPR; and the files themselves."""
 
 import json
-from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from writing import put
 
 from pipeline import files
 from pipeline.errors import InputError
@@ -12,13 +12,6 @@ from pipeline.ingest import IngestConfig, missing, sources
 from pipeline.readers.cut import WORD, cut
 
 CONFIG = TypeAdapter(IngestConfig)
-
-
-def put(folder: Path, name: str, *lines: str, end: str = "\n") -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes("".join(line + end for line in lines).encode())
-    return path
 
 
 @pytest.fixture
@@ -232,45 +225,6 @@ def test_lines_pass_over_blank_ones_and_the_byte_order_mark(tmp_path):
     path.write_bytes("\ufefffirst\r\n\n \nsecond\u2028half".encode())
     assert list(files.lines(path)) == [(1, "first"), (4, "second\u2028half")]
     assert [number for number, _ in files.lines(path, blank=True)] == [1, 2, 3, 4]
-
-
-def text_fields(path: Path, **changed) -> dict:
-    fields = {"reader": "text", "path": path, "pattern": "**/*", "documents": "files"}
-    return fields | {"id_key": "", "title_key": "", "text_key": "text", "passage_words": 0} | changed
-
-
-def test_text_folder(tmp_path, ingested):
-    put(tmp_path, "set/b.txt", "one two.", "", "three four.")
-    put(tmp_path, "set/a name/c.txt.v2.md", "five")
-    put(tmp_path, "set/empty.txt")
-    made = ingested(**text_fields(tmp_path / "set", passage_words=2))
-    assert made.passages == [
-        ("a%20name/c.txt.v2.md#0", "a%20name/c.txt.v2.md", "c.txt.v2", "five"),
-        ("b.txt#0", "b.txt", "b", "one two."),
-        ("b.txt#1", "b.txt", "b", "three four."),
-    ]
-    assert (made.counts["documents"], made.counts["files"], made.counts["empty_files"]) == (2, 2, 1)
-    with pytest.raises(InputError, match=r"set: no file matches ingest.pattern '\*.html'"):
-        ingested(**text_fields(tmp_path / "set", pattern="*.html"))
-
-
-@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a/../../*"])
-def test_a_pattern_stays_inside_its_folder(tmp_path, ingested, pattern):
-    with pytest.raises(ValidationError, match="inside the folder"):
-        ingested(**text_fields(tmp_path, pattern=pattern))
-
-
-def test_text_lines_and_jsonl(tmp_path, ingested):
-    made = ingested(**text_fields(put(tmp_path, "t.txt", "one", "", "two"), documents="lines"))
-    assert made.passages == [("t.txt:1#0", "t.txt:1", "", "one"), ("t.txt:3#0", "t.txt:3", "", "two")]
-    path = put(tmp_path, "d.jsonl", '{"key": 7, "name": "N", "body": "x y"}', '{"key": "k", "body": ""}')
-    made = ingested(**text_fields(path, id_key="key", title_key="name", text_key="body"))
-    assert made.passages == [("7#0", "7", "N", "x y")]
-    assert made.counts["empty_passages"] == 1
-    with pytest.raises(InputError, match=r"d.jsonl:1: no text in field 'text'"):
-        ingested(**text_fields(path))
-    with pytest.raises(InputError, match=r"e.txt: empty file"):
-        ingested(**text_fields(put(tmp_path, "e.txt")))
 
 
 def test_a_reader_takes_its_own_fields_only(marco, tmp_path):

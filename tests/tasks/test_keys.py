@@ -8,7 +8,6 @@ import pytest
 from artifacts.store import Store
 from flows.recipe import resolve
 from pipeline.config import Config
-from pipeline.readers.text import TextConfig
 from tasks.keys import key_of, paths, sources_of, without_paths
 from tasks.stages import STAGES
 
@@ -70,8 +69,8 @@ def test_a_text_files_name_enters_the_key(tmp_path: Path, store: Store) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text('{"text": "the same bytes"}')
         fields = {"reader": "text", "path": path, "pattern": "*", "documents": "lines"}
-        fields |= {"id_key": "", "title_key": "", "text_key": "text", "passage_words": 0}
-        keys.append(key_of(store, "ingest", TextConfig.model_validate(fields), {}).hex)
+        config = resolve("text").ingest.model_copy(update=fields)
+        keys.append(key_of(store, "ingest", config, {}).hex)
     assert keys[0] == keys[1]
     assert len({*keys}) == 3
 

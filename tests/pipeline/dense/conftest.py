@@ -16,6 +16,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from pipeline.checkpoint import save_checkpoint
 from pipeline.collection import schemas, write_table
 from pipeline.ragged import Specials
+from pipeline.runs import SCHEMA
 from pipeline.work import Work, silent
 
 WORDS = 300
@@ -62,6 +63,10 @@ def make_world(folder: Path, documents: int = 60, train: int = 24) -> World:
     for name, rows in (("passages", passages), ("queries", queries), ("qrels", qrels)):
         write_table(collection / f"{name}.parquet", schemas()[name], rows)
     write_negatives(bm25 / "negatives.parquet", negatives)
+    found = [
+        ("dev", f"q{d}", f"d{(d + k) % documents}-0", k, 9.0 - k) for d in range(train, documents) for k in range(1, 9)
+    ]
+    write_table(bm25 / "run.parquet", SCHEMA, found)
     write_ragged(tokens / "passages", [row[3] for row in passages])
     write_ragged(tokens / "titles", [row[2] for row in passages])
     write_ragged(tokens / "queries", [row[2] for row in queries])

@@ -55,13 +55,13 @@ def test_training_lowers_the_loss_and_ranks_the_judged_passage_first(world, pair
 
 def test_the_first_update_is_transformers_own(world, pair_start, work, inline):
     """The gradient of the first batch, by padded rows through transformers' model: its norm is in the history."""
-    from pipeline import examples
+    from pipeline import examples, pools
     from pipeline.checkpoint import new_classifier
 
     _, out = train(world, pair_start, work(), epochs=1, batch_queries=24)
     row = pq.read_table(out / "history.parquet").to_pylist()[0]
-    pools = examples.read_pools(world.collection, world.bm25 / "negatives.parquet", 0, None, "twice", 0, CONFIG.seed)
-    drawn = examples.batch(pools, 0, examples.order(0, 0, 24), examples.Draw(2, 0, 0))
+    drawn_from = pools.read_pools(world.collection, world.bm25 / "negatives.parquet", 0, None, "twice", 0, CONFIG.seed)
+    drawn = examples.batch(drawn_from, 0, examples.order(0, 0, 24), examples.Draw(2, 0, 0))
     questions = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()
     passages = pq.read_table(world.collection / "passages.parquet").to_pylist()
     written = [

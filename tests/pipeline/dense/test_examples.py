@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import examples
+from pipeline import pools as reading
 from pipeline.collection import read_qrels
 from pipeline.errors import InputError
-from pipeline.examples import Draw, Lists, Pools
+from pipeline.examples import Draw
+from pipeline.pools import Lists, Pools
 
 
 def lists(*values) -> Lists:
@@ -97,7 +99,7 @@ def test_batches_are_a_function_of_seed_and_position():
 
 
 def read(world, mined=None, depth=0, mix="twice", max_queries=0, seed=0, first=None):
-    return examples.read_pools(
+    return reading.read_pools(
         world.collection, first or world.bm25 / "negatives.parquet", depth, mined, mix, max_queries, seed
     )
 
@@ -151,15 +153,15 @@ def test_no_training_question_is_an_input_error(world, tmp_path):
     kept = [("dev", q, p, r) for q, judged in read_qrels(world.collection, ["dev"]).items() for p, r in judged.items()]
     write_table(tmp_path / "collection" / "qrels.parquet", schemas()["qrels"], kept)
     with pytest.raises(InputError, match="no training question"):
-        examples.read_pools(tmp_path / "collection", world.bm25 / "negatives.parquet", 0, None, "twice", 0, 0)
+        reading.read_pools(tmp_path / "collection", world.bm25 / "negatives.parquet", 0, None, "twice", 0, 0)
     with pytest.raises(InputError, match="missing"):
         read(world, first=tmp_path / "nothing.parquet")
 
 
 def test_pools_survive_a_file(world, tmp_path):
     found = read(world)
-    examples.save_pools(found, tmp_path / "pools.npz")
-    again = examples.load_pools(tmp_path / "pools.npz")
+    reading.save_pools(found, tmp_path / "pools.npz")
+    again = reading.load_pools(tmp_path / "pools.npz")
     assert again.passages == found.passages
     np.testing.assert_array_equal(again.judged.flat, found.judged.flat)
     np.testing.assert_array_equal(again.negatives[0].offsets, found.negatives[0].offsets)

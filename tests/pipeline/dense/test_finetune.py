@@ -1,14 +1,22 @@
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from encoders import ENCODER
 from safetensors.numpy import load_file
 
+from pipeline import examples
+from pipeline.checkpoint import read_vector
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.finetune import FinetuneConfig, finetune
+from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
+from pipeline.pools import read_pools
 from pipeline.training import Optimiser
+from pipeline.validation import ValidationConfig
 
 OPTIMISER = Optimiser(
     learning_rate=3e-3,
@@ -30,6 +38,11 @@ CONFIG = FinetuneConfig(
     positives_considered=3,
     max_queries=0,
     share_negatives=0,
+    loss="contrastive",
+    teacher_temperature=1.0,
+    order="random",
+    abs=AbsConfig(beam_width=3, list_depth=100, pool=0),
+    validation=ValidationConfig(questions=0, candidates=10, select="last"),
     passage_tokens=40,
     temperature=1.0,
     mask_positives=True,
@@ -39,11 +52,11 @@ CONFIG = FinetuneConfig(
 )
 
 
-def train(world, work, mined=None, start=None, encoder=ENCODER, **fields):
+def train(world, work, mined=None, scores=None, pseudo=None, start=None, encoder=ENCODER, **fields):
     config = CONFIG.model_copy(update=fields)
+    given = {"bm25": world.bm25, "mined": mined, "scores": scores, "pseudo": pseudo}
     start = start or world.checkpoint
-    metrics = finetune(config, encoder, world.collection, world.tokens, start, world.bm25, mined, work)
-    return metrics, work.out
+    return finetune(config, encoder, world.collection, world.tokens, start, **given, work=work), work.out
 
 
 def encoder(**fields):
@@ -120,6 +133,170 @@ def test_masking_positives_matters(world, work, inline):
     masked = train(world, work("masked"), batch_queries=48)[0]["loss_last"]
     unmasked = train(world, work("unmasked"), batch_queries=48, mask_positives=False)[0]["loss_last"]
     assert masked < unmasked
+
+
+def write_scores(folder, world, score):
+    """A teacher's scores of every training question with every passage: score(question, passage's document)."""
+    ids = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
+    rows = [(f"q{q}", p, score(q, int(p[1:].split("-")[0]))) for q in range(24) for p in ids]
+    columns = dict(zip(("query_id", "passage_id", "score"), map(list, zip(*rows, strict=True)), strict=True))
+    folder.mkdir()
+    pq.write_table(pa.table(columns), folder / "scores.parquet")
+    return folder
+
+
+def test_a_teacher_without_doubt_teaches_what_the_judgements_do(world, work, inline, tmp_path):
+    sure = write_scores(tmp_path / "sure", world, lambda q, d: 100.0 if d == q else -100.0)
+    hard = weights(train(world, work("hard"))[1])
+    soft = weights(train(world, work("soft"), scores=sure, loss="soft_labels")[1])
+    assert_close(hard, soft, 1e-6)
+    unsure = write_scores(tmp_path / "unsure", world, lambda q, d: 1.0 if d == q else 0.5)
+    other = weights(train(world, work("unsure"), scores=unsure, loss="soft_labels")[1])
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert np.abs(other[name] - hard[name]).max() > 1e-4
+
+
+def test_pairs_without_a_score_are_told_before_training(world, work, inline, tmp_path):
+    folder = write_scores(tmp_path / "some", world, lambda q, d: 0.0)
+    rows = pq.read_table(folder / "scores.parquet")
+    pq.write_table(rows.slice(0, 23 * 120), folder / "scores.parquet")  # none of q23
+    with pytest.raises(InputError, match="no score of 11 pairs"):
+        train(world, work(), scores=folder, loss="soft_labels")
+    with pytest.raises(InputError, match="needs a cross-encoder's scores"):
+        train(world, work("none"), loss="soft_labels")
+
+
+def test_pseudo_labelled_questions_are_trained_on(world, work, inline, tmp_path, write_negatives):
+    """Questions of the collection without a judgement, and q5, which has its own already."""
+    queries = pq.read_table(world.collection / "queries.parquet").to_pandas()
+    queries.loc[queries.query_id.isin(["q24", "q26"]), "split"] = "train"
+    collection = tmp_path / "collection"
+    shutil.copytree(world.collection, collection)
+    queries.to_parquet(collection / "queries.parquet")
+    (tmp_path / "pseudo").mkdir()
+    qrels = [("train", "q24", "d24-0", 1), ("train", "q26", "d26-1", 1)]
+    write_table(tmp_path / "pseudo" / "qrels.parquet", schemas()["qrels"], qrels)
+    rows = [(q, f"d{d}-0", "pseudo", 1, 0.0) for q in ("q24", "q26") for d in range(3)]
+    write_negatives(tmp_path / "pseudo" / "negatives.parquet", rows)
+    larger = replace(world, collection=collection)
+    metrics, _ = train(larger, work(), pseudo=tmp_path / "pseudo")
+    assert (metrics["queries"], metrics["negatives_filled"]) == (26, 0)
+    metrics, _ = train(larger, work("few"), pseudo=tmp_path / "pseudo", max_queries=4)
+    assert metrics["queries"] == 6
+
+
+def test_smaller_sets_of_questions_lie_within_larger_ones(world):
+    found = [
+        set(read_pools(world.collection, world.bm25 / "negatives.parquet", 0, None, "twice", n, 5).queries)
+        for n in (3, 9, 24)
+    ]
+    assert [len(one) for one in found] == [3, 9, 24]
+    assert found[0] < found[1] < found[2]
+
+
+def test_learning_to_rank_has_weights_of_its_own(world, work, inline):
+    _, out = train(world, work(), epochs=20, loss="learning_to_rank")
+    history = pq.read_table(out / "history.parquet").to_pydict()
+    assert np.mean(history["loss"][-8:]) < np.mean(history["loss"][:8]) - 0.05
+    scorer = load_file(out / "scorer.safetensors")
+    assert {name: x.shape for name, x in scorer.items()} == {"weight": (1, 32), "bias": (1,)}
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "learning_to_rank"])
+def test_validation_after_each_epoch(world, work, inline, loss):
+    validation = ValidationConfig(questions=12, candidates=10, select="last")
+    metrics, out = train(world, work(), epochs=4, loss=loss, validation=validation)
+    rows = pq.read_table(out / "validation.parquet").to_pylist()
+    assert [(row["epoch"], row["step"]) for row in rows] == [(1, 4), (2, 8), (3, 12), (4, 16)]
+    assert all(0 < row["RR@10"] <= 1 for row in rows)
+    assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (rows[-1]["RR@10"], 4)
+    assert len({row["RR@10"] for row in rows}) > 1
+
+
+def test_the_best_epoch_is_kept(world, work, inline, monkeypatch):
+    """At a rate that ruins the model after its first epoch; figures as the judge gives them."""
+    figures = iter([0.5, 0.9, 0.9, 0.1])
+    monkeypatch.setattr("pipeline.judge.Judge.measure", lambda self: next(figures))
+    validation = ValidationConfig(questions=12, candidates=10, select="best")
+    metrics, best = train(world, work("best"), epochs=4, validation=validation)
+    assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.9, 2)
+    state = load_file(work_folder(best) / "best.safetensors")
+    assert_close({k.removeprefix("0.model."): v for k, v in state.items()}, weights(best), 0)
+    figures = iter([0.5, 0.9, 0.9, 0.1])
+    last = train(world, work("last"), epochs=4, validation=validation.model_copy(update={"select": "last"}))[1]
+    assert (best / "model.safetensors").read_bytes() != (last / "model.safetensors").read_bytes()
+
+
+def work_folder(out):
+    return out.parent / "checkpoints"
+
+
+def test_the_best_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="needs questions above 0"):
+        ValidationConfig(questions=0, candidates=10, select="best")
+
+
+def test_questions_share_negatives_within_their_group(world, work, inline):
+    alone = train(world, work("alone"), share_negatives=1)[0]["loss_last"]
+    shared = train(world, work("shared"))[0]["loss_last"]
+    assert alone < shared  # fewer passages to be told apart from
+    assert train(world, work("whole"), share_negatives=7)[0]["loss_last"] == shared
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_projection_prefixes_and_norm(world, work, inline, pooling):
+    given = encoder(pooling=pooling, projection=6, normalise=True, question_prefix="w1", title_join="space")
+    _, out = train(world, work(), encoder=given, epochs=20, temperature=0.1)
+    history = pq.read_table(out / "history.parquet").to_pydict()
+    assert np.mean(history["loss"][-8:]) < 0.8 * np.mean(history["loss"][:8])
+    vector = read_vector(out)
+    assert (vector.pooling, vector.normalise, vector.projection_ED.shape) == (pooling, True, (6, 16))
+    again, _ = train(world, work("again"), start=out, encoder=given)  # goes on with the projection that it has
+    assert again["loss_last"] < np.mean(history["loss"][:8])
+
+
+def test_order_of_the_collection(world, work, inline, monkeypatch):
+    seen = []
+    batch = examples.batch
+    monkeypatch.setattr("pipeline.examples.batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
+    train(world, work(), order="sequential")
+    assert seen == [*range(24)] * 2
+    seen.clear()
+    train(world, work("random"))
+    assert sorted(seen[:24]) == sorted(seen[24:]) == [*range(24)]
+    assert seen[:24] != seen[24:]
+
+
+@pytest.mark.parametrize("order", ["abs_greedy", "abs_beam"])
+def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
+    """Each question once an epoch, in batches at least as hard as random ones, by another measure each epoch."""
+    seen = []
+    batch = examples.batch
+    monkeypatch.setattr("pipeline.examples.batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
+    settings = {"order": order, "epochs": 3, "negatives_per_query": 0}
+    metrics, out = train(world, work(), **settings)
+    epochs = [seen[first : first + 4] for first in (0, 4, 8)]
+    assert all(sorted(i for one in epoch for i in one) == [*range(24)] for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert metrics["updates"] == 12
+    rows = pq.read_table(out / "schedule.parquet").to_pylist()
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert all(row["scheduled"] >= row["random"] for row in rows)
+    again = train(world, work("again"), **settings)[1]
+    assert (out / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+
+
+def test_scheduling_more_than_there_is(world, work, inline):
+    with pytest.raises(InputError, match="batch_queries: 25 asked for, but there are only 24"):
+        train(world, work(), order="abs_greedy", batch_queries=25)
+
+
+@pytest.mark.slow
+def test_two_ranks_schedule_as_one(world, work):
+    settings = {"order": "abs_greedy", "epochs": 2}
+    one = weights(train(world, work("one"), **settings)[1])
+    two = weights(train(world, work("two", ranks=2), **settings)[1])
+    assert_close(one, two, 2e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -6,10 +8,11 @@ from hypothesis import strategies as st
 
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.mine import MineConfig, Ranking, ceiling, mine, pool, sample
+from pipeline.mine import MineConfig, ceiling, mine, pool, rankings
+from pipeline.negatives import Ranking, duplicates, sample, train_positives
 from pipeline.runs import writer
 
-CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0)
+CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0, page_questions=2)
 SCORES = np.array([9, 8, 7, 6, 5, 4, 3], dtype=np.float32)
 RANKING = Ranking("q", ["a", "b", "c", "d", "e", "f", "g"], SCORES)
 
@@ -65,6 +68,8 @@ def small(tmp_path):
         schemas()["passages"],
         [(f"p{i}", f"p{i}", "", text) for i, text in enumerate(texts)],
     )
+    queries = [(f"q{i}", split, f"question {i}", []) for i, split in enumerate(("train", "train", "test"))]
+    write_table(collection / "queries.parquet", schemas()["queries"], queries)
     write_table(
         collection / "qrels.parquet",
         schemas()["qrels"],
@@ -87,6 +92,9 @@ def test_mined_negatives_and_their_counts(small, work):
         "questions": 2,
         "negatives": 8,
         "questions_short": 0,
+        "questions_empty": 0,
+        "questions_absent": 0,
+        "negatives_above_positive": 2,  # p5 and p0 before q1's p1
         "dropped_judged": 2,
         "dropped_duplicate": 1,
         "dropped_margin": 0,
@@ -99,8 +107,10 @@ def test_mined_negatives_and_their_counts(small, work):
     assert first["score"].tolist() == [6, 5, 4, 3]
     assert set(table.source) == {"mined"}
     assert "q2" not in set(table.query_id)
+    assert json.loads((done.out / "negatives.json").read_text()) == metrics
     mine(config, collection, run, again)
-    assert (done.out / "negatives.parquet").read_bytes() == (again.out / "negatives.parquet").read_bytes()
+    for name in ("negatives.parquet", "negatives.json", "negatives.html"):
+        assert (done.out / name).read_bytes() == (again.out / name).read_bytes()
 
 
 def test_short_pools_are_counted(small, work):
@@ -109,9 +119,64 @@ def test_short_pools_are_counted(small, work):
     assert (metrics["negatives"], metrics["questions_short"]) == (3, 1)
 
 
+def test_a_question_whose_every_candidate_is_a_positive_is_counted(small, work, tmp_path):
+    collection, done = small[0], work()
+    with writer(tmp_path) as write:
+        write("train", ["q0", "q0", "q1", "q1"], ["p5", "p0", "p1", "p2"], np.array([2.0, 1.0, 2.0, 1.0]))
+    metrics = mine(CONFIG, collection, tmp_path, done)
+    assert (metrics["questions_empty"], metrics["questions_short"], metrics["negatives"]) == (1, 2, 1)
+    assert (metrics["dropped_judged"], metrics["dropped_duplicate"]) == (2, 1)
+    assert "No negative is left." in (done.out / "negatives.html").read_text()
+
+
+def test_no_negative_at_all_is_refused(small, work):
+    config = CONFIG.model_copy(update={"margin_absolute": 100.0})
+    with pytest.raises(InputError, match="no question has one left; dropped: duplicate 1, judged 2, margin 9"):
+        mine(config, *small, work())
+
+
+def test_questions_that_the_run_lacks_are_counted(small, work, tmp_path):
+    with writer(tmp_path) as write:
+        write("train", ["q1"], ["p6"], np.array([1.0]))
+    metrics = mine(CONFIG, small[0], tmp_path, work())
+    assert (metrics["questions"], metrics["questions_absent"]) == (1, 1)
+
+
+def test_a_question_may_straddle_batches_of_rows(tmp_path):
+    questions, length = 700, 100  # 70,000 rows; batches hold 65,536
+    with writer(tmp_path) as write:
+        for q in range(questions):
+            split = "dev" if q % 7 == 3 else "train"
+            write(split, [f"q{q}"] * length, [f"p{q}-{i}" for i in range(length)], 500.0 - q - np.arange(length) / 100)
+    found = list(rankings(tmp_path / "run.parquet"))
+    assert [r.query_id for r in found] == [f"q{q}" for q in range(questions) if q % 7 != 3]
+    for ranking in found:
+        q = int(ranking.query_id[1:])
+        assert ranking.passage_ids == [f"p{q}-{i}" for i in range(length)]
+        np.testing.assert_array_equal(ranking.scores, np.float32(500.0 - q - np.arange(length) / 100))
+
+
+def test_duplicates_are_of_the_text_or_where_there_is_none_of_the_title(tmp_path):
+    rows = [("a", "A", "one"), ("b", "B", "one"), ("c", "C", "two"), ("d", "T", ""), ("e", "U", " "), ("f", "T", "")]
+    write_table(tmp_path / "passages.parquet", schemas()["passages"], [(p, p, title, text) for p, title, text in rows])
+    assert set(duplicates(tmp_path, {"a"})) == {"a", "b"}
+    assert set(duplicates(tmp_path, {"d"})) == {"d", "f"}  # not "e", which has no text either
+    assert set(duplicates(tmp_path, {"c"})) == {"c"}
+
+
+def test_positives_are_those_of_training_questions_in_the_order_of_the_table(small):
+    assert train_positives(small[0]) == {"q0": ("p0",), "q1": ("p1",)}
+
+
 def test_a_run_without_training_questions_is_refused(small, work, tmp_path):
     (tmp_path / "empty").mkdir()
     with writer(tmp_path / "empty") as write:
         write("test", ["q2"], ["p3"], np.array([1.0]))
     with pytest.raises(InputError, match="no training questions"):
         mine(CONFIG, small[0], tmp_path / "empty", work())
+
+
+def test_no_page_where_none_is_asked_for(small, work):
+    done = work()
+    mine(CONFIG.model_copy(update={"page_questions": 0}), *small, done)
+    assert sorted(p.name for p in done.out.iterdir()) == ["negatives.json", "negatives.parquet"]

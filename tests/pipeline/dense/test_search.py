@@ -87,7 +87,7 @@ def test_more_asked_than_there_is():
 
 
 ENCODE = EncodeConfig(passage_tokens=40, shard_passages=32)
-SEARCH = SearchConfig(splits=["test", "train"], depth=20, train_depth=10)
+SEARCH = SearchConfig(splits=["test", "train"], unjudged=False, depth=20, train_depth=10)
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""A ready bi-encoder, taken as it is, to mine negatives with: the papers' BERT row mines with Condenser's."""
+
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.work import Metrics, Work
+
+
+class AdoptConfig(Config):
+    checkpoint: Path
+    """A fine-tuned checkpoint, such as `cocondenser artifacts path stage1` tells, or a sentence-transformers folder of
+    BERT type with CLS or mean pooling."""
+
+
+def missing(config: AdoptConfig) -> list[str]:
+    """What is wrong with the folder, in a line; a path that does not exist is told elsewhere."""
+    from pipeline.starts import model_config
+
+    try:
+        for folder in folders(config.checkpoint) if config.checkpoint.exists() else []:
+            model_config(folder)
+    except InputError as error:
+        return [f"mined_from: {error}"]
+    return []
+
+
+def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
+    """Write the checkpoint's model, or both, with their pooling, projection and norm.
+
+    Raises InputError where it cannot be loaded or has another vocabulary than `tokenizer`.
+    """
+    from pipeline.checkpoint import load_encoder, read_vector, save_checkpoint
+    from pipeline.initial import check_vocabulary
+
+    for folder in folders(config.checkpoint):
+        model = load_encoder(folder)
+        check_vocabulary(f"mined_from {folder}", folder, model.config.vocab_size, tokenizer)
+        out = work.out if folder == config.checkpoint else work.out / folder.name
+        save_checkpoint(out, model, tokenizer, vector=read_vector(folder))
+    return {"parameters": model.num_parameters(), "encoders": len(folders(config.checkpoint))}
+
+
+def folders(checkpoint: Path) -> list[Path]:
+    """The one model folder of a tied checkpoint, or `query` and `passage`."""
+    untied = [checkpoint / "query", checkpoint / "passage"]
+    return untied if untied[0].is_dir() else [checkpoint]

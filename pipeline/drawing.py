@@ -1,0 +1,58 @@
+"""What a training on questions, positives and negatives starts with: its pools, read and checked before the work."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline.work import Metrics
+
+if TYPE_CHECKING:
+    from pipeline.pools import Pools
+
+
+class Drawing(Protocol):
+    """The fields of a training's configuration that say what it draws; described in `FinetuneConfig`."""
+
+    @property
+    def negatives_from(self) -> str: ...
+    @property
+    def negative_depth(self) -> int: ...
+    @property
+    def negatives_per_query(self) -> int: ...
+    @property
+    def mix(self) -> str: ...
+    @property
+    def max_queries(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
+    """The negatives.parquet of the bm25 stage, or the one that came with the collection."""
+    return (collection if negatives_from == "collection" else bm25) / "negatives.parquet"
+
+
+def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseudo: Path | None = None) -> "Pools":
+    """Pools of first negatives and, where given, of mined ones and of pseudo-labelled questions.
+
+    Raises InputError where no training question has a judged passage, and where the collection is too small.
+    """
+    from pipeline.examples import check_enough
+    from pipeline.pools import read_pools
+
+    first = first_negatives(config.negatives_from, collection, bm25)
+    later = mined / "negatives.parquet" if mined else None
+    depth, most = config.negative_depth, config.max_queries
+    pools = read_pools(collection, first, depth, later, config.mix, most, config.seed, pseudo)
+    check_enough("negatives_per_query", config.negatives_per_query, pools.judged, pools.passages)
+    return pools
+
+
+def counts(pools: "Pools", negatives_per_query: int) -> Metrics:
+    """Questions, examples, and negatives an epoch that come from the whole collection because a pool is too small."""
+    from pipeline.examples import epoch_size, filled
+
+    return {
+        "queries": len(pools.queries),
+        "examples_per_epoch": epoch_size(pools),
+        "negatives_filled": filled(pools, negatives_per_query),
+    }

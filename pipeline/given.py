@@ -1,0 +1,248 @@
+"""Negatives from a file in the place of mined ones: DPR's released hard negatives, or a table of anyone's."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
+from math import isfinite, nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from pipeline import files
+from pipeline.collection import ROWS, passage_batches
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.ids import hash_id
+from pipeline.negatives import Ranking, duplicates, free, train_positives, write
+from pipeline.readers.dpr import OFFICIAL
+from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    pass
+
+DPR, TABLES = ".json", (".tsv", ".jsonl", ".parquet")
+COMMANDS = {
+    name: [f"wget {OFFICIAL}/data/retriever/{name}.gz"]
+    for name in ("biencoder-nq-train.json", "biencoder-nq-adv-hn-train.json", "biencoder-trivia-train.json")
+}
+UNKNOWN_IDS = 0.01  # of the rows may name unknown ids; more means that files do not belong together
+UNKNOWN_TEXTS = 0.5  # DPR's hard negatives are of 69,639 questions, its training set has 58,880 (its issue 137)
+
+
+class GivenConfig(Config):
+    file: Path
+    """Negatives of training questions. DPR's format (.json: a list of question, hard_negative_ctxs), or a table of
+    query_id, passage_id and, if known, score (.tsv, .jsonl, .parquet). Text files plain or compressed."""
+    number: int = Field(ge=0)
+    """Negatives sampled from those of each question. 0: all."""
+    seed: int = Field(ge=0)
+    """Seed of the sampling, and of the questions on the page."""
+    page_questions: int = Field(ge=0)
+    """Random questions on `negatives.html`, for the user's eyes. 0: no page."""
+
+    @field_validator("file")
+    @classmethod
+    def _readable(cls, file: Path) -> Path:
+        if not files.plain_name(file).endswith((DPR, *TABLES)):
+            raise ValueError(f"{file.name}: DPR's .json or a table in {', '.join(TABLES)} expected")
+        return file
+
+
+class Row(NamedTuple):
+    """One negative as the file names it."""
+
+    place: str
+    question: str
+    """Its id, in DPR's files its text."""
+    passage_id: str
+    score: float
+    """NaN: not given."""
+
+
+def missing(config: GivenConfig) -> list[str]:
+    """What is absent, with the command that would bring it."""
+    return files.missing([config.file], COMMANDS)
+
+
+def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
+    """Write the negatives that a file gives for the training questions (see `negatives.write`), in its order.
+
+    DPR's files name a question by its text, and the reader of DPR's questions makes up the ids; so texts are compared,
+    and questions of one text have the same negatives. Judged passages and those with exactly a positive's text are
+    dropped, so are rows on other splits, on unknown ids (up to 1 % of the rows; by text up to half of the questions)
+    and repetitions; all are counted.
+    Memory: below 100 bytes a row of the file (12 until they are sorted), 16 bytes a passage of the collection, its
+    passages' ids, and its questions' ids or texts.
+    Raises InputError for what is wrong with the file, with its line, and where no question has a negative left.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    positives = train_positives(collection)
+    query_ids, known = questions(collection, by_text=files.plain_name(config.file).endswith(DPR))
+    counts = Counter(dict.fromkeys(("judged", "duplicate", "repeated", "other_split", "unknown"), 0))
+    question_N, passage_N, score_N = numbered(config.file, known, collection, counts, work)
+    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0).combine_chunks()
+    twins = duplicates(collection, {passage for judged in positives.values() for passage in judged})
+
+    def pools() -> Iterator[tuple[Ranking, np.ndarray]]:
+        starts = np.flatnonzero(np.diff(question_N, prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, len(question_N)]):
+            names = passage_ids.take(pa.array(passage_N[start:stop])).to_pylist()
+            ranking = Ranking(query_ids[question_N[start]], names, score_N[start:stop])
+            places, dropped = free(names, positives.get(ranking.query_id, ()), twins)
+            counts.update(dropped)
+            yield ranking, np.array(places, dtype=np.int64)
+
+    shape = (config.number, config.seed, config.page_questions)
+    return write(pools(), "given", *shape, positives, collection, counts, work)
+
+
+def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+    """(query ids of the collection, {name in the file: places of the training questions there, () of other splits})."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(collection / "queries.parquet", columns=["query_id", "split", "text"])
+    query_ids, splits = table["query_id"].to_pylist(), table["split"].to_pylist()
+    names = [text.strip() for text in table["text"].to_pylist()] if by_text else query_ids
+    known: dict[str, tuple[int, ...]] = {}
+    for i, (name, split) in enumerate(zip(names, splits, strict=True)):
+        known[name] = (*known.get(name, ()), *([i] if split == "train" else []))
+    return query_ids, known
+
+
+def numbered(
+    path: Path, known: dict[str, tuple[int, ...]], collection: Path, counts: Counter[str], work: Work
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(place of the question, row of the passage, score) of each usable row, [N]; a question's rows stand together."""
+    by_text = files.plain_name(path).endswith(DPR)
+    hashes, order = passage_order(collection)
+    question_N, passage_N, score_N = array("i"), array("i"), array("f")
+    total, of_known, unknown_questions, unknown_passages = 0, 0, Unknown("query"), Unknown("passage")
+    stream = dpr_rows(path) if by_text else table_rows(path)
+    while group := list(islice(stream, ROWS)):
+        for row, passage in zip(group, places(hashes, order, [r.passage_id for r in group]), strict=True):
+            total += 1
+            asked = known.get(row.question)
+            if asked is None:
+                unknown_questions.add(row.place, row.question)
+                continue
+            of_known += 1
+            if passage < 0:
+                unknown_passages.add(row.place, row.passage_id)
+            elif not asked:
+                counts["other_split"] += 1
+            for question in asked if passage >= 0 else ():
+                question_N.append(question)
+                passage_N.append(int(passage))
+                score_N.append(row.score)
+        work.progress(total, None, "rows")
+    unknown_questions.check(total, UNKNOWN_TEXTS if by_text else UNKNOWN_IDS)
+    unknown_passages.check(of_known, UNKNOWN_IDS)
+    counts["unknown"] += unknown_questions.count + unknown_passages.count
+    columns = [np.asarray(column) for column in (question_N, passage_N, score_N)]
+    first = np.sort(np.unique(columns[0].astype(np.int64) << 32 | columns[1], return_index=True)[1])
+    counts["repeated"] += len(question_N) - len(first)
+    by_question = first[np.argsort(columns[0][first], kind="stable")]
+    return columns[0][by_question], columns[1][by_question], columns[2][by_question]
+
+
+class Unknown:
+    """Counts what the collection does not know, and remembers where the first of it stands."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.count, self.first = kind, 0, ""
+
+    def add(self, place: str, name: str) -> None:
+        self.count += 1
+        self.first = self.first or f"{place}: unknown {self.kind} {name[:80]!r}"
+
+    def check(self, total: int, share: float) -> None:
+        """Raises InputError where more than `share` of the `total` rows are unknown."""
+        if self.count > share * total:
+            raise InputError(f"{self.first} ({self.count:,} of {total:,} rows, more than {share:.0%})")
+
+
+def passage_order(collection: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(the passage ids' hashes in ascending order, uint64; the passages' rows in that order, int64)."""
+    ids = (i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"])
+    hashes = np.fromiter(map(hash_id, ids), dtype=np.uint64)
+    order = np.argsort(hashes)
+    return hashes[order], order
+
+
+def places(hashes: np.ndarray, order: np.ndarray, ids: list[str]) -> np.ndarray:
+    """The passages' rows in the collection, -1 where unknown."""
+    asked = np.fromiter(map(hash_id, ids), dtype=np.uint64, count=len(ids))
+    at = np.searchsorted(hashes, asked).clip(max=len(hashes) - 1)
+    return np.where(hashes[at] == asked, order[at], -1)
+
+
+def dpr_rows(path: Path) -> Iterator[Row]:
+    """The `hard_negative_ctxs` of DPR's format; their ids are called `passage_id`, `psg_id` or `id`."""
+    for place, record in files.json_list(path):
+        question = files.text_of(place, record, "question").strip()
+        contexts = record.get("hard_negative_ctxs", [])
+        if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
+            raise InputError(f"{place}: field 'hard_negative_ctxs' is no list of objects")
+        for context in contexts:
+            key = next((k for k in ("passage_id", "psg_id") if k in context), "id")
+            yield Row(place, question, files.text_of(place, context, key), score_of(place, context.get("score")))
+
+
+def table_rows(path: Path) -> Iterator[Row]:
+    """Rows of a table; the first line of a .tsv may name its columns."""
+    if path.suffix == ".parquet":
+        records: Iterable[tuple[str, dict[str, Any]]] = parquet_records(path)
+    else:
+        lines = files.plain_name(path).endswith(".jsonl")
+        records = files.json_lines(path) if lines else tsv_records(path)
+    for place, record in records:
+        query_id, passage_id = (files.text_of(place, record, key) for key in ("query_id", "passage_id"))
+        yield Row(place, query_id, passage_id, score_of(place, record.get("score")))
+
+
+def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in files.lines(path):
+        fields = line.split("\t")
+        if len(fields) not in (2, 3):
+            raise InputError(f"{path}:{number}: 2 or 3 columns expected, {len(fields)} found")
+        if number > 1 or fields[:2] != ["query_id", "passage_id"]:
+            yield f"{path}:{number}", dict(zip(("query_id", "passage_id", "score"), fields, strict=False))
+
+
+def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    with file:
+        names = file.schema_arrow.names
+        absent = {"query_id", "passage_id"} - set(names)
+        if absent:
+            raise InputError(f"{path}: no column {' and '.join(sorted(absent))}; it has {', '.join(names)}")
+        columns = [name for name in ("query_id", "passage_id", "score") if name in names]
+        done = 0
+        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+            for i, record in enumerate(batch.to_pylist(), done + 1):
+                yield f"{path}: row {i}", record
+            done += len(batch)
+
+
+def score_of(place: str, value: Any) -> float:
+    """A number, also written out as DPR does; NaN where there is none. Raises InputError."""
+    if value is None:
+        return nan
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        score = nan
+    if not isfinite(score):
+        raise InputError(f"{place}: score {str(value)[:30]!r} is no number")
+    return score

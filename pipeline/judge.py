@@ -1,0 +1,78 @@
+"""Validation while a bi-encoder trains: MRR@10 of the candidates after each epoch, and the best epoch's weights.
+
+Shapes: V questions, C candidates of each, E dimensions.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+
+from pipeline import distributed
+from pipeline.inputs import Form, passage_rows, question_rows
+from pipeline.ragged import Tokens
+from pipeline.ranking import pair_scores
+from pipeline.resume import write
+from pipeline.towers import Towers, encode_all
+from pipeline.validation import Candidates, reciprocal_rank
+
+MEASURE = "RR@10"
+
+
+class Judge:
+    """Its rows and the best weights lie in `folder`, so that a training that goes on after a kill finds them."""
+
+    def __init__(
+        self,
+        towers: Towers,
+        candidates: Candidates,
+        data: Tokens,
+        form: Form,
+        passage_tokens: int,
+        budget: int,
+        folder: Path,
+    ) -> None:
+        self._towers, self._budget = towers, budget
+        self._questions = question_rows(data, candidates.queries_V, form)
+        unique, self._place_VC = np.unique(candidates.passages_VC, return_inverse=True)
+        self._passages = passage_rows(data, unique, form, passage_tokens)
+        self._log, self._best = folder / "validation.json", folder / "best.safetensors"
+        self.rows: list[dict[str, float]] = json.loads(self._log.read_text()) if self._log.is_file() else []
+
+    def after(self, epoch: int, step: int) -> None:
+        """Measure the weights after `epoch` epochs and `step` updates; keep them where they are the best so far."""
+        before = [row for row in self.rows if row["epoch"] < epoch]
+        value = self.measure()
+        self.rows = [*before, {"epoch": epoch, "step": step, MEASURE: value}]
+        if distributed.rank() == 0:
+            if value > max((row[MEASURE] for row in before), default=-1.0):
+                state = self._towers.trained.state_dict()
+                write(self._best, to_bytes({name: x.cpu().contiguous() for name, x in state.items()}))
+            write(self._log, json.dumps(self.rows).encode())
+
+    def last(self, epoch: int, step: int, select: str) -> dict[str, float]:
+        """Measure the last epoch too; for `best` put the best one's weights back. Returns the kept one's."""
+        self.after(epoch, step)
+        kept = self.rows[-1]
+        if select == "best":
+            kept = max(self.rows, key=lambda row: (row[MEASURE], -row["epoch"]))
+            if distributed.rank() == 0:  # which writes the checkpoint
+                self._towers.trained.load_state_dict(load_file(self._best))
+        return {f"dev_{MEASURE}": kept[MEASURE], "dev_epoch": kept["epoch"]}
+
+    def measure(self) -> float:
+        """MRR@10 of the candidates, the same on each rank."""
+        questions_VE = encode_all(self._towers.encoders[0], self._questions, self._budget)
+        passages_PE = encode_all(self._towers.encoders[1], self._passages, self._budget)
+        scores = []
+        with torch.inference_mode():
+            for question_E, place_C in zip(questions_VE, self._place_VC, strict=True):
+                own_CE = passages_PE[torch.from_numpy(place_C).to(passages_PE.device)]
+                if self._towers.scorer is not None:
+                    scores.append(pair_scores(question_E[None], own_CE, self._towers.scorer)[0])
+                else:
+                    scores.append(own_CE @ question_E)
+            return reciprocal_rank(torch.stack(scores))

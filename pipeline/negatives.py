@@ -1,0 +1,151 @@
+"""What mined and given negatives share: which passages may be one, which are taken, and what the artifact holds."""
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.collection import passage_batches, read_qrels, write_table
+from pipeline.errors import InputError
+from pipeline.ids import hash_id
+from pipeline.work import Metrics, Work
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The candidates of one question, best first, judged passages among them."""
+
+    query_id: str
+    passage_ids: list[str]
+    scores: np.ndarray
+    """float32; NaN where a file gives none."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of one question."""
+
+    ranking: Ranking
+    places: np.ndarray
+    """Places in the ranking of its negatives, ascending."""
+
+
+def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
+    """{training question: its positives, in the order of qrels.parquet}; none is empty."""
+    found = {
+        query: tuple(passage for passage, relevance in judged.items() if relevance > 0)
+        for query, judged in read_qrels(collection, ["train"]).items()
+    }
+    return {query: judged for query, judged in found.items() if judged}
+
+
+def duplicates(collection: Path, judged: set[str]) -> dict[str, bytes]:
+    """{passage id: digest of its text} of judged passages and of all others with the same text as one of them.
+
+    Memory: a batch of texts, and an entry a passage that is returned.
+    """
+
+    def digested(only: set[str] | None) -> Iterator[tuple[str, bytes]]:
+        for batch in passage_batches(collection, ["passage_id", "title", "text"]):
+            for passage_id, title, text in zip(*batch.values(), strict=True):
+                if only is None or passage_id in only:
+                    yield passage_id, text_digest(text.strip() or title)
+
+    digests = {digest for _, digest in digested(judged)}
+    return {passage_id: digest for passage_id, digest in digested(None) if digest in digests}
+
+
+def text_digest(text: str) -> bytes:
+    """16 bytes, equal for equal texts."""
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+def free(passages: Sequence[str], judged: Iterable[str], twins: dict[str, bytes]) -> tuple[list[int], Counter[str]]:
+    """(places of the passages that may be negatives of a question, how many were dropped for which reason).
+
+    `judged`: the question's positives. `twins`: digest of the text of every passage whose text is some question's
+    positive's (see `duplicates`).
+    """
+    positives = set(judged)
+    texts = {twins[passage] for passage in positives if passage in twins}
+    kept, dropped = [], Counter[str]()
+    for place, passage in enumerate(passages):
+        if passage in positives:
+            dropped["judged"] += 1
+        elif twins.get(passage) in texts:
+            dropped["duplicate"] += 1
+        else:
+            kept.append(place)
+    return kept, dropped
+
+
+def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
+    """At most `number` of `places` (0: all), ascending; a function of (seed, question) and the pool alone."""
+    return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[: number or None])
+
+
+def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
+    """Place of the first positive; None: not among the candidates."""
+    positives = set(judged)
+    return next((i for i, passage in enumerate(ranking.passage_ids) if passage in positives), None)
+
+
+def write(
+    pools: Iterable[tuple[Ranking, np.ndarray]],
+    source: str,
+    number: int,
+    seed: int,
+    page_questions: int,
+    positives: dict[str, tuple[str, ...]],
+    collection: Path,
+    counts: Counter[str],
+    work: Work,
+) -> Metrics:
+    """Sample from the pools, write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
+
+    `pools`: (candidates, places that may be negatives), each question once. `counts`, what their maker drops, belongs
+    to the metrics and may grow while they are read.
+    Raises InputError where no question has a negative left.
+    """
+    from pipeline.mining_page import write_page
+    from pipeline.runs import NEGATIVES
+
+    made = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
+    made["questions_absent"] = len(positives)
+    drawn: list[tuple[int, str, Taken]] = []
+
+    def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
+        for ranking, pool in pools:
+            taken = Taken(ranking, sample(pool, number, seed, ranking.query_id))
+            best = best_place(ranking, positives.get(ranking.query_id, ()))
+            made.update(
+                questions=1,
+                questions_short=int(len(taken.places) < number),
+                questions_empty=int(len(taken.places) == 0),
+                questions_absent=-int(ranking.query_id in positives),
+                negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
+            )
+            if page_questions and ranking.query_id in positives:
+                push = heapq.heappush if len(drawn) < page_questions else heapq.heappushpop
+                push(drawn, (hash_id(f"{seed} {ranking.query_id}"), ranking.query_id, taken))
+            work.progress(made["questions"], len(positives), "questions")
+            for i in taken.places:
+                score = float(ranking.scores[i])
+                yield ranking.query_id, ranking.passage_ids[i], source, int(i) + 1, None if np.isnan(score) else score
+
+    negatives = write_table(work.out / "negatives.parquet", NEGATIVES, rows())
+    if not negatives:
+        dropped = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+        raise InputError(f"{source} negatives: no question has one left; dropped: {dropped or 'nothing'}")
+    kept = {"questions": made.pop("questions"), "negatives": negatives, **made}
+    metrics: Metrics = {**kept, **{f"dropped_{name}": n for name, n in counts.items()}}
+    (work.out / "negatives.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+    if page_questions:
+        shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
+        write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
+    return metrics

@@ -1,0 +1,80 @@
+"""Markdown (CommonMark with tables) as headings and text."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from pipeline.readers import html
+from pipeline.readers.sections import Block
+
+FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+FIRST_KEY = re.compile(r"\s*(?:#.*\n\s*)*[\w-]+[ \t]*:(?:\s|\Z)")
+LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+# Deeper quotes and lists than this are left out by the parser, which calls itself for each.
+PARSER = MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"])
+# Where links lead is not read: a fifth of the parser's time saved.
+PARSER.normalizeLink, PARSER.validateLink = str, lambda url: True  # type: ignore[method-assign,assignment]
+
+
+def blocks(text: str) -> tuple[str, list[Block]]:
+    """(title of the front matter or "", the headings and the text).
+
+    Of links and images the text is kept, of code and tables everything, of HTML what is visible. A linked image is a
+    badge and left out. Headings inside quotes and lists are text.
+    """
+    title, body = front_matter(text)
+    return title, list(_blocks(PARSER.parse(body)))
+
+
+def front_matter(text: str) -> tuple[str, str]:
+    """(its `title`, the text without it). Lines of `---` hold front matter if it begins with a key."""
+    found = FRONT_MATTER.match(text)
+    if not found or not FIRST_KEY.match(found[1]):
+        return "", text
+    try:
+        values = yaml.load(found[1], yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError):
+        values = None  # a template's, perhaps: not indexed all the same
+    title = values.get("title") if isinstance(values, dict) else None
+    return " ".join(title.split()) if isinstance(title, str) else "", text[found.end() :]
+
+
+def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
+    row: list[str] = []
+    for before, token in pairwise([Token("", "", 0), *tokens]):
+        if token.type == "inline":
+            text = _text(token.children or [])
+            if before.type in ("th_open", "td_open"):
+                row.append(text)
+            elif before.type == "heading_open" and before.level == 0:
+                yield int(before.tag[1:]), " ".join(text.split())
+            else:
+                yield 0, text + ("\n" if before.hidden else "\n\n")
+        elif token.type == "tr_close":
+            yield 0, " | ".join(row) + "\n"
+            row.clear()
+        elif token.type in ("table_close", "bullet_list_close", "ordered_list_close"):
+            yield 0, "\n"
+        elif token.type in ("fence", "code_block"):
+            yield 0, token.content + "\n"
+        elif token.type == "html_block":
+            yield from html.blocks(token.content.encode())[1]
+
+
+def _text(tokens: Sequence[Token]) -> str:
+    pieces, links = [], 0
+    for token in tokens:
+        links += (token.type == "link_open") - (token.type == "link_close")
+        if token.type in ("text", "code_inline"):
+            pieces.append(token.content)
+        elif token.type == "softbreak":
+            pieces.append(" ")
+        elif token.type == "hardbreak" or (token.type == "html_inline" and LINE_BREAK.match(token.content)):
+            pieces.append("\n")
+        elif token.type == "image" and not links:
+            pieces.append(_text(token.children or []))
+    return "".join(pieces).strip()

@@ -1,0 +1,78 @@
+"""A document's title, headings and sections, from the headings and paragraphs that stand one after the other in it."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Block = tuple[int, str]
+"""A heading's level, 1 to 6, and its text; or 0 and a piece of text, which ends in its own line ends."""
+
+BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*\n")
+LETTERS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+
+
+class Section(NamedTuple):
+    """`path`: the headings it stands under, the outermost first, by their places in `Document.headings`."""
+
+    path: tuple[int, ...]
+    text: str
+
+
+class Document(NamedTuple):
+    """Sections in order. A heading without text and without subsections has a section of no text."""
+
+    document_id: str
+    title: str
+    headings: list[str]
+    sections: list[Section]
+
+
+def plain(document_id: str, title: str, text: str) -> Document:
+    """A document without headings."""
+    return Document(document_id, title, [], [Section((), text)])
+
+
+def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -> Document:
+    """The `blocks` under their headings.
+
+    `title` empty: the first heading, where it stands above the others or at level 1; else `name`. The first heading
+    is left out of the paths where its words stand in the title.
+    """
+    levels = [level for level, _ in blocks if level]
+    first_place = next((i for i, (level, _) in enumerate(blocks) if level), -1)
+    first = blocks[first_place][1] if levels else ""
+    above = bool(levels) and (levels[0] == 1 or levels[0] < min(levels[1:], default=7))
+    title = title or (first if above else "") or name
+
+    headings: list[str] = []
+    sections: list[Section] = []
+    path: list[tuple[int, int]] = []  # (level, place) of the headings that are open
+    pieces: list[str] = []
+    opened = 0  # level of the heading last met; 0: none yet, or the title's own
+
+    def close(next_level: int) -> None:
+        text = BLANK_LINES.sub("\n\n", "".join(pieces)).strip()
+        if text or 0 < next_level <= opened:
+            sections.append(Section(tuple(place for _, place in path), text))
+        pieces.clear()
+
+    for i, (level, text) in enumerate(blocks):
+        if not level:
+            pieces.append(text)
+            continue
+        close(level)
+        while path and path[-1][0] >= level:
+            path.pop()
+        if i == first_place and words(text) and f" {words(text)} " in f" {words(title)} ":
+            opened = 0
+        else:
+            path.append((level, len(headings)))
+            headings.append(text)
+            opened = level
+    close(opened or 0)
+    return Document(document_id, title, headings, sections or [Section((), "")])
+
+
+def words(text: str) -> str:
+    """The words made of letters, in lower case: two texts that differ in numbers or signs alone become equal."""
+    return " ".join(LETTERS.findall(text.lower()))

@@ -1,0 +1,30 @@
+"""What is costly to make and read several times, kept in a file meanwhile."""
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def spooled(items: Iterable[Item]) -> Callable[[], Iterator[Item]]:
+    """Reads `items` to their end, and returns a function that starts a stream of them. Memory: one item.
+
+    The file is gone with the function.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the streams read it)
+    total = 0
+    for item in items:
+        pickle.dump(item, file, pickle.HIGHEST_PROTOCOL)
+        total += 1
+
+    def stream() -> Iterator[Item]:
+        place = 0
+        for _ in range(total):
+            file.seek(place)  # as another stream may have read in between
+            item = pickle.load(file)
+            place = file.tell()
+            yield item
+
+    return stream

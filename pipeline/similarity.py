@@ -1,0 +1,237 @@
+"""How near pair j's passage is to pair i's question: what batches are scheduled by (Adaptive Batch Scheduling).
+
+Similarities become integers on a grid, so that their sums are exact in any order, and equal sums are equal. The
+hardness of a batch counts both sim(q_i, p_j) and sim(q_j, p_i), so only their sum is kept, with zeros for i = j.
+A pair of pairs of which nothing is known (in no candidate list), or that must not count (the passage is judged
+relevant for the question), stands on the grid just below the least similarity.
+
+Shapes: N pairs of a question and its positive passage, D dimension, R rows (question, passage, score) of candidate
+lists, H rows of a run or of judgements, E exceptions, A and B pairs.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.errors import InputError
+
+LEVELS = 1 << 20
+"""Most steps of the grid: an int32 holds sim(q_i, p_j) + sim(q_j, p_i), and nearly what float32 tells apart."""
+BLOCK = 1024
+"""Rows worked on at a time."""
+
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""question_R and passage_R, int32 numbers of pairs; score_R, float32."""
+Number = int | np.integer
+
+
+@dataclass(frozen=True)
+class Grid:
+    least: float
+    """The similarity on step 1."""
+    scale: float
+    """Steps to a unit of similarity: a power of two, so that whole numbers keep exact sums."""
+
+    def steps(self, scores: np.ndarray) -> np.ndarray:
+        """int32, at least 1."""
+        return (np.rint((scores.astype(np.float64) - self.least) * self.scale) + 1).astype(np.int32)
+
+    def units(self, total: int, terms: int) -> float:
+        """A sum of `terms` steps as a sum of similarities."""
+        return (total - terms) / self.scale + terms * self.least
+
+
+def grid(scores: np.ndarray) -> Grid:
+    """The grid from the least to the greatest score. Raises InputError where a score is not finite."""
+    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 0.0)
+    if not np.isfinite(high - low):  # a NaN anywhere makes both NaN
+        raise InputError("similarity: not finite; the encoder diverged in training (try a lower learning_rate)")
+    return Grid(low, math.ldexp(0.5, math.frexp(LEVELS / (high - low))[1]) if high > low else 1.0)
+
+
+class Similarity(Protocol):
+    @property
+    def grid(self) -> Grid: ...
+
+    def __len__(self) -> int: ...
+
+    def row(self, i: Number) -> tuple[np.ndarray | slice, np.ndarray]:
+        """(which pairs, their sim(q_i, p_j) + sim(q_j, p_i) in steps); 0 for all others."""
+
+    def block(self, some_A: np.ndarray, others_B: np.ndarray) -> np.ndarray:
+        """sim(q_a, p_b) + sim(q_b, p_a) in steps, [A, B]."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """All similarities: 4 N^2 bytes."""
+
+    values_NN: np.ndarray
+    """int32, symmetric."""
+    grid: Grid
+
+    def __len__(self) -> int:
+        return len(self.values_NN)
+
+    def row(self, i: Number) -> tuple[slice, np.ndarray]:
+        return slice(None), self.values_NN[i]
+
+    def block(self, some_A: np.ndarray, others_B: np.ndarray) -> np.ndarray:
+        return self.values_NN[some_A[:, None], others_B]
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Those of candidate lists: 8 bytes for each, at most 400 N with lists of 100."""
+
+    columns: np.ndarray
+    """int32, ascending within each row."""
+    values: np.ndarray
+    """int32, at least 1."""
+    offsets: np.ndarray
+    """[N + 1]: row i is offsets[i] up to offsets[i + 1]."""
+    grid: Grid
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def row(self, i: Number) -> tuple[np.ndarray, np.ndarray]:
+        span = slice(self.offsets[i], self.offsets[i + 1])
+        return self.columns[span], self.values[span]
+
+    def block(self, some_A: np.ndarray, others_B: np.ndarray) -> np.ndarray:
+        found_AB = np.zeros((len(some_A), len(others_B)), np.int32)
+        for found_B, i in zip(found_AB, some_A, strict=True):
+            columns, values = self.row(i)
+            if len(columns):
+                place_B = np.minimum(np.searchsorted(columns, others_B), len(columns) - 1)
+                np.copyto(found_B, values[place_B], where=columns[place_B] == others_B)
+        return found_AB
+
+
+def dense(scores_NN: np.ndarray, judged_E2: np.ndarray) -> Dense:
+    """All of sim(q_i, p_j) = scores_NN[i, j]. Entries (i, j) of `judged_E2` do not count."""
+    steps, n = grid(scores_NN), len(scores_NN)
+    values_NN = np.empty((n, n), np.int32)
+    for start in range(0, n, BLOCK):
+        values_NN[start : start + BLOCK] = steps.steps(scores_NN[start : start + BLOCK])
+    values_NN[judged_E2[:, 0], judged_E2[:, 1]] = 0
+    np.fill_diagonal(values_NN, 0)
+    blocks = [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]
+    for here, there in combinations_with_replacement(blocks, 2):
+        values_NN[here, there] += values_NN[there, here].T
+        values_NN[there, here] = values_NN[here, there].T
+    return Dense(values_NN, steps)
+
+
+def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
+    """Those of candidate lists. Of repeated rows the first counts, those of a pair's own or a judged passage do not."""
+    from scipy.sparse import csr_array
+
+    question_R, passage_R, score_R = rows
+    key_R = question_R.astype(np.int64) * n + passage_R
+    wanted_R = question_R != passage_R
+    if len(judged_E2):
+        wanted_R &= ~np.isin(key_R, judged_E2[:, 0].astype(np.int64) * n + judged_E2[:, 1])
+    key_R, first_R = np.unique(key_R[wanted_R], return_index=True)
+    score_R = score_R[wanted_R][first_R]
+    del first_R, wanted_R
+    steps = grid(score_R)
+    offsets = np.searchsorted(key_R, np.arange(n + 1, dtype=np.int64) * n)
+    one_way = csr_array((steps.steps(score_R), (key_R % n).astype(np.int32), offsets.astype(np.int32)), shape=(n, n))
+    del key_R, score_R
+    both = (one_way + one_way.T).tocsr()
+    both.sort_indices()
+    return Sparse(both.indices, both.data, both.indptr, steps)
+
+
+def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int, device: str) -> Rows:
+    """Each question's `depth` passages of greatest inner product, then each passage's questions, own pairs aside."""
+    by_question = _best(questions_ND, passages_ND, depth, device)
+    by_passage = _best(passages_ND, questions_ND, depth, device)
+    return (
+        np.concatenate([by_question[0], by_passage[1]]),
+        np.concatenate([by_question[1], by_passage[0]]),
+        np.concatenate([by_question[2], by_passage[2]]),
+    )
+
+
+def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int, device: str) -> Rows:
+    n = len(from_ND)
+    depth = min(depth, n - 1)
+    found_NK = np.empty((n, depth), np.int32)
+    scores_NK = np.empty((n, depth), np.float32)
+    search = _by_faiss if device == "cpu" else _by_torch
+    for start, scores_BK, found_BK in search(from_ND, to_ND, depth + 1):
+        own_BK = found_BK == np.arange(start, start + len(found_BK))[:, None]
+        own_BK[~own_BK.any(1), np.argmin(scores_BK, axis=1)[~own_BK.any(1)]] = True
+        found_NK[start : start + len(found_BK)] = found_BK[~own_BK].reshape(-1, depth)
+        scores_NK[start : start + len(found_BK)] = scores_BK[~own_BK].reshape(-1, depth)
+    return np.repeat(np.arange(n, dtype=np.int32), depth), found_NK.ravel(), scores_NK.ravel()
+
+
+def _by_faiss(from_ND: np.ndarray, to_ND: np.ndarray, k: int):
+    import faiss
+
+    faiss.cvar.distance_compute_blas_threshold = 1  # else small batches leave BLAS and take seven times as long
+    for start in range(0, len(from_ND), BLOCK):
+        yield start, *faiss.knn(from_ND[start : start + BLOCK], to_ND, k, metric=faiss.METRIC_INNER_PRODUCT)
+
+
+def _by_torch(from_ND: np.ndarray, to_ND: np.ndarray, k: int):
+    import torch
+
+    to = torch.from_numpy(to_ND).cuda()
+    for start in range(0, len(from_ND), BLOCK):
+        scores, found = (torch.from_numpy(from_ND[start : start + BLOCK]).cuda() @ to.T).topk(k, sorted=False)
+        yield start, scores.cpu().numpy(), found.cpu().numpy()
+
+
+def cut(rows: Rows, depth: int) -> Rows:
+    """The rows among a question's `depth` best passages or a passage's `depth` best questions; ties by number."""
+    question_R, passage_R, score_R = rows
+    kept_R = _ranks(question_R, passage_R, score_R) < depth
+    kept_R |= _ranks(passage_R, question_R, score_R) < depth
+    return question_R[kept_R], passage_R[kept_R], score_R[kept_R]
+
+
+def _ranks(group_R: np.ndarray, other_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
+    order_R = np.lexsort((other_R, -score_R, group_R))
+    first = np.concatenate([[0], np.bincount(group_R).cumsum()])
+    rank_R = np.empty(len(order_R), np.int64)
+    rank_R[order_R] = np.arange(len(order_R)) - first[group_R[order_R]]
+    return rank_R
+
+
+def within(rows: Rows, members: np.ndarray, n: int) -> Rows:
+    """The rows with both pairs among `members` (ascending), by their places there."""
+    place_N = np.full(n, -1, np.int32)
+    place_N[members] = np.arange(len(members))
+    question_R, passage_R = place_N[rows[0]], place_N[rows[1]]
+    kept_R = (question_R >= 0) & (passage_R >= 0)
+    return question_R[kept_R], passage_R[kept_R], rows[2][kept_R]
+
+
+def in_pairs(
+    query_H: np.ndarray, passage_H: np.ndarray, queries_N: np.ndarray, passages_N: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of queries.parquet and passages.parquet (a run's hits, judgements) in numbers of pairs.
+
+    `queries_N`, `passages_N`: the rows of each pair. Returns hit_R (which of the H), question_R and passage_R: a hit
+    is repeated for every pair that has its question and every pair that has its passage, and left out if there is none.
+    """
+    hit_R, question_R = _join(query_H, queries_N)
+    again_R, passage_R = _join(passage_H[hit_R], passages_N)
+    return hit_R[again_R], question_R[again_R].astype(np.int32), passage_R.astype(np.int32)
+
+
+def _join(left_H: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order_N = np.argsort(right_N, kind="stable")
+    begin_H, end_H = (np.searchsorted(right_N, left_H, side, sorter=order_N) for side in ("left", "right"))
+    count_H = end_H - begin_H
+    hit_R = np.repeat(np.arange(len(left_H)), count_H)
+    inside_R = np.arange(len(hit_R)) - np.repeat(count_H.cumsum() - count_H, count_H)
+    return hit_R, order_N[begin_H[hit_R] + inside_R]

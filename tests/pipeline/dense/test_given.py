@@ -1,0 +1,198 @@
+"""Negatives from files: DPR's format and tables, checked against the collection and filtered as mined ones are."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from pipeline import examples
+from pipeline.collection import schemas, write_table
+from pipeline.errors import InputError
+from pipeline.given import GivenConfig, given, missing
+
+PASSAGES = 300
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """300 passages; p7 has the text of p0. q0 and q1 ask the same; q9 is a dev question, q4 is judged 0 alone."""
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    tables = schemas()
+    texts = [f"text {0 if i == 7 else i}" for i in range(PASSAGES)]
+    write_table(folder / "passages.parquet", tables["passages"], [(f"p{i}", "d", "", t) for i, t in enumerate(texts)])
+    asked = [("q0", "train", "who?"), ("q1", "train", "who? "), ("q2", "train", "when?"), ("q3", "train", "why?")]
+    asked += [("q4", "train", "how?"), ("q9", "dev", "where?")]
+    write_table(folder / "queries.parquet", tables["queries"], [(*q, []) for q in asked])
+    judged = [("train", "q0", "p0", 1), ("train", "q1", "p1", 1), ("train", "q2", "p2", 1), ("train", "q3", "p3", 1)]
+    judged += [("train", "q4", "p4", 0), ("dev", "q9", "p9", 1)]
+    write_table(folder / "qrels.parquet", tables["qrels"], judged)
+    return folder
+
+
+def config(file, number=0, page_questions=5):
+    return GivenConfig(file=file, number=number, seed=0, page_questions=page_questions)
+
+
+def table(done):
+    return [tuple(row.values()) for row in pq.read_table(done.out / "negatives.parquet").to_pylist()]
+
+
+ROWS = [("q2", "p5"), ("q0", "p0"), ("q0", "p7"), ("q2", "p6"), ("q0", "p9"), ("q2", "p5"), ("q9", "p5"), ("q1", "p0")]
+LEFT = [("q0", "p9", "given", 3, None), ("q1", "p0", "given", 1, None)]
+LEFT += [("q2", "p5", "given", 1, None), ("q2", "p6", "given", 2, None)]
+
+
+def written(path, rows):
+    """`rows` in the format of the path's name."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"query_id": [r[0] for r in rows], "passage_id": [r[1] for r in rows]}), path)
+        return path
+    if ".jsonl" in path.name:
+        lines = [json.dumps({"query_id": r[0], "passage_id": r[1]}) for r in rows]
+    else:
+        lines = ["query_id\tpassage_id", *("\t".join(r) for r in rows)]
+    (gzip.open if path.suffix == ".gz" else open)(path, "wb").write(("\n".join(lines) + "\n").encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["n.tsv", "n.tsv.gz", "n.jsonl", "n.parquet"])
+def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_path):
+    done = work()
+    metrics = given(config(written(tmp_path / name, ROWS)), collection, done)
+    assert table(done) == LEFT
+    assert metrics == {
+        "questions": 3,
+        "negatives": 4,
+        "questions_short": 0,
+        "questions_empty": 0,
+        "questions_absent": 1,  # q3
+        "negatives_above_positive": 0,
+        "dropped_judged": 1,
+        "dropped_duplicate": 1,
+        "dropped_repeated": 1,
+        "dropped_other_split": 1,
+        "dropped_unknown": 0,
+    }
+    assert json.loads((done.out / "negatives.json").read_text()) == metrics
+    page = (done.out / "negatives.html").read_text()
+    assert "3 of 3 training questions" in page
+    assert "no. 3" in page
+
+
+def test_training_reads_what_is_written(collection, work, tmp_path):
+    done = work()
+    given(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
+    file = done.out / "negatives.parquet"
+    pools = examples.read_pools(collection, file, 0, file, "twice", 0, 0)
+    assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
+    assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
+    drawn = examples.batch(pools, 0, examples.epoch_size(pools), 2, 0, seed=0)
+    assert drawn.passages_QN.shape == (8, 3)  # filled from the whole collection
+    for row, query in zip(drawn.passages_QN, drawn.queries_Q, strict=True):
+        assert query not in row[1:]  # question i's positive is passage i
+        assert len(set(row)) == 3
+
+
+def test_scores_and_a_sample_of_each_question(collection, work, tmp_path):
+    lines = [f"q2\tp{10 + i}\t{90 - i}.5" for i in range(20)] + ["q0\tp30\t-1"]
+    (tmp_path / "n.tsv").write_text("\n".join(lines))
+    one, two = work("one"), work("two")
+    metrics = given(config(tmp_path / "n.tsv", number=4), collection, one)
+    assert (metrics["negatives"], metrics["questions_short"]) == (5, 1)
+    rows = table(one)
+    assert rows[0] == ("q0", "p30", "given", 1, -1.0)
+    for query_id, passage_id, _, rank, score in rows[1:]:
+        assert (query_id, passage_id, score) == ("q2", f"p{9 + rank}", 91.5 - rank)
+    given(config(tmp_path / "n.tsv", number=4), collection, two)
+    for name in ("negatives.parquet", "negatives.json", "negatives.html"):
+        assert (one.out / name).read_bytes() == (two.out / name).read_bytes()
+
+
+def dpr(question, *contexts):
+    return {"question": question, "answers": [], "positive_ctxs": [], "hard_negative_ctxs": list(contexts)}
+
+
+def test_dpr_names_questions_by_text_and_has_three_names_for_ids(collection, work, tmp_path):
+    records = [
+        dpr("when?", {"id": "p5", "score": "79.81784"}, {"passage_id": "p6", "score": 13.5}, {"psg_id": 2}),
+        dpr("who?", {"id": "p0"}, {"id": "p20"}),
+        dpr("a question of its own", {"id": "p5"}, {"id": "nowhere"}),
+    ]
+    records[0]["hard_negative_ctxs"][2]["psg_id"] = "p8"
+    with gzip.open(tmp_path / "biencoder.json.gz", "wt") as file:
+        json.dump(records, file, indent=4)
+    done = work()
+    metrics = given(config(tmp_path / "biencoder.json.gz"), collection, done)
+    assert [row[:4] for row in table(done)] == [
+        ("q0", "p20", "given", 2),
+        ("q1", "p0", "given", 1),  # the same question with another positive
+        ("q1", "p20", "given", 2),
+        ("q2", "p5", "given", 1),
+        ("q2", "p6", "given", 2),
+        ("q2", "p8", "given", 3),
+    ]
+    assert [row[4] for row in table(done)][3:5] == [pytest.approx(79.81784), 13.5]
+    assert (metrics["dropped_unknown"], metrics["dropped_judged"]) == (2, 1)
+
+
+def test_dprs_file_of_another_collection_is_refused(collection, work, tmp_path):
+    records = [dpr(f"question {i}", {"id": "p5"}) for i in range(4)] + [dpr("when?", {"id": "p5"})]
+    (tmp_path / "n.json").write_text(json.dumps(records, indent=1))
+    with pytest.raises(InputError, match=r"n\.json:2: unknown query 'question 0' \(4 of 5 rows, more than 50%\)"):
+        given(config(tmp_path / "n.json"), collection, work())
+
+
+@pytest.mark.parametrize(("wrong", "found"), [("q2\tnowhere", "passage 'nowhere'"), ("q77\tp5", "query 'q77'")])
+def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path):
+    good = [f"q2\tp{i}" for i in range(10, 110)]
+    (tmp_path / "n.tsv").write_text("\n".join([*good, wrong]))
+    assert given(config(tmp_path / "n.tsv"), collection, work("few"))["dropped_unknown"] == 1
+    (tmp_path / "n.tsv").write_text("\n".join([*good[:50], wrong, wrong]))
+    with pytest.raises(InputError, match=rf"n\.tsv:51: unknown {found} \(2 of 52 rows, more than 1%\)"):
+        given(config(tmp_path / "n.tsv"), collection, work("many"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("n.tsv", "", r"n\.tsv: empty file"),
+        ("n.tsv", "q2\tp5\nq2 p6\n", r"n\.tsv:2: 2 or 3 columns expected, 1 found"),
+        ("n.tsv", "q2\tp5\tbest\n", r"n\.tsv:1: score 'best' is no number"),
+        ("n.tsv", "q2\tp5\tnan\n", r"n\.tsv:1: score 'nan' is no number"),
+        ("n.jsonl", '{"query_id": "q2"}\n', r"n\.jsonl:1: no text in field 'passage_id'"),
+        ("n.json", '[{"question": "when?", "hard_negative_ctxs": ["p5"]}]', "is no list of objects"),
+        (
+            "n.json",
+            '[{"question": "when?", "hard_negative_ctxs": [{"text": "p5"}]}]',
+            r"n\.json:1: no text in field 'id'",
+        ),
+        ("n.parquet", "q2", r"n\.parquet: cannot be read"),
+        ("n.tsv", "q2\tp2\n", "no question has one left; dropped: .*judged 1"),
+        ("n.json", "[]", "no question has one left"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_by_its_line(name, content, message, collection, work, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        given(config(tmp_path / name), collection, work())
+
+
+def test_a_parquet_table_without_a_column(collection, work, tmp_path):
+    pq.write_table(pa.table({"query": ["q2"], "passage_id": ["p5"]}), tmp_path / "n.parquet")
+    with pytest.raises(InputError, match="no column query_id; it has query, passage_id"):
+        given(config(tmp_path / "n.parquet"), collection, work())
+
+
+def test_files_of_other_kinds_are_refused_by_their_field(tmp_path):
+    with pytest.raises(ValidationError, match=r"file\n.*DPR's \.json or a table"):
+        config(tmp_path / "negatives.csv")
+
+
+def test_an_absent_file_comes_with_its_command(tmp_path):
+    absent = tmp_path / "biencoder-nq-adv-hn-train.json.gz"
+    assert "wget" in missing(config(absent))[0]
+    assert missing(config(written(tmp_path / "n.tsv", ROWS))) == []

@@ -1,0 +1,242 @@
+"""Adaptive Batch Scheduling against plain double loops."""
+
+import numpy as np
+import pytest
+
+from pipeline import abs as scheduling
+from pipeline.errors import InputError
+from pipeline.similarity import Sparse, dense, sparse
+
+NONE = np.zeros((0, 2), np.int64)
+
+
+def drain(search):
+    """(batches, hardness) of a schedule."""
+    batches = []
+    while True:
+        try:
+            batches.append(next(search))
+        except StopIteration as end:
+            return [batch.tolist() for batch in batches], end.value
+
+
+def lists(scores, keep):
+    question, passage = np.nonzero(keep)
+    return sparse((question.astype(np.int32), passage.astype(np.int32), scores[question, passage]), len(scores), NONE)
+
+
+def h(scores, batch):
+    return sum(scores[i][j] for i in batch for j in batch if i != j)
+
+
+def without(batch, pair):
+    return [other for other in batch if other != pair]
+
+
+def plain_greedy(scores, batch, unused):
+    while unused:
+        out = max(sorted(batch), key=lambda d: h(scores, without(batch, d)))
+        rest = without(batch, out)
+        into = max(sorted(unused), key=lambda d: h(scores, [*rest, d]))
+        if h(scores, [*rest, into]) <= h(scores, batch):
+            break
+        batch, unused = [*rest, into], [*without(unused, into), out]
+    return batch
+
+
+def plain_beam(width, listed):
+    def search(scores, batch, unused):
+        while True:
+            candidates = [d for d in sorted(unused) if any(listed[d][j] or listed[j][d] for j in batch)]
+            outs = sorted(sorted(batch), key=lambda d: -h(scores, without(batch, d)))[:width]
+            intos = sorted(candidates, key=lambda d: -h(scores, [*batch, d]))[:width]
+            swaps = [(out, into) for out in outs for into in intos]
+            if not swaps:
+                return batch
+            out, into = max(swaps, key=lambda swap: h(scores, [*without(batch, swap[0]), swap[1]]))
+            if h(scores, [*without(batch, out), into]) <= h(scores, batch):
+                return batch
+            batch, unused = [*without(batch, out), into], [*without(unused, into), out]
+
+    return search
+
+
+def plain(scores, sizes, seed, epoch, search):
+    """The definition, one double loop after the other."""
+    batches = [batch.tolist() for batch in scheduling.random_batches(sizes, seed, epoch)]
+    random = sum(h(scores, batch) for batch in batches)
+    for k in range(len(batches)):
+        home, before = batches[k], [list(batch) for batch in batches]
+        chosen = search(scores, home, [pair for batch in batches[k + 1 :] for pair in batch])
+        for out, into in zip(sorted(set(home) - set(chosen)), sorted(set(chosen) - set(home)), strict=True):
+            later = next(batch for batch in batches[k + 1 :] if into in batch)
+            later[later.index(into)] = out
+        batches[k] = chosen
+        if sum(h(scores, batch) for batch in batches) < random:
+            batches = before
+    return [sorted(batch) for batch in batches], (sum(h(scores, batch) for batch in batches), random)
+
+
+def similarities(kind, n, seed):
+    rng = np.random.default_rng(seed)
+    if kind == "ties":
+        return rng.integers(0, 3, (n, n)).astype(np.float32)
+    if kind == "duplicates":
+        few = rng.integers(-50, 50, (4, 4))
+        which = rng.integers(4, size=n)
+        return few[which][:, which].astype(np.float32)
+    if kind == "negative":
+        return -rng.integers(1, 1000, (n, n)).astype(np.float32)
+    vectors = rng.standard_normal((2, n, 5)) + 2 * rng.standard_normal((4, 5))[rng.integers(4, size=n)]
+    return np.rint(50 * vectors[0] @ vectors[1].T).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["ties", "duplicates", "negative", "clusters"])
+@pytest.mark.parametrize(("n", "batch", "seed"), [(24, 4, 0), (23, 5, 1), (22, 7, 2), (9, 9, 3), (12, 1, 4)])
+def test_greedy_is_the_plain_double_loop(kind, n, batch, seed):
+    scores = similarities(kind, n, seed)
+    sizes = scheduling.sizes(n, batch)
+    expected, sums = plain(scores.astype(int).tolist(), sizes, seed, 3, plain_greedy)
+    found, hardness = drain(scheduling.schedule(dense(scores, NONE), sizes, seed, 3, scheduling.greedy))
+    assert found == expected
+    assert hardness == sums
+    everything = lists(scores, np.ones_like(scores))
+    assert drain(scheduling.schedule(everything, sizes, seed, 3, scheduling.greedy)) == (expected, sums)
+
+
+@pytest.mark.parametrize("kind", ["ties", "clusters", "negative"])
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_over_lists_both_searches_are_the_plain_double_loop(kind, method, seed):
+    scores = similarities(kind, 25, seed)
+    keep = np.random.default_rng(seed).random((25, 25)) < 0.2
+    np.fill_diagonal(keep, False)
+    similarity, sizes = lists(scores, keep), scheduling.sizes(25, 4)
+    # What is in no list stands one step of the grid below the least; all in whole steps here, so that sums are exact.
+    steps = np.where(keep, similarity.grid.steps(scores), 0).tolist()
+    improve = scheduling.greedy if method == "greedy" else scheduling.beam(3)
+    expected, _ = plain(steps, sizes, seed, 0, plain_greedy if method == "greedy" else plain_beam(3, keep))
+    found, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, improve))
+    assert found == expected
+    assert hardness.scheduled == pytest.approx(scheduling.hardness(similarity, [np.array(batch) for batch in found]))
+
+
+def test_beams_candidates_come_only_from_the_lists():
+    seen = []
+
+    class Spy(Sparse):
+        def block(self, some, others):
+            seen.append((some, others))
+            return super().block(some, others)
+
+    scores = similarities("clusters", 60, 0)
+    given = lists(scores, np.random.default_rng(0).random((60, 60)) < 0.03)
+    spy = Spy(given.columns, given.values, given.offsets, given.grid)
+    batch, sums = np.arange(6), np.zeros(60, np.int64)
+    for pair in batch:
+        columns, values = given.row(pair)
+        sums[columns] += values
+    sums[batch] -= scheduling.HIDDEN
+    assert scheduling.beam(50)(spy, sums, batch).tolist() != batch.tolist()
+    leaving, entering = seen[0]
+    assert set(entering) == {int(c) for pair in batch for c in given.row(pair)[0]} - set(batch)
+    assert set(leaving) == set(batch)
+    assert 10 < len(entering) < 50
+
+
+@pytest.mark.parametrize("sizes", [scheduling.sizes(61, 8), [3, 20, 1, 7, 30]])
+@pytest.mark.parametrize("kind", ["ties", "clusters", "negative", "equal", "hubs"])
+def test_each_pair_once_and_never_less_hard_than_random(kind, sizes):
+    n = sum(sizes)
+    if kind == "equal":
+        scores = np.full((n, n), -3.0, np.float32)
+    elif kind == "hubs":  # some pairs are near to all others: what one batch gains the others lose
+        scores = np.add.outer(*np.random.default_rng(0).integers(0, 100, (2, n))).astype(np.float32)
+    else:
+        scores = similarities(kind, n, 0)
+    similarity = dense(scores, NONE)
+    for seed in range(4):
+        found, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, scheduling.greedy))
+        assert sorted(pair for batch in found for pair in batch) == list(range(n))
+        assert [len(batch) for batch in found] == list(sizes)
+        random = scheduling.hardness(similarity, scheduling.random_batches(sizes, seed, 0))
+        scheduled = scheduling.hardness(similarity, [np.array(batch) for batch in found])
+        assert (scheduled, random) == hardness
+        assert scheduled > random if kind == "clusters" else scheduled >= random
+
+
+def test_a_search_that_makes_an_epoch_easier_falls_back_to_the_random_batches():
+    def worst(similarity, sums, batch):
+        free = np.flatnonzero(sums >= 0)
+        swapped = batch.copy()
+        if len(free):
+            swapped[sums[batch].argmax()] = free[sums[free].argmin()]
+        return np.sort(swapped)
+
+    scores = similarities("clusters", 60, 1)
+    sizes = scheduling.sizes(60, 6)
+    _, hardness = drain(scheduling.schedule(dense(scores, NONE), sizes, 0, 0, worst))
+    assert hardness.scheduled >= hardness.random
+
+
+def test_batches_are_harder_than_random_ones_by_far_where_there_are_clusters():
+    scores = similarities("clusters", 200, 0)
+    _, hardness = drain(scheduling.schedule(dense(scores, NONE), [8] * 25, 0, 0, scheduling.greedy))
+    assert hardness.scheduled > 1.5 * hardness.random > 0
+
+
+def test_a_judged_passage_is_no_reason_to_be_together():
+    scores = np.zeros((8, 8), np.float32)
+    scores[0, 5] = scores[5, 0] = 100  # the same passage: judged for both
+
+    def batches(judged):
+        similarity = dense(scores, np.array(judged, np.int64).reshape(-1, 2))
+        return drain(scheduling.schedule(similarity, [2] * 4, 1, 0, scheduling.greedy))[0]
+
+    assert [0, 5] in batches([])
+    assert [0, 5] not in batches([[0, 5], [5, 0]])
+
+
+def test_a_function_of_seed_and_epoch():
+    similarity = dense(similarities("clusters", 40, 0), NONE)
+
+    def run(seed, epoch):
+        return drain(scheduling.schedule(similarity, [5] * 8, seed, epoch, scheduling.greedy))[0]
+
+    assert run(0, 0) == run(0, 0)
+    assert len({str(run(*key)) for key in ((0, 0), (0, 1), (1, 0))}) == 3
+
+
+@pytest.mark.parametrize("known", [0, 1, 5, 10])
+def test_batches_already_found_are_not_searched_again(known):
+    scores, searched = similarities("clusters", 63, 5), []
+
+    def counted(*given):
+        searched.append(given)
+        return scheduling.greedy(*given)
+
+    similarity, sizes = dense(scores, NONE), scheduling.sizes(63, 6)
+    expected = drain(scheduling.schedule(similarity, sizes, 0, 0, scheduling.greedy))
+    found = [np.array(batch) for batch in expected[0][:known]]
+    assert drain(scheduling.schedule(similarity, sizes, 0, 0, counted, found)) == expected
+    assert len(searched) == len(sizes) - known
+
+
+def test_sequential_and_random_batches_hold_each_pair_once():
+    assert [b.tolist() for b in scheduling.sequential_batches([2, 3, 1])] == [[0, 1], [2, 3, 4], [5]]
+    random = scheduling.random_batches([2, 3, 1], 0, 0)
+    assert [len(batch) for batch in random] == [2, 3, 1]
+    assert sorted(np.concatenate(random)) == list(range(6))
+    assert not np.array_equal(np.concatenate(random), np.concatenate(scheduling.random_batches([2, 3, 1], 0, 1)))
+
+
+@pytest.mark.parametrize(("pairs", "batch", "expected"), [
+    (10, 4, [3, 3, 4]), (8, 4, [4, 4]), (4, 4, [4]), (5, 4, [2, 3]),
+])  # fmt: skip
+def test_sizes_differ_by_at_most_one(pairs, batch, expected):
+    assert scheduling.sizes(pairs, batch) == expected
+
+
+def test_a_batch_larger_than_the_collection_is_refused():
+    with pytest.raises(InputError, match=r"batch_queries: 11 asked for, but there are only 10 training pairs"):
+        scheduling.sizes(10, 11)

@@ -1,0 +1,292 @@
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import small
+import torch
+from machines import SINGLE, make_machine
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoModel, AutoModelForMaskedLM
+
+from pipeline import batches, losses, model, pretraining
+from pipeline.cocondenser import CocondenserConfig, train_cocondenser
+from pipeline.condenser import CondenserConfig, train_condenser
+from pipeline.errors import InputError
+from pipeline.ict import IctConfig, check_ict, ict, missing, train_ict
+from pipeline.objectives import objective
+from pipeline.ragged import Tokens
+from pipeline.segments import pairs, usable
+from pipeline.work import Work, silent
+
+MACHINE = {**SINGLE, "chunk_spans": 5}
+ICT = {
+    "steps": 4,
+    "epochs": None,
+    "batch_passages": 16,
+    "segment_min": 5,
+    "segment_tokens": 16,
+    "passage_tokens": 32,
+    "remove_probability": 0.9,
+    "projection": 8,
+    "checkpoint": None,
+    "optimiser": small.OPTIMISER,
+}
+
+FAST = {**small.OPTIMISER, "learning_rate": 1e-2}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    return small.make(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Without dropout."""
+    return small.make(tmp_path_factory.mktemp("plain"), dropout=0.0)
+
+
+def run(given, out: Path, machine: dict | None = None, **fields):
+    """The training in this process; returns its metrics."""
+    config = IctConfig(**{**ICT, **fields})
+    return train_ict(
+        progress=silent,
+        device="cpu",
+        config=config.model_dump(mode="json"),
+        tokens=str(given[0]),
+        start=str(config.checkpoint or given[1]),
+        tokenizer=str(given[1]),
+        out=str(out),
+        checkpoints=str(out.with_suffix(".checkpoints")),
+        machine={**MACHINE, **(machine or {})},
+    )
+
+
+def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60, **fields):
+    machine = make_machine(**{**MACHINE, "ranks": ranks, "checkpoint_minutes": minutes})
+    out.mkdir(exist_ok=True)
+    work = Work(out, out.with_suffix(".checkpoints"), machine, progress)
+    tokens, start = given
+    return ict(IctConfig(**{**ICT, **fields}), tokens, start, work)
+
+
+def history(folder: Path) -> pandas.DataFrame:
+    return pandas.read_parquet(folder / "history.parquet")
+
+
+def assert_same(a: Path, b: Path) -> None:
+    """To float tolerance; a real difference would move weights by about the learning rate, 3e-3."""
+    pandas.testing.assert_frame_equal(history(a), history(b), rtol=1e-4)
+    other = load_file(b / "model.safetensors")
+    for name, x in load_file(a / "model.safetensors").items():
+        torch.testing.assert_close(x, other[name], rtol=1e-3, atol=1e-4)
+
+
+def assert_same_bytes(a: Path, b: Path) -> None:
+    for name in ("model.safetensors", "history.parquet"):
+        assert (a / name).read_bytes() == (b / name).read_bytes()
+
+
+def test_learns_and_loads_as_a_plain_model(given, tmp_path):
+    metrics = run(given, tmp_path / "out", {"chunk_spans": 32}, steps=150, projection=32, optimiser=FAST)
+    loss = history(tmp_path / "out")["ict"]
+    assert loss[:5].mean() == pytest.approx(math.log(16), rel=0.05)
+    assert loss[-15:].mean() < math.log(16) / 2
+    assert metrics["ict_last"] == pytest.approx(loss[-15:].mean())
+    lm = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    AutoModel.from_pretrained(tmp_path / "out", add_pooling_layer=False)
+    before, after = load_file(given[1] / "model.safetensors"), lm.state_dict()
+    assert set(before) == set(load_file(tmp_path / "out" / "model.safetensors"))  # no projection
+    assert not (tmp_path / "out" / "head.safetensors").exists()
+    for name in before:  # the prediction head is kept, all else has moved
+        assert torch.equal(before[name], after[name]) == name.startswith("cls."), name
+
+
+def test_every_passage_is_accounted_for(given, tmp_path):
+    metrics = run(given, tmp_path / "out", steps=None, epochs=2)
+    found = usable(Tokens.open(given[0]).passages, 3, 30)
+    assert metrics["passages"] == 60
+    assert metrics["passages_one_sentence"] == found.one_sentence > 0
+    assert metrics["passages_without_segment"] == found.no_segment
+    assert metrics["updates"] == 2 * (len(found.row_P) // 16)
+
+
+def padded(lm, projection, ids: list[list[int]]) -> torch.Tensor:
+    """Vectors by the library's own model."""
+    longest = max(len(row) for row in ids)
+    padded_BL = torch.tensor([row + [0] * (longest - len(row)) for row in ids])
+    mask_BL = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in ids])
+    return lm.base_model(padded_BL, mask_BL).last_hidden_state[:, 0] @ projection.weight.T
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 32])
+@pytest.mark.parametrize("cache", ["always", "never"])
+def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, monkeypatch):
+    monkeypatch.setattr(pretraining, "SCORED_AT_ONCE", 6)
+    data = Tokens.open(plain[0])
+    at_T, length_S = pairs(data.passages, usable(data.passages, 3, 30).row_P[:16], 3, 14, 30, 0.9, 0, 0)
+    ids_T = data.passages.tokens[at_T].astype(np.int64)
+    projection = nn.Linear(32, 8, bias=False)
+    module = model.with_new_head(plain[1], 0, 0)
+    with torch.no_grad():  # new weights make all vectors much alike, and gradients mere rounding
+        for weights in module.parameters():
+            weights.mul_(5 if weights.ndim > 1 else 1)
+    module["projection"] = projection
+    batch = batches.packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials,
+                           make_machine(chunk_spans=chunk), "cpu")  # fmt: skip
+    parts = pretraining.update(
+        module,
+        batch,
+        objective("contrastive_only"),
+        skip_from=0,
+        pairs=True,
+        contrast=pretraining.Contrast("ict", losses.inverse_cloze, projection),
+        cache=cache,
+        key=(0, 0),
+        device="cpu",
+    )
+    ours = {name: x.grad.clone() for name, x in module.named_parameters() if x.grad is not None}
+    module.zero_grad()
+
+    texts = [[2, *part.tolist(), 3] for part in np.split(ids_T, np.cumsum(length_S))[:-1]]
+    segments_PE, passages_PE = (padded(module["lm"], projection, texts[i::2]) for i in (0, 1))
+    expected = nn.functional.cross_entropy(segments_PE @ passages_PE.T, torch.arange(16))
+    expected.backward()
+    assert float(parts["ict"]) == pytest.approx(expected.item(), rel=1e-5)
+    theirs = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    assert "projection.weight" in theirs
+    assert ours.keys() == theirs.keys()
+    largest = max(float(x.abs().max()) for x in theirs.values())
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-3, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_the_cache_changes_nothing_without_dropout(plain, tmp_path, chunk):
+    run(plain, tmp_path / "plain", machine={"chunk_spans": 32, "cache": "never"})
+    run(plain, tmp_path / "cached", machine={"chunk_spans": chunk, "cache": "always"})
+    assert_same(tmp_path / "plain", tmp_path / "cached")
+
+
+def test_the_cache_changes_no_byte_with_dropout(given, tmp_path):
+    for cache in ("never", "always"):
+        run(given, tmp_path / cache, machine={"cache": cache})
+    assert_same_bytes(tmp_path / "never", tmp_path / "always")
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
+    run(given, tmp_path / "one", steps=20)
+    launched(given, tmp_path / "many", ranks, steps=20)
+    assert_same(tmp_path / "one", tmp_path / "many")
+
+
+def test_killed_it_goes_on_to_the_same_bytes(given, tmp_path):
+    run(given, tmp_path / "whole", steps=30)
+    draw = random.Random(0)
+
+    def kill(done, *_):
+        if done >= 12:
+            time.sleep(0.2 * draw.random())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launched(given, tmp_path / "killed", 1, kill, minutes=0, steps=30)
+    assert not list((tmp_path / "killed").iterdir())
+    first = []
+    launched(given, tmp_path / "killed", 1, lambda done, *_: first.append(done), steps=30)
+    assert first[0] > 10
+    assert_same_bytes(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_the_start_passes_through_with_what_it_holds(given, tmp_path):
+    run(given, tmp_path / "out", steps=0)
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (given[1] / "model.safetensors").read_bytes()
+    assert not (tmp_path / "out" / "history.parquet").exists()
+    run(given, tmp_path / "ready", steps=3)
+    run(given, tmp_path / "again", checkpoint=tmp_path / "ready")
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "ready" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
+    """Which is how the papers' rows of BERT and ICT are made: what comes before fine-tuning is the start's weights."""
+    run(given, tmp_path / "ict", steps=3)
+    train_condenser(
+        progress=silent,
+        device="cpu",
+        config=CondenserConfig(**{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "steps": 0}).model_dump(),
+        tokens=str(given[0]),
+        start=str(tmp_path / "ict"),
+        tokenizer=str(tmp_path / "ict"),
+        out=str(tmp_path / "condenser"),
+        checkpoints=str(tmp_path / "checkpoints"),
+        machine=MACHINE,
+    )
+    train_cocondenser(
+        progress=silent,
+        device="cpu",
+        config=CocondenserConfig(**{**small.COCONDENSER, "steps": 0}).model_dump(),
+        tokens=str(given[0]),
+        start=str(tmp_path / "condenser"),
+        tokenizer=str(tmp_path / "condenser"),
+        out=str(tmp_path / "out"),
+        checkpoints=str(tmp_path / "checkpoints"),
+        machine=MACHINE,
+    )
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (
+        tmp_path / "ict" / "model.safetensors"
+    ).read_bytes()
+    assert not (tmp_path / "out" / "head.safetensors").exists()
+
+
+def test_what_cannot_train_is_known_before(given, tmp_path):
+    tokens, start = given
+    check_ict(IctConfig(**ICT), tokens, start)
+    short: dict[str, Any] = {"segment_min": 30, "segment_tokens": 32, "passage_tokens": 31}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"batch_passages": 4096}, r"^ict\.batch_passages: 4,096 asked for, but the whole collection holds \d\d: "),
+        (short, r"^ict\.segment_min: none of \d\d passages of two sentences has one of 30 tokens"),
+        ({"passage_tokens": 33}, r"^ict: inputs of 33 tokens, but the model has 32 positions"),
+    ]
+    for fields, message in cases:
+        config = IctConfig(**{**ICT, **fields})
+        with pytest.raises(InputError, match=message):
+            check_ict(config, tokens, start)
+        if config.passage_tokens < 33:
+            with pytest.raises(InputError, match=message):
+                run(given, tmp_path / "out", **fields)
+    check_ict(IctConfig(**{**ICT, "batch_passages": 4096, "steps": 0}), tokens, start)
+
+
+def test_a_collection_of_single_sentences_is_refused(tmp_path):
+    tokens, start = small.make(tmp_path)
+    starts = np.load(tokens / "passages" / "sentence_starts.npy")
+    np.save(tokens / "passages" / "sentence_starts.npy", np.zeros_like(starts))
+    with pytest.raises(InputError, match=r"^ict: none of 60 passages has two sentences in its first 32 tokens"):
+        check_ict(IctConfig(**ICT), tokens, start)
+
+
+def test_an_unfit_checkpoint_is_told_of(given):
+    start = given[1]
+    assert missing(IctConfig(**{**ICT, "checkpoint": start})) == []
+    (problem,) = missing(IctConfig(**{**ICT, "checkpoint": start, "passage_tokens": 33}))
+    assert problem.startswith("ict.checkpoint: ict: inputs of 33 tokens")
+
+
+def test_fields_that_do_not_go_together():
+    for fields, message in (
+        ({"epochs": 1}, "set one of steps, epochs"),
+        ({"segment_tokens": 4}, "segment_tokens .4. is below segment_min .5."),
+        ({"segment_min": 16, "passage_tokens": 16}, "passage_tokens .16. does not hold a sentence of segment_min"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            IctConfig(**{**ICT, **fields})

@@ -1,0 +1,168 @@
+"""Markdown and HTML as headings and text, and the sections that these make."""
+
+import pytest
+
+from pipeline.readers import html, markdown
+from pipeline.readers.sections import Document, document, words
+
+
+def read_markdown(*lines: str) -> Document:
+    title, blocks = markdown.blocks("\n".join(lines))
+    return document("d", title, "name", blocks)
+
+
+def read_html(page: str) -> Document:
+    title, blocks = html.blocks(page.encode())
+    return document("d", title, "name", blocks)
+
+
+def outline(found: Document) -> list[tuple[str, str]]:
+    """(headings above, text) of each section."""
+    return [("/".join(found.headings[i] for i in section.path), section.text) for section in found.sections]
+
+
+def text_of(*lines: str) -> str:
+    (section,) = read_markdown(*lines).sections
+    return section.text
+
+
+def test_headings_of_both_kinds_nest_below_the_title():
+    found = read_markdown(
+        *("before", "# The *title* of `it`", "intro", "Setext, two", "-----------", "a", "### Three ###", "b"),
+        *("## Two again", "c", "", "#not a heading", "", "One again", "=========", "d"),
+    )
+    assert found.title == "The title of it"
+    # A paragraph just above the underline belongs to a setext heading.
+    assert outline(found) == [
+        ("", "before"),
+        ("intro Setext, two", "a"),
+        ("intro Setext, two/Three", "b"),
+        ("Two again", "c\n\n#not a heading"),
+        ("One again", "d"),
+    ]
+
+
+def test_a_heading_without_text_is_kept_where_no_subsection_holds_it():
+    found = read_markdown("# T", "## Parent", "### Child", "a", "### Empty", "## Last")
+    assert outline(found) == [("Parent/Child", "a"), ("Parent/Empty", ""), ("Last", "")]
+    assert outline(read_markdown("# T")) == [("", "")]
+    assert outline(read_markdown("")) == [("", "")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "title"),
+    [
+        (["# One", "# Two"], "One"),
+        (["## One", "### Below"], "One"),
+        (["## One", "## Beside"], "name"),
+        (["## One", "# Above"], "name"),
+        (["no heading"], "name"),
+        (["---", "title: 'It''s: this'", "date: 2021-99-99", "---", "# Other"], "It's: this"),
+        (["---", "# a comment", "title: >-", "  two", "  lines", "..."], "two lines"),
+        (["---", "title: [a, list]", "---", "# H"], "H"),
+        (["---", "title: {{ template }", "---", "# H"], "H"),
+    ],
+)
+def test_title(lines, title):
+    assert read_markdown(*lines).title == title
+
+
+def test_front_matter_is_not_text_and_rules_are_not_front_matter():
+    assert text_of("---", "tags: [x]", "---", "body") == "body"
+    assert text_of("---", "tags: {{ broken", "---", "body") == "body"
+    assert text_of("---", "", "Some prose.", "", "---", "body") == "Some prose.\n\nbody"
+    assert "tags" in text_of("body", "", "---", "tags: [x]", "", "---")
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+def test_code_is_kept_as_it_stands(fence):
+    found = read_markdown("# T", "## S", f"{fence}sh", "# no heading", "<b> [x](y)", "", "", "  **z**", fence, "after")
+    assert outline(found) == [("S", "# no heading\n<b> [x](y)\n\n  **z**\n\nafter")]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (r"\# no \*heading\* \[x\](y) &lt;b&gt; &#169;", "# no *heading* [x](y) <b> ©"),
+        ("[text *of*](http://x 'T') ![alt](y) <http://z> [a][none]", "text of alt http://z [a][none]"),
+        ("[![badge](a)](b) said", "said"),
+        ("~~gone~~ `code <b>` **bold _both_**", "gone code <b> bold both"),
+        ("one  \ntwo\nthree<br/>four <kbd>k</kbd>", "one\ntwo three\nfour k"),
+        ("*open **bold [unclosed](", "*open **bold [unclosed]("),
+        ("[x][r]\n\n[r]: http://x", "x"),
+        ("- a\n- b\n  1. c\n\nafter", "a\nb\nc\n\nafter"),
+        ("> # Quoted\n> text", "Quoted\n\ntext"),
+        ("| a\\|b | `c` |\n|--|--|\n| [x](y) | z |\n\nafter", "a|b | c\nx | z\n\nafter"),
+        ("<!-- no\n\n# heading\n-->\nshown", "shown"),
+        ("<details><summary>S</summary>\n\ninside\n\n</details>", "S\ninside"),
+        (120 * "> " + "deep", ""),
+        (60 * "> " + "deep", "deep"),
+    ],
+)
+def test_inline_and_blocks_as_text(line, text):
+    assert text_of(line) == text
+
+
+def test_html_headings_inside_markdown_are_headings():
+    found = read_markdown(
+        '<h1 align="center">', "Head", "</h1>", "", "text", "<h2>Low</h2>", "", "<h2>Two</h2>", "", "x"
+    )
+    assert found.title == "Head"
+    assert outline(found) == [("", "text"), ("Low", ""), ("Two", "x")]
+
+
+PAGE = """<!doctype html><html><head><title> A &amp;
+ B </title><script>no</script><style>no</style></head>
+<body><!-- no --><nav>no</nav><h1>A<a class=headerlink>¶</a></h1>
+<p>one<br>two <b>bo</b>ld <script>no</script>caf&eacute; &#x263A; &lt;i&gt;&nbsp;x
+<ul><li>a<ul><li>b</ul><li>c</ul>after
+<table><tr><th>h<td>1<tr><td><p>p</p><td>2</table>
+<h2>Two <em>words</em></h2><pre>
+  x
+
+  y
+</pre><p hidden>no</p><p style="display: none">no</p><span aria-hidden="true">no</span>end
+<h3><div>Three</div></h3></body></html>"""
+
+
+def test_visible_text_of_a_page():
+    found = read_html(PAGE)
+    assert found.title == "A & B"
+    first, second, third = outline(found)
+    assert first[0] == ""
+    assert first[1].splitlines()[:2] == ["one", "two bold café ☺ <i> x"]
+    assert "\na\nb\nc\n\nafter\n\nh | 1\n" in first[1]
+    assert second == ("Two words", "x\n\n  y\n\nend")
+    assert third == ("Two words/Three", "")
+    assert "no" not in first[1].split()
+
+
+def test_main_is_the_page_where_there_is_one():
+    page = "<title>T</title><h1>Site</h1><aside>x</aside><main>{}</main><footer>y</footer>"
+    assert outline(read_html(page.format("<h1>Page</h1>text"))) == [("Page", "text")]
+    assert "Site" in read_html(page.format(" ")).headings
+    assert outline(read_html(page.replace("main", "div").replace("<div", "<div role=main").format("z"))) == [("", "z")]
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<p>a<b>b<p>c</i>d", [("", "ab\n\ncd")]),
+        ("<h2>unclosed <p>para", [("", "para")]),
+        ("no tags &lt;x> & y", [("", "no tags <x> & y")]),
+        ("</div>", [("", "")]),
+        ("<div", [("", "")]),
+        ("<!-- only", [("", "")]),
+        ("<h1></h1><h2> </h2><h3><img></h3>x", [("", "x")]),
+        ("<div>" * 1000 + "deep" + "</div>" * 1000, [("", "deep")]),
+        ("<?xml version='1.0' encoding='latin-1'?><meta charset=latin-1><p>é", [("", "é")]),
+        ("<main><h2>a</h2></span></main></main>x", [("", "")]),
+    ],
+)
+def test_broken_pages(page, expected):
+    assert outline(read_html(page)) == expected
+
+
+def test_words_are_those_of_letters():
+    assert words("1.2 What’s NEW in `v2`?") == "what’s new in v"
+    assert words("Version 1.2 (2021)") == words("version 3")

@@ -1,0 +1,113 @@
+"""What batches are scheduled by: the grid, all similarities, candidate lists."""
+
+import numpy as np
+import pytest
+
+from pipeline import similarity as sim
+from pipeline.errors import InputError
+
+NONE = np.zeros((0, 2), np.int64)
+
+
+def rows(scores_NN, keep=None):
+    """All (or the `keep`) entries of a matrix as rows of candidate lists."""
+    question, passage = np.nonzero(np.ones_like(scores_NN) if keep is None else keep)
+    return question.astype(np.int32), passage.astype(np.int32), scores_NN[question, passage]
+
+
+def test_dense_holds_both_directions_whatever_the_blocks(monkeypatch):
+    scores = np.random.default_rng(0).integers(-9, 9, (23, 23)).astype(np.float32)
+    monkeypatch.setattr(sim, "BLOCK", 7)
+    dense = sim.dense(scores, np.array([[2, 5], [3, 3]]))
+    scale, least = dense.grid.scale, dense.grid.least
+    expected = (scores - least) * scale + 1
+    expected[2, 5] = 0
+    expected = expected + expected.T
+    np.fill_diagonal(expected, 0)
+    assert np.array_equal(dense.values_NN, expected)
+    assert least == scores.min()
+    assert 2**19 < (scores.max() - least) * scale <= 2**20
+
+
+@pytest.mark.parametrize("scores", [[[1.0, np.nan], [0, 0]], [[np.inf, 1], [0, 0]]])
+def test_what_is_not_finite_is_refused(scores):
+    with pytest.raises(InputError, match="not finite"):
+        sim.dense(np.array(scores, np.float32), NONE)
+
+
+def test_the_grid_gives_sums_back_in_units():
+    scores = np.array([3.5, -2.0, 8.0], np.float32)
+    grid = sim.grid(scores)
+    assert grid.units(int(grid.steps(scores).sum()), 3) == 9.5
+    assert sim.grid(np.full(4, 7.0)).steps(np.full(4, 7.0)).tolist() == [1] * 4
+
+
+def test_sparse_is_dense_where_lists_hold_all_and_zero_elsewhere():
+    rng = np.random.default_rng(1)
+    scores = rng.integers(-9, 9, (20, 20)).astype(np.float32)
+    np.fill_diagonal(scores, 0)
+    judged = np.array([[4, 7]])
+    whole, dense = sim.sparse(rows(scores), 20, judged), sim.dense(scores, judged)
+    everyone = np.arange(20)
+    assert np.array_equal(whole.block(everyone, everyone), dense.values_NN)
+    keep = rng.random((20, 20)) < 0.2
+    keep[:, 11] = keep[11] = False
+    part = sim.sparse(rows(scores, keep), 20, judged)
+    np.fill_diagonal(keep, False)
+    keep[4, 7] = False
+    expected = np.where(keep, part.grid.steps(scores), 0)
+    found = part.block(everyone[::-1], everyone)[::-1]
+    assert np.array_equal(found, expected + expected.T)
+    assert found[11].sum() == 0
+    for i in everyone:
+        columns, values = part.row(i)
+        assert np.array_equal(columns, np.flatnonzero(found[i]))
+        assert np.array_equal(values, found[i][columns])
+
+
+def test_of_a_repeated_row_the_first_counts():
+    given = np.array([0, 0, 1], np.int32), np.array([1, 1, 0], np.int32), np.array([2, 5, 4], np.float32)
+    found = sim.sparse(given, 2, NONE)
+    assert found.block(np.array([0]), np.array([1])) == found.grid.steps(np.array([2.0, 4.0])).sum()
+
+
+def test_no_rows_at_all():
+    empty = sim.sparse((np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32)), 3, NONE)
+    assert empty.block(np.arange(3), np.arange(3)).sum() == 0
+
+
+@pytest.mark.parametrize("depth", [1, 5, 50])
+def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
+    rng = np.random.default_rng(2)
+    questions, passages = rng.standard_normal((2, 30, 4)).astype(np.float32)
+    scores = questions @ passages.T
+    question, passage, score = sim.nearest(questions, passages, depth, "cpu")
+    np.testing.assert_allclose(score, scores[question, passage], rtol=1e-5, atol=1e-6)
+    np.fill_diagonal(scores, -np.inf)
+    half, depth = len(question) // 2, min(depth, 29)
+    for i in range(30):
+        assert set(passage[:half][question[:half] == i]) == set(np.argsort(-scores[i])[:depth])
+        assert set(question[half:][passage[half:] == i]) == set(np.argsort(-scores[:, i])[:depth])
+
+
+def test_cut_keeps_the_best_of_each_question_and_of_each_passage():
+    scores = np.random.default_rng(3).integers(0, 4, (12, 12)).astype(np.float32)
+    order = np.random.default_rng(4).permutation(144)
+    question, passage, _ = sim.cut(tuple(x[order] for x in rows(scores)), 2)
+    expected = {(i, int(j)) for i in range(12) for j in np.argsort(-scores[i], kind="stable")[:2]}
+    expected |= {(int(i), j) for j in range(12) for i in np.argsort(-scores[:, j], kind="stable")[:2]}
+    assert set(zip(question.tolist(), passage.tolist(), strict=True)) == expected
+
+
+def test_within_a_pool_pairs_have_its_numbers():
+    given = np.array([1, 5, 9, 5]), np.array([5, 9, 2, 1]), np.array([0.1, 0.2, 0.3, 0.4])
+    question, passage, score = sim.within(given, np.array([1, 5, 9]), 10)
+    assert (question.tolist(), passage.tolist(), score.tolist()) == ([0, 1, 1], [1, 2, 0], [0.1, 0.2, 0.4])
+
+
+def test_hits_are_repeated_for_every_pair_that_has_them():
+    queries, passages = np.array([7, 3, 7, 9]), np.array([50, 60, 70, 50])
+    hit, question, passage = sim.in_pairs(np.array([7, 3, 8, 9]), np.array([50, 70, 50, 99]), queries, passages)
+    assert list(zip(hit.tolist(), question.tolist(), passage.tolist(), strict=True)) == [
+        (0, 0, 0), (0, 0, 3), (0, 2, 0), (0, 2, 3), (1, 1, 2),
+    ]  # fmt: skip
