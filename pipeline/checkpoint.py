@@ -104,7 +104,8 @@ def load_encoder(folder: Path) -> PreTrainedModel:
 def new_classifier(start: Path, seed: int) -> PreTrainedModel:
     """The backbone of checkpoint `start` under a random head of one logit, on the CPU, in evaluation mode."""
     encoder = load_encoder(start)
-    config = type(encoder.config).from_dict({**encoder.config.to_dict(), "num_labels": 1})
+    labels = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    config = type(encoder.config).from_dict({**encoder.config.to_dict(), **labels})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = CLASSIFIERS[config.model_type](config)
