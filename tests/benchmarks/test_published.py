@@ -62,4 +62,4 @@ def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
     loss = published.biencoder(encoder.model, published.filled(ids[:3], 12, 0), published.filled(ids[3:], 32, 0))
     assert float(ours) == pytest.approx(loss)
     for name, parameter in encoder.model.named_parameters():
-        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=3e-5)
