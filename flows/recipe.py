@@ -185,6 +185,8 @@ class Recipe(Config):
             raise ValueError("rounds.number: soft labels, denoise and pseudo are for stage 2, which 0 leaves out")
         if self.pseudo is not None and not self.search.unjudged:
             raise ValueError("pseudo needs search.unjudged: true")
+        if self.ensemble > 1 and self.cross_encoder.checkpoint is not None:
+            raise ValueError("ensemble: one cross_encoder.checkpoint is one model: set ensemble to 1")
         thresholds = self.denoise is not None or self.pseudo is not None
         if thresholds and self.cross_encoder.checkpoint is None and self.cross_encoder.loss != "pointwise":
             raise ValueError("cross_encoder.loss: denoise and pseudo need thresholds, and so `pointwise`")
