@@ -300,7 +300,13 @@ def read_vector(folder: Path) -> Vector:
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
         raise InputError(f"{folder / POOLING}: neither pooling by the CLS token alone nor by the mean alone")
-    return Vector(chosen[0], "Normalize" in kinds, _read_dense(kinds["Dense"]) if "Dense" in kinds else None)
+    projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
+    path = folder / "config_sentence_transformers.json"
+    prompts = _read_json(path).get("prompts", {}) if path.is_file() else {}
+    prefixes = {
+        f"{side}_prefix": prompts.get(name, "") for side, name in (("question", "query"), ("passage", "document"))
+    }
+    return Vector(chosen[0], "Normalize" in kinds, projection_ED, **prefixes)
 
 
 def _read_dense(folder: Path) -> torch.Tensor:
