@@ -1,5 +1,6 @@
 """The flow: the nodes of flows/dag.py, one task run each, in order."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,10 @@ from flows.dag import Node, nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
+from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
 from pipeline.errors import InputError
-from pipeline.finetune import FinetuneConfig
+from pipeline.finetune import FinetuneConfig, check_finetune
+from pipeline.scores import ScoresConfig
 from tasks.run import Order, stage
 
 
@@ -72,7 +75,9 @@ def cocondenser(
         if node.name == "ingest":
             check_training_data(refs["ingest"], wanted)
         if node.name == "initial":
-            check_pretraining(refs["tokens"], recipe.condenser.checkpoint or refs["initial"].path, wanted)
+            start = recipe.condenser.checkpoint or refs["initial"].path
+            check_pretraining(refs["tokens"], start, wanted)
+            check_cross_encoders(refs, recipe.cocondenser.checkpoint or start, wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
@@ -94,10 +99,17 @@ def check_pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
             check_cocondenser(node.config, tokens.path, start)
 
 
-def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
-    """Fine-tuning without judged training questions, or without its negatives, fails now, not after pre-training."""
+def check_cross_encoders(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:
+    """A cross-encoder that fits neither tokens nor lengths fails now, not after pre-training."""
     for node in wanted:
-        if not isinstance(node.config, FinetuneConfig):
+        if isinstance(node.config, CrossEncoderConfig):
+            check_cross_encoder(node.config, refs["tokens"].path, start, refs["tokenizer"].path)
+
+
+def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
+    """Training without judged questions, or without its negatives, fails now, not after pre-training."""
+    for node in wanted:
+        if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
             continue
         if not ingest.metrics.get("train_relevant"):
             raise InputError(
@@ -106,3 +118,9 @@ def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
             )
         if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
             raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
+        if isinstance(node.config, FinetuneConfig) and node.inputs["pseudo"] is None:
+            kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
+            try:
+                check_finetune(node.config, ingest.path, kinds)
+            except InputError as error:
+                raise InputError(f"{node.name}: {error}") from None
