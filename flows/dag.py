@@ -44,6 +44,9 @@ def nodes(recipe: Recipe) -> list[Node]:
         other = node("ingest-pretraining", "ingest", r.pretraining)
         general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
     pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
+    miner: Node | None = None
+    if r.rounds.mined_from is not None:  # looked at before any training
+        miner = node("miner", "adopt", AdoptConfig(checkpoint=r.rounds.mined_from), tokenizer=tokenizer)
     trained: dict[str, Node] = {}
     if r.trains("ict") and r.cocondenser.checkpoint is None:
         pretrained = node("ict", "ict", r.ict, tokens=tokens, start=pretrained)
@@ -57,7 +60,8 @@ def nodes(recipe: Recipe) -> list[Node]:
 
     def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
         """The run of what `model` finds in the collection for the queries of `splits`."""
-        config = r.search.model_copy(update={"splits": [s for s in r.search.splits if s in splits]})
+        asked = [s for s in r.search.splits if s in splits]
+        config = r.search.model_copy(update={"splits": asked, "unjudged": r.search.unjudged and "train" in asked})
         encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
         index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
         inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
@@ -77,9 +81,8 @@ def nodes(recipe: Recipe) -> list[Node]:
     if r.stage1.loss != "learning_to_rank":  # no index can search by it
         runs["stage1"] = retrieval(newest, "stage1", ("train", *judged) if asked_again else judged)
     found = runs.get("stage1")
-    if r.rounds.mined_from is not None:
-        config = AdoptConfig(checkpoint=r.rounds.mined_from)
-        found = retrieval(node("miner", "adopt", config, tokenizer=tokenizer), "miner", ("train",))
+    if miner is not None:
+        found = retrieval(miner, "miner", ("train",))
 
     def cross_encoder(number: int, mined: Node | None) -> Node:
         """The `number`-th of an ensemble, from 1: they differ in their seeds."""

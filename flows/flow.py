@@ -1,7 +1,6 @@
 """The flow: the nodes of flows/dag.py, one task run each, in order."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from prefect import flow
@@ -11,15 +10,10 @@ from prefect.context import FlowRunContext
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import preflight, results
-from flows.dag import Node, nodes
+from flows import checks, preflight, results
+from flows.dag import nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
-from pipeline.cocondenser import CocondenserConfig, check_cocondenser
-from pipeline.condenser import CondenserConfig
-from pipeline.errors import InputError
-from pipeline.finetune import FinetuneConfig
-from pipeline.ict import IctConfig
 from tasks.run import Order, stage
 
 
@@ -72,10 +66,9 @@ def cocondenser(
         state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
         refs[node.name] = state.result()
         if node.name == "ingest":
-            check_training_data(refs["ingest"], wanted)
+            checks.training_data(refs["ingest"], wanted)
         if node.name == "initial":
-            check_mlm_head(refs["initial"], wanted)
-            check_pretraining(refs["tokens"], recipe.condenser.checkpoint or refs["initial"].path, wanted)
+            checks.models(refs, recipe, wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
@@ -88,38 +81,3 @@ def run_created() -> datetime:
     context = FlowRunContext.get()
     created = context.flow_run.created if context and context.flow_run else None
     return created or datetime.now(UTC)
-
-
-def check_pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
-    """What coCondenser cannot do with the collection or the model `start` fails now, not after Condenser."""
-    for node in wanted:
-        if isinstance(node.config, CocondenserConfig):
-            check_cocondenser(node.config, tokens.path, start)
-
-
-def check_mlm_head(initial: Ref, wanted: list[Node]) -> None:
-    """Pre-training of a model without a head for masked language modelling fails now."""
-    for node in wanted:
-        start = node.inputs.get("start")
-        if not isinstance(node.config, CondenserConfig | CocondenserConfig | IctConfig) or node.config.checkpoint:
-            continue
-        if start and start.name == "initial" and initial.metrics.get("mlm_head") == "none":
-            raise InputError(
-                f"{node.name}: the initial model has no head for masked language modelling: set "
-                "initial.new_mlm_head to true, or the steps of ict, condenser and cocondenser to 0 (and their epochs "
-                "and tokens to null)"
-            )
-
-
-def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
-    """Fine-tuning without judged training questions, or without its negatives, fails now, not after pre-training."""
-    for node in wanted:
-        if not isinstance(node.config, FinetuneConfig):
-            continue
-        if not ingest.metrics.get("train_relevant"):
-            raise InputError(
-                f"{node.name}: the collection has no training questions with a relevant passage; "
-                "`--until cocondenser` stops before it"
-            )
-        if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
-            raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")

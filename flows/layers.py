@@ -166,6 +166,8 @@ def override(layer: Layer, settings: Iterable[str]) -> Layer:
             value = yaml.load(text, Loader)
         except yaml.YAMLError:
             value = text
+        if isinstance(value, dict) and not text.lstrip().startswith("{"):
+            value = text  # such as a prefix: `query: `
         nested: Any = value
         for key in reversed(keys):
             nested = {key: nested}

@@ -31,6 +31,7 @@ from pipeline.pseudo import PseudoConfig
 from pipeline.report.build import ReportConfig
 from pipeline.rerank import RerankConfig
 from pipeline.scores import ScoresConfig
+from pipeline.scoring import SPECIAL_TOKENS
 from pipeline.search import SearchConfig
 from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
@@ -142,13 +143,20 @@ class Recipe(Config):
                 "stage1.passage_tokens": self.stage1.passage_tokens,
                 "stage2.passage_tokens": self.stage2.passage_tokens,
                 "encode.passage_tokens": self.encode.passage_tokens,
+                "encoder.question_tokens": self.encoder.question_tokens,
             }
+            if self.cross_encoder.checkpoint is None and (self.teaches or self.rerank is not None):
+                own = self.cross_encoder
+                special = SPECIAL_TOKENS[self.initial.architecture]
+                name = f"cross_encoder.question_tokens + passage_tokens + {special}"
+                lengths[name] = own.question_tokens + own.passage_tokens + special
             limits += [(name, n, "initial.max_position", self.initial.max_position) for name, n in lengths.items()]
             skipped = (self.condenser.skip_from + 1, "initial.layers", self.initial.layers)
             limits += [("condenser.skip_from + 1", *skipped)]
         for name, value, limit_name, limit in limits:
             if value > limit:
                 raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
+        self._rounds_fit()
         self._teacher_fits()
         if self.condenser.skip_from != self.cocondenser.skip_from:
             raise ValueError(
@@ -162,6 +170,25 @@ class Recipe(Config):
                 "set cocondenser.steps to 0, and its epochs and tokens to null"
             )
         return self
+
+    def _rounds_fit(self) -> None:
+        """Mining and reranking, where nothing is left for them to read."""
+        given = self.given is not None
+        if self.rounds.mined_from is not None and given:
+            raise ValueError("rounds.mined_from and given both say where the first round's negatives come from")
+        if (self.rounds.mined_from is not None or given) and not self.rounds.number:
+            raise ValueError("rounds.mined_from and given say what rounds.number: 0 never trains on")
+        if (self.rounds.number > given or self.pseudo is not None) and "train" not in self.search.splits:
+            raise ValueError("search.splits lacks train, which negatives are mined for")
+        if self.rerank is None:
+            if self.ensemble > 1:
+                raise ValueError(f"ensemble ({self.ensemble}) is of cross-encoders that rerank: set rerank")
+            return
+        absent = [split for split in self.rerank.splits if split not in self.search.splits]
+        if absent:
+            raise ValueError(f"rerank.splits: {absent[0]} is not in search.splits")
+        if self.stage1.loss == "learning_to_rank" and not self.rounds.number:
+            raise ValueError("rerank: stage 1's learning_to_rank leaves no run to rerank")
 
     def _teacher_fits(self) -> None:
         """Losses and the cross-encoder's stages, where they do not go together."""
@@ -179,8 +206,6 @@ class Recipe(Config):
                 raise ValueError(f"stage2.negative_depth ({depth}) is beyond scores.negative_depth ({scored})")
             if self.stage2.negatives_from != self.scores.negatives_from:
                 raise ValueError("stage2.negatives_from and scores.negatives_from differ")
-        if self.rounds.mined_from is not None and self.given is not None:
-            raise ValueError("rounds.mined_from and given both say where the first round's negatives come from")
         if self.teaches and not self.rounds.number:
             raise ValueError("rounds.number: soft labels, denoise and pseudo are for stage 2, which 0 leaves out")
         if self.pseudo is not None and not self.search.unjudged:

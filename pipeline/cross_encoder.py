@@ -76,6 +76,14 @@ def missing(config: CrossEncoderConfig) -> list[str]:
     return []
 
 
+def check_cross_encoder(config: CrossEncoderConfig, tokens: Path, start: Path, tokenizer: Path) -> None:
+    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time."""
+    check_fits(config.checkpoint or start, tokens, lengths(config), "cross_encoder")
+    if config.checkpoint is not None:
+        entries = model_config(config.checkpoint)["vocab_size"]
+        check_vocabulary(f"cross_encoder.checkpoint {config.checkpoint}", config.checkpoint, entries, tokenizer)
+
+
 def cross_encoder(
     config: CrossEncoderConfig,
     collection: Path,
@@ -96,15 +104,13 @@ def cross_encoder(
     from pipeline.ragged import Tokens
 
     work.checkpoints.mkdir(parents=True, exist_ok=True)
-    check_fits(config.checkpoint or start, tokens, lengths(config), "cross_encoder")
+    check_cross_encoder(config, tokens, start, start)
     arguments = {
         "config": config.model_dump(mode="json"),
         "start": str(start),
         "out": str(work.out),
     }
     if config.checkpoint is not None:
-        entries = model_config(config.checkpoint)["vocab_size"]
-        check_vocabulary(f"cross_encoder.checkpoint {config.checkpoint}", config.checkpoint, entries, start)
         machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
         return launch("pipeline.crosstraining:take", arguments, machine, work.progress, work.checkpoints)
     drawn_from = drawing.read(config, collection, bm25, mined)

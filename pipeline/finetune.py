@@ -1,9 +1,9 @@
 """Fine-tuning a bi-encoder on questions, their judged passages and negatives (coCondenser, section 3.3)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.encoder import EncoderConfig
@@ -72,6 +72,32 @@ class FinetuneConfig(Config):
     """Seed of examples and subsets; dropout has the optimiser's."""
     optimiser: Optimiser
     """AdamW. Learning rate 5e-6 (MARCO), 1e-5 (NQ)."""
+
+    @model_validator(mode="after")
+    def _something_to_tell_apart(self) -> Self:
+        if self.negatives_per_query:
+            return self
+        if self.loss == "soft_labels":
+            raise ValueError("soft_labels of a question's own passages need negatives_per_query above 0")
+        for field in ("batch_queries", "share_negatives"):
+            if getattr(self, field) == 1:
+                raise ValueError(f"{field}: 1 with negatives_per_query: 0 leaves a question its positive alone")
+        return self
+
+
+def check_finetune(config: FinetuneConfig, collection: Path, kinds: int) -> None:
+    """InputError where the training is bound to fail with this collection: asked early, in time.
+
+    `kinds`: of negatives, with each of which a question stands in an epoch.
+    """
+    from pipeline.abs import sizes
+    from pipeline.pools import read_judged
+
+    if config.order.startswith("abs"):
+        questions = len(read_judged(collection, "train").queries)
+        sizes(kinds * min(questions, config.max_queries or questions), config.batch_queries)
+    if config.validation.questions:
+        read_judged(collection, "dev")
 
 
 def finetune(

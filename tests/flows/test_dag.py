@@ -92,6 +92,11 @@ def test_negatives_of_another_model_or_from_a_file() -> None:
     assert node("search-miner", other).config.splits == ["train"]
     assert node("search-stage1", other).config.splits == ["dev", "test"]
     assert inputs("stage2", GIVEN)["mined"] == "given"
+    dag = names(nodes(resolve("tiny", [other])))
+    assert dag.index("miner") < dag.index("condenser"), "what is wrong with it ends the run before pre-training"
+    read = ["pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: 0, negatives: 0}", POINTWISE]
+    searched = {n: node(f"search-{n}", "search.unjudged=true", *read).config for n in ("pretrained", "stage1")}
+    assert [searched[n].unjudged for n in ("pretrained", "stage1")] == [False, True]
 
 
 def test_a_cross_encoder_is_trained_where_it_is_needed() -> None:

@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from searched import write_collection
 
 from artifacts.records import Ref
+from flows import checks
 from flows.dag import nodes
-from flows.flow import check_pretraining, check_training_data
 from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
@@ -21,18 +22,56 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
     dag = nodes(resolve("tiny"))
     for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
-            check_training_data(collection(passages=5, **counts), dag)
-    check_training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
-    check_training_data(collection(passages=5), up_to(dag, "cocondenser"))
+            checks.training_data(collection(passages=5, **counts), dag)
+    checks.training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
+    checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = replace(collection(train_relevant=1), path=tmp_path)
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
-        check_training_data(ingest, dag)
+        checks.training_data(ingest, dag)
     (tmp_path / "negatives.parquet").touch()
-    check_training_data(ingest, dag)
+    checks.training_data(ingest, dag)
+
+
+def judged(folder: Path, *splits: str) -> Ref:
+    """Two training questions with a judged passage, and one of each further split."""
+    asked = [("q0", "train"), ("q1", "train"), *((f"q-{split}", split) for split in splits)]
+    passages = [(f"p{n}", f"p{n}", "title", "text") for n in range(9)]
+    queries = [(name, split, "question") for name, split in asked]
+    made = write_collection(folder, passages, queries, [(split, name, "p0", 1) for name, split in asked])
+    return replace(collection(train_relevant=2), path=made)
+
+
+def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp_path: Path) -> None:
+    small = judged(tmp_path / "small")
+    scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
+    with pytest.raises(InputError, match=r"stage1: batch_queries: 3 asked for, but there are only 2 training pairs"):
+        checks.training_data(small, nodes(resolve("tiny", scheduled)))
+    checks.training_data(small, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
+    twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
+    checks.training_data(small, nodes(resolve("tiny", twice)))
+    validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
+    with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
+        checks.training_data(small, validated)
+    checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
+    reranked = nodes(resolve("tiny", ["rerank={depth: 9, splits: [dev]}", "cross_encoder.negatives_from=collection"]))
+    with pytest.raises(InputError, match=r"cross-encoder\.negatives_from: the collection came without negatives"):
+        checks.training_data(small, reranked)
+
+
+def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertForSequenceClassification(BertConfig(vocab_size=999, num_labels=1, **shape)).save_pretrained(tmp_path / "other")
+    given = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
+    ended = run_cli("run", "tiny", *(word for one in given for word in ("--set", one)), store=tmp_path / "store")
+    assert ended.returncode == 2
+    assert "other knows 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
+    assert "condenser " not in ended.stderr + ended.stdout
 
 
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
@@ -47,9 +86,9 @@ def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monke
     monkeypatch.setattr("flows.flow.check_cocondenser", lambda *given: asked.append(given))
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
-    check_pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
+    checks.pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
     assert not asked
-    check_pretraining(tokens, initial.path, nodes(recipe))
+    checks.pretraining(tokens, initial.path, nodes(recipe))
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 

@@ -67,16 +67,32 @@ def test_nq_has_dprs_set_up() -> None:
         ("encode.passage_tokens=129", "encode.passage_tokens (129) is more than initial.max_position (128)"),
         ("cocondenser.span_max=127", "cocondenser.span_max + 2 (129) is more than initial.max_position (128)"),
         ("rounds.mined_from=DIR given={file: a.tsv, number: 0, seed: 0, page_questions: 0}", "rounds.mined_from and"),
+        ("rounds.number=0 rounds.mined_from=DIR", "rounds.mined_from and given say what rounds.number: 0 never"),
+        ("search.splits=[dev, test]", "search.splits lacks train, which negatives are mined for"),
+        ("search.splits=[train, test] rerank={depth: 9, splits: [dev]}", "rerank.splits: dev is not in search.splits"),
+        (
+            "stage1.loss=learning_to_rank rounds.number=0 rerank={depth: 9, splits: [dev]}",
+            "rerank: stage 1's learning_to_rank leaves no run",
+        ),
+        ("ensemble=2", "ensemble (2) is of cross-encoders that rerank: set rerank"),
+        ("encoder.question_tokens=129", "encoder.question_tokens (129) is more than initial.max_position (128)"),
+        ("stage1.negatives_per_query=0 stage1.share_negatives=1", "share_negatives: 1 with negatives_per_query: 0"),
+        ("stage2.negatives_per_query=0 stage2.loss=soft_labels", "soft_labels of a question's own passages"),
+        ("stage1.negatives_per_query=0 stage1.batch_queries=1", "batch_queries: 1 with negatives_per_query: 0"),
         ("stage1.loss=soft_labels", "stage1.loss: soft_labels need mined negatives"),
         ("stage1.loss=learning_to_rank", "stage1.loss: learning_to_rank finds nothing to mine"),
         ("stage2.loss=learning_to_rank", "stage2.loss: learning_to_rank is for stage 1"),
         ("denoise.threshold=0.9", "cross_encoder.loss: denoise and pseudo need thresholds"),
+        (
+            "cross_encoder.passage_tokens=94 rerank={depth: 9, splits: [dev]}",
+            "cross_encoder.question_tokens + passage_tokens + 3 (129) is more than initial.max_position (128)",
+        ),
         ("condenser.skip_from=1", "condenser.skip_from (1) and cocondenser.skip_from (2) differ"),
     ],
 )
 def test_stages_that_do_not_fit_together(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        resolve("pydocs-small", setting.split(" ", 1) if "DIR" in setting else [setting])
+        resolve("pydocs-small", re.split(r" (?=\w+(?:\.\w+)?=)", setting))
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> str:
@@ -174,7 +190,7 @@ def test_set() -> None:
     settings = [
         "condenser.optimiser.learning_rate=2e-5",
         "condenser.steps=7",
-        "search.splits=[dev, test]",
+        "search.splits=[train, test]",
         "condenser.checkpoint=some/folder",
         "stage1.dropout=null",
         "title=About a=b",
@@ -182,11 +198,19 @@ def test_set() -> None:
     r = resolve("tiny", settings)
     assert r.condenser.optimiser.learning_rate == 2e-5
     assert r.condenser.steps == 7
-    assert r.search.splits == ["dev", "test"]
+    assert r.search.splits == ["train", "test"]
     assert r.condenser.checkpoint == Path("some/folder")
     assert r.stage1.dropout is None
     assert r.title == "About a=b"
     assert change(resolve("tiny"), settings) == r
+
+
+def test_a_text_that_looks_like_a_mapping_is_a_text() -> None:
+    assert resolve("tiny", ["encoder.question_prefix=query: "]).encoder.question_prefix == "query: "
+    assert resolve("tiny", ["title=condenser: why"]).title == "condenser: why"
+    rerank = resolve("tiny", ["rerank={depth: 9, splits: [dev]}"]).rerank
+    assert rerank
+    assert rerank.depth == 9
 
 
 def test_numbers_are_those_of_yaml_1_2() -> None:
