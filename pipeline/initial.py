@@ -18,6 +18,7 @@ from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
     from numpy import ndarray
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -94,7 +95,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     from pipeline import checkpoint
     from pipeline.checkpoint import Vector, head_objective, load_head, save_checkpoint
 
-    head = None
+    head = projection = None
     if config.pretrained is not None or config.checkpoint is not None:
         if config.pretrained is not None:
             place = f"initial.pretrained {config.pretrained}"
@@ -102,6 +103,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         else:
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
+        projection = _own_projection(place, folder, encoder)
         kept = checkpoint.has_mlm_head(folder)
         model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
         if not kept and config.new_mlm_head:
@@ -111,7 +113,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    vector = Vector(encoder.pooling, encoder.normalise)
+    vector = Vector(encoder.pooling, encoder.normalise, projection)
     save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
@@ -186,6 +188,18 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
     embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
     work.progress(1, 1, "singular value decompositions")
     return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
+
+
+def _own_projection(place: str, folder: Path, encoder: EncoderConfig) -> "Tensor | None":
+    """The projection of an embedding model. InputError where the recipe's `encoder` would do without it."""
+    from pipeline.checkpoint import read_vector
+
+    if not (folder / "modules.json").is_file():
+        return None
+    projection_ED = read_vector(folder).projection_ED
+    if projection_ED is not None and len(projection_ED) != encoder.projection:
+        raise InputError(f"{place}: projects to {len(projection_ED)} dimensions, but encoder.projection is not that")
+    return projection_ED
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:

@@ -24,6 +24,7 @@ CONFIG = CrossEncoderConfig(
     mix="twice",
     positives_considered=0,
     max_queries=0,
+    subset_seed=0,
     question_tokens=8,
     title_tokens=4,
     passage_tokens=50,
