@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.evaluate import share_text
+from pipeline.tables import share_text
 from pipeline.training import losses
 
 INK, LINE = "#010101", "#010102"
@@ -26,6 +26,7 @@ COLOURS = {
     "#020203": "stage1",
     "#020204": "stage2",
     "#020205": "fusion",
+    "#020206": "quiet",
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
@@ -54,12 +55,18 @@ SETTINGS: Any = {
 }
 
 
+def colour_of(system: str) -> str:
+    """The page's name of a system's colour: rounds share their stage's, others are grey."""
+    name = re.sub(r"-\d$", "", system)
+    return name if name in SYSTEMS else "quiet"
+
+
 def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> str:
     """One measure of every system, with its interval. `figures` is {system: {mean, low, high}}."""
 
     def draw(axes: Axes) -> None:
         for y, (name, figure) in enumerate(figures.items()):
-            colour, mean = SYSTEMS[name], figure["mean"]
+            colour, mean = SYSTEMS[colour_of(name)], figure["mean"]
             axes.plot([figure["low"], figure["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
             axes.plot(mean, y, "o", color=colour, markersize=7)
             axes.annotate(share_text(mean), (mean, y), (0, 6), textcoords="offset points", ha="center")
