@@ -29,7 +29,7 @@ def check_names(systems: Sequence[str], fusions: Sequence[Sequence[str]]) -> Non
     """Raises ValueError for a name that is the flow's own, and for fusions of what nobody knows."""
     for name in systems:
         if TAKEN.fullmatch(name):
-            raise ValueError(f"systems: {name!r} is what the flow calls one of its own rows; choose another name")
+            raise ValueError(f"systems.{name} is what the flow calls one of its own rows; choose another name")
     for members in fusions:
         for name in members:
             if name not in systems and not OWN.fullmatch(name):

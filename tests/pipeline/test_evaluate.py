@@ -248,10 +248,10 @@ def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems
 @pytest.mark.parametrize(
     ("systems", "fusions", "message"),
     [
-        ({"stage1": "x"}, [], "systems: 'stage1' is what the flow calls one of its own rows"),
+        ({"stage1": "x"}, [], r"systems\.stage1 is what the flow calls one of its own rows"),
         ({"Stage 2, round 2": "x"}, [], "systems"),
-        ({"Fusion": "x"}, [], "'Fusion' is what the flow calls"),
-        ({"BM25": "x"}, [], "'BM25' is what the flow calls"),
+        ({"Fusion": "x"}, [], r"systems\.Fusion is what"),
+        ({"BM25": "x"}, [], r"systems\.BM25 is what"),
         ({"a - b": "x"}, [], "should match pattern"),
         ({"a/b": "x"}, [], "should match pattern"),
         ({"GAR": "x"}, [["bm25", "GRA"]], "fusions: no system 'GRA'"),
