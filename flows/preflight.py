@@ -33,7 +33,8 @@ def missing(node: Node) -> list[str]:
         # A reader does not know which section of the recipe it serves.
         return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
-    return said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in absent]
+    untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
+    return said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in untold]
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:
