@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from flows.recipe import Recipe, configuration
 from pipeline.adopt import AdoptConfig
 from pipeline.config import Config
+from pipeline.evaluate import fusion_rows
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         dense = list(runs.values())[-1]
         runs["rerank"] = node("rerank", "rerank", r.rerank, collection=ingest, tokens=tokens, run=dense, **members)
 
+    fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
     evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
     page = r.report.model_copy(update={"configuration": configuration(r)})
     node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
