@@ -36,6 +36,30 @@ def nodes(recipe: Recipe) -> list[Node]:
     tokens = node("tokens", "tokens", r.tokens, collection=ingest, tokenizer=tokenizer)
     bm25 = node("bm25", "bm25", r.bm25, collection=ingest)
 
+    judged = ("dev", "test")
+    runs: dict[str, Node] = {}
+    trained: dict[str, Node] = {}
+
+    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
+        """The run of what `model` finds in the collection for the queries of `splits`."""
+        config = r.search.model_copy(update={"splits": [s for s in r.search.splits if s in splits]})
+        encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
+        index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
+        inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
+        return node(f"search-{suffix}", "search", config, "encoder", **inputs)
+
+    def results() -> list[Node]:
+        """All nodes, the last two the evaluation of `runs` and the report."""
+        evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
+        page = r.report.model_copy(update={"configuration": configuration(r)})
+        node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
+        return made
+
+    if r.model is not None:
+        ready = trained["model"] = node("model", "adopt", AdoptConfig(checkpoint=r.model), tokenizer=tokenizer)
+        runs["model"] = retrieval(ready, "model", judged)
+        return results()
+
     # Condenser reads general text where the recipe names some, coCondenser always the collection. What is finished
     # already (`checkpoint`) needs nothing of what it was made from.
     condenses = r.cocondenser.checkpoint is None and r.trains("condenser")
@@ -44,7 +68,6 @@ def nodes(recipe: Recipe) -> list[Node]:
         other = node("ingest-pretraining", "ingest", r.pretraining)
         general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
     pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
-    trained: dict[str, Node] = {}
     if r.trains("ict") and r.cocondenser.checkpoint is None:
         pretrained = node("ict", "ict", r.ict, tokens=tokens, start=pretrained)
         trained["ict"] = pretrained
@@ -55,22 +78,12 @@ def nodes(recipe: Recipe) -> list[Node]:
         pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=tokens, start=pretrained)
         trained["cocondenser"] = pretrained
 
-    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
-        """The run of what `model` finds in the collection for the queries of `splits`."""
-        config = r.search.model_copy(update={"splits": [s for s in r.search.splits if s in splits]})
-        encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
-        index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
-        inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
-        return node(f"search-{suffix}", "search", config, "encoder", **inputs)
-
     def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:
         data: dict[str, Node | None] = {"collection": ingest, "tokens": tokens, "start": start, "bm25": bm25}
         data |= {"mined": None, "scores": None, "pseudo": None} | given
         trained[name] = node(name, "finetune", config, "encoder", **data)
         return trained[name]
 
-    runs: dict[str, Node] = {}
-    judged = ("dev", "test")
     asked_again = r.rounds.number > 0 and r.rounds.mined_from is None and (r.given is None or r.pseudo is not None)
     runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
     newest = finetune("stage1", r.stage1, pretrained)
@@ -126,7 +139,4 @@ def nodes(recipe: Recipe) -> list[Node]:
         dense = list(runs.values())[-1]
         runs["rerank"] = node("rerank", "rerank", r.rerank, collection=ingest, tokens=tokens, run=dense, **members)
 
-    evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
-    page = r.report.model_copy(update={"configuration": configuration(r)})
-    node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
-    return made
+    return results()

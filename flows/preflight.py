@@ -11,6 +11,8 @@ from tasks.keys import sources_of
 from tasks.stages import STAGES
 
 SECTIONS = {"ingest-pretraining": "pretraining"}
+FIELDS = {"miner.checkpoint": "rounds.mined_from", "model.checkpoint": "model"}
+"""Where a recipe holds them otherwise than as NODE.FIELD."""
 
 
 def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node]) -> None:
@@ -33,7 +35,15 @@ def missing(node: Node) -> list[str]:
         # A reader does not know which section of the recipe it serves.
         return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
-    return said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in absent]
+    lines = said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in absent]
+    return [_in_recipe(line, node) for line in lines] if node.stage == "adopt" else lines
+
+
+def _in_recipe(line: str, node: Node) -> str:
+    """A line on an adopted checkpoint, with the recipe's name of its field."""
+    field, told = line.split(": ", 1)
+    field = f"{node.name}.{field.rpartition('.')[2]}"
+    return f"{FIELDS.get(field, field)}: {told}"
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:

@@ -1,6 +1,7 @@
 """Answers to a question from the newest run in the store, by what was best on its dev questions."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,17 +75,23 @@ class Engine:
 
 def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Engine:
     """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there, to be asked by `by`."""
+    for engine in engines(store, recipe, by):
+        return engine
+    of = f" of {recipe}" if recipe else ""
+    raise InputError(
+        f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"
+    )
+
+
+def engines(store: Store, recipe: str | None, by: By | None = None) -> Iterator[Engine]:
+    """Of all such runs, newest first."""
     for run in runs(store, recipe):
         metrics = read_metrics(run.nodes) if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists() else None
         engine = Engine(run, metrics, by) if metrics else None
         if engine and engine.how == "fusion" and not engine.metrics["fusion"]:
             raise InputError(f"--by fusion: the run of {run.name} joined no dense run with BM25")
         if engine and all(node in run.nodes and run.nodes[node].path.exists() for node in engine.needed()):
-            return engine
-    of = f" of {recipe}" if recipe else ""
-    raise InputError(
-        f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"
-    )
+            yield engine
 
 
 def search(engine: Engine, question: str, k: int) -> list[Answer]:

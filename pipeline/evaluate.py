@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.fusion import Choice
     from pipeline.runs import Run
 
-LABELS = {"bm25": "BM25", "pretrained": "pre-trained only", "rerank": "reranked"}
+LABELS = {"bm25": "BM25", "model": "ready model", "pretrained": "pre-trained only", "rerank": "reranked"}
 TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
 """Measures of the short table, and what the field calls their means."""
 SPLITS = ("dev", "test")
@@ -54,9 +54,9 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
 
     The questions of a split are those with a relevant passage; one that a run does not answer counts as zero and is
     counted. A system stands in a split only if its run has rows of that split. `runs`: by system, in the table's order
-    (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`). The row `fusion` joins BM25 with the last dense run
-    given, by the method and weight that are best on dev. Raises `InputError` on runs with NaN scores,
-    unknown passages or a passage twice, and where no question of dev and test has a relevant passage.
+    (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`; or `model`). The row `fusion` joins BM25 with the last
+    dense run given, by the method and weight that are best on dev. Raises `InputError` on runs with NaN scores, unknown
+    passages or a passage twice, and where no question of dev and test has a relevant passage.
     """
     import pyarrow.parquet as pq
 
@@ -108,7 +108,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
 
 def is_dense(name: str) -> bool:
     """Whether a system's run is a retriever's, whose index can be asked further questions."""
-    return name == "pretrained" or name.startswith("stage")
+    return name in ("pretrained", "model") or name.startswith("stage")
 
 
 def label(name: str) -> str:
