@@ -16,8 +16,10 @@ from flows.dag import Node, nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
+from pipeline.condenser import CondenserConfig
 from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig
+from pipeline.ict import IctConfig
 from tasks.run import Order, stage
 
 
@@ -72,6 +74,7 @@ def cocondenser(
         if node.name == "ingest":
             check_training_data(refs["ingest"], wanted)
         if node.name == "initial":
+            check_mlm_head(refs["initial"], wanted)
             check_pretraining(refs["tokens"], recipe.condenser.checkpoint or refs["initial"].path, wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
@@ -92,6 +95,20 @@ def check_pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
     for node in wanted:
         if isinstance(node.config, CocondenserConfig):
             check_cocondenser(node.config, tokens.path, start)
+
+
+def check_mlm_head(initial: Ref, wanted: list[Node]) -> None:
+    """Pre-training of a model without a head for masked language modelling fails now."""
+    for node in wanted:
+        start = node.inputs.get("start")
+        if not isinstance(node.config, CondenserConfig | CocondenserConfig | IctConfig) or node.config.checkpoint:
+            continue
+        if start and start.name == "initial" and initial.metrics.get("mlm_head") == "none":
+            raise InputError(
+                f"{node.name}: the initial model has no head for masked language modelling: set "
+                "initial.new_mlm_head to true, or the steps of ict, condenser and cocondenser to 0 (and their epochs "
+                "and tokens to null)"
+            )
 
 
 def check_training_data(ingest: Ref, wanted: list[Node]) -> None:

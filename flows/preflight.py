@@ -35,7 +35,8 @@ def missing(node: Node) -> list[str]:
         # A reader does not know which section of the recipe it serves.
         return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
-    lines = said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in absent]
+    untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
+    lines = said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in untold]
     return [_in_recipe(line, node) for line in lines] if node.stage == "adopt" else lines
 
 

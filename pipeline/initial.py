@@ -32,7 +32,10 @@ class InitialConfig(Config):
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     checkpoint: Path | None
-    """A local folder that holds such a model; a `head.safetensors` in it is kept."""
+    """A local folder that holds such a model; a `head.safetensors` in it is kept. An embedding model without a head for
+    masked language modelling will do where no pre-training follows."""
+    new_mlm_head: bool
+    """Give a ready model without such a head a random one, so that pre-training can follow."""
     architecture: Literal["bert", "roberta"]
     """Type of a model from scratch. This and all fields below are for a model from scratch."""
     layers: int = Field(ge=1)
@@ -88,7 +91,8 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
     type, lacks a weight, or has another vocabulary than `tokenizer`.
     """
-    from pipeline.checkpoint import Vector, head_objective, load_backbone_for_mlm, load_head, save_checkpoint
+    from pipeline import checkpoint
+    from pipeline.checkpoint import Vector, head_objective, load_head, save_checkpoint
 
     head = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -98,7 +102,10 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         else:
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
-        model = load_backbone_for_mlm(folder)
+        kept = checkpoint.has_mlm_head(folder)
+        model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
+        if not kept and config.new_mlm_head:
+            model = checkpoint.with_new_mlm_head(model, config.seed)
         check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
         head = load_head(folder) if (folder / "head.safetensors").is_file() else None
         objective = head_objective(folder)
@@ -112,6 +119,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         "layers": model.config.num_hidden_layers,
         "hidden_size": model.config.hidden_size,
         "head": "kept" if head else "none",
+        "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
     }
 
 

@@ -86,14 +86,8 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
         for name, colour in zip(names, CURVES, strict=False):
             values = np.array(history[name], float)[kept]
             x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
-            axes.plot(
-                x,
-                y,
-                color=colour,
-                linewidth=1.5,
-                label=names[name],
-                marker="." if len(bins) < 5 else "",
-            )
+            marker = "." if len(bins) < 5 else ""
+            axes.plot(x, y, color=colour, linewidth=1.5, label=names[name], marker=marker)
         axes.set_xlabel("update")
         axes.set_ylim(0, 1.05 * axes.dataLim.ymax if np.isfinite(axes.dataLim.ymax) else 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
