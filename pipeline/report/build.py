@@ -75,12 +75,15 @@ def render(**values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
+    from pipeline.report.figures import colour
+
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
     environment.filters["estimate"] = estimate_text
+    environment.filters["colour"] = colour
     css = Markup((here / "report.css").read_text())
     return environment.get_template("report.html").render(css=css, **values)
 

@@ -26,6 +26,7 @@ COLOURS = {
     "#020203": "stage1",
     "#020204": "stage2",
     "#020205": "fusion",
+    "#020206": "rerank",
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
@@ -54,14 +55,19 @@ SETTINGS: Any = {
 }
 
 
+def colour(system: str) -> str:
+    """The page's name of a system's colour; all rounds of a stage share one, and a ready model has the last stage's."""
+    return "stage2" if system == "model" else system.partition("-")[0]
+
+
 def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> str:
     """One measure of every system, with its interval. `figures` is {system: {mean, low, high}}."""
 
     def draw(axes: Axes) -> None:
         for y, (name, figure) in enumerate(figures.items()):
-            colour, mean = SYSTEMS[name], figure["mean"]
-            axes.plot([figure["low"], figure["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
-            axes.plot(mean, y, "o", color=colour, markersize=7)
+            drawn, mean = SYSTEMS[colour(name)], figure["mean"]
+            axes.plot([figure["low"], figure["high"]], [y, y], color=drawn, linewidth=3, solid_capstyle="round")
+            axes.plot(mean, y, "o", color=drawn, markersize=7)
             axes.annotate(share_text(mean), (mean, y), (0, 6), textcoords="offset points", ha="center")
         axes.set_yticks(range(len(figures)), [labels[name] for name in figures])
         axes.set_ylim(len(figures) - 0.5, -0.75)
@@ -83,11 +89,11 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
     names = {name: name.replace("_", " ").replace("mlm", "MLM") for name in losses(history)}
 
     def draw(axes: Axes) -> None:
-        for name, colour in zip(names, CURVES, strict=False):
+        for name, drawn in zip(names, CURVES, strict=False):
             values = np.array(history[name], float)[kept]
             x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
             marker = "." if len(bins) < 5 else ""
-            axes.plot(x, y, color=colour, linewidth=1.5, label=names[name], marker=marker)
+            axes.plot(x, y, color=drawn, linewidth=1.5, label=names[name], marker=marker)
         axes.set_xlabel("update")
         axes.set_ylim(0, 1.05 * axes.dataLim.ymax if np.isfinite(axes.dataLim.ymax) else 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

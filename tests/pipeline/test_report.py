@@ -146,6 +146,34 @@ def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
     assert (tmp_path / "out" / "report.html").read_text() == page
 
 
+def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path):
+    bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
+    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"])
+    later = {"stage2": stage2, "stage2-2": bm25, "rerank": stage2}
+    evaluate(config, inputs["collection"], bm25, work(tmp_path / "metrics"), **later)
+    report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"))
+    page = (tmp_path / "out" / "report.html").read_text()
+    for system, label in (("stage2", "stage 2, round 2"), ("rerank", "reranked")):
+        assert f'var(--{system})"></i>{label}</th>' in page
+    assert len(set(re.findall(r"(?<!-)--rerank: [^;]+", page))) == 2  # on light and on dark
+    ladder = next(svg for svg in page.split("<figure>")[1:] if "MRR@10" in svg)
+    assert "stage 2, round 2" in ladder
+    assert "var(--rerank)" in ladder
+
+
+def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
+    bm25, found = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
+    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"])
+    evaluate(config, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
+    metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
+    assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + ready model")
+    model = inputs["cocondenser"]
+    report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"), model=model)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert 'var(--stage2)"></i>ready model</th>' in page
+    assert "var(--model)" not in page
+
+
 def test_without_trainings_and_examples(inputs, tmp_path):
     bare = {**inputs, "cocondenser": None, "stage2": None}
     config = CONFIG.model_copy(update={"examples": 0, "configuration": {}})
