@@ -1,9 +1,11 @@
 """The command line. Everything heavy is imported inside the commands, so that --help is quick."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -11,8 +13,11 @@ from rich.table import Table
 from artifacts.errors import StoreError
 from flows.cli_artifacts import artifacts_app
 from flows.cli_fuse import fuse
-from flows.cli_options import Json, RecipeName, Settings, StoreFolder, Until, out, print_json, terminal
+from flows.cli_options import Device, Json, RecipeName, Settings, StoreFolder, Until, out, print_json, terminal
 from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from flows.recipe import Recipe
 
 INTERRUPTED = 130
 """Exit code that typer makes of Ctrl-C."""
@@ -47,25 +52,77 @@ def run(
         typer.Option(metavar="STAGE", help="Accept this stage's artifact of older code; may stand several times."),
     ] = None,
     store: StoreFolder = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="The recipe's where not given.")] = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Run a recipe. A stage whose configuration, inputs and code are as before is taken from the store."""
+    from flows.recipe import resolve
+    from flows.selection import store_folder
+
+    settings = set or []
+    start(
+        resolve(recipe, settings),
+        settings,
+        store_folder(store),
+        as_json,
+        called=recipe,
+        until=until,
+        only=only,
+        refresh=refresh or [],
+        keep=keep or [],
+        device=device,
+    )
+
+
+@app.command(epilog="Example: [bold]cocondenser update text[/bold]")
+def update(
+    recipe: RecipeName,
+    set: Settings = None,
+    store: StoreFolder = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Take in new, changed and removed files with the model and the settings of the recipe's newest run.
+
+    Nothing is trained, and only the shards of passages that changed are encoded; `search` then answers from them.
+    """
+    from artifacts.store import Store
+    from flows.selection import store_folder
+    from flows.update import update as settle
+
+    root = store_folder(store)
+    resolved, settings, engine = settle(Store(root), recipe, set or [])
+    of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
+    terminal.print(f"model: {of} UTC", highlight=False, soft_wrap=True)
+    start(resolved, settings, root, as_json, called=recipe, device=device)
+
+
+def start(
+    recipe: "Recipe",
+    settings: list[str],
+    root: Path,
+    as_json: bool,
+    *,
+    called: str,
+    until: str | None = None,
+    only: str | None = None,
+    refresh: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+) -> None:
+    """Runs the flow. `called`: the recipe as the user named it."""
     from artifacts.store import Store
     from flows import preflight
     from flows.dag import nodes
-    from flows.recipe import resolve
-    from flows.selection import names, select, store_folder, upstream
+    from flows.selection import names, select, upstream
 
     # All that can be known to fail does so here, before Prefect is imported.
-    resolved = resolve(recipe, set or [])
-    root = store_folder(store)
-    shelf, dag = Store(root), nodes(resolved)
+    shelf, dag = Store(root), nodes(recipe)
     wanted = select(dag, until, only)
-    names(dag, [*(refresh or []), *(keep or [])])
+    names(dag, [*refresh, *keep])
     preflight.check(shelf, dag, wanted)
     if only:
-        upstream(shelf, dag, wanted, recipe)
+        upstream(shelf, dag, wanted, called)
 
     from flows.server import reachable_server
     from tasks.terminal import TERMINAL
@@ -76,11 +133,11 @@ def run(
             address, own = running.enter_context(reachable_server())
             from flows.flow import cocondenser
         where = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
-        called = "" if resolved.title == resolved.name else f" ({resolved.name})"
-        terminal.print(f"[bold]{resolved.title}[/]{called}, store {root}, {where}", highlight=False, soft_wrap=True)
+        name = "" if recipe.title == recipe.name else f" ({recipe.name})"
+        terminal.print(f"[bold]{recipe.title}[/]{name}, store {root}, {where}", highlight=False, soft_wrap=True)
         try:
             # The settings once more, which changes nothing: the page and the run's record then name them.
-            refs = cocondenser(resolved, set or [], until, only, refresh or [], keep or [], str(root), device)
+            refs = cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
         except RuntimeError as error:  # a child process that failed: its last words
             fail(str(error), 1)
     if as_json:

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ Until = Annotated[str | None, typer.Option(metavar="STAGE", help="The last stage
 StoreFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store.")
 ]
+Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="The recipe's where not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

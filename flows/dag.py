@@ -7,6 +7,7 @@ from flows.recipe import Recipe, configuration
 from pipeline.adopt import AdoptConfig
 from pipeline.config import Config
 from pipeline.evaluate import fusion_rows
+from pipeline.readers.text import TextConfig
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,38 @@ def nodes(recipe: Recipe) -> list[Node]:
     tokens = node("tokens", "tokens", r.tokens, collection=ingest, tokenizer=tokenizer)
     bm25 = node("bm25", "bm25", r.bm25, collection=ingest)
 
+    judged = ("dev", "test")
+    runs: dict[str, Node] = {}
+    trained: dict[str, Node] = {}
+
+    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
+        """The run of what `model` finds in the collection for the queries of `splits`."""
+        asked = [s for s in r.search.splits if s in splits]
+        config = r.search.model_copy(update={"splits": asked, "unjudged": r.search.unjudged and "train" in asked})
+        encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
+        index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
+        inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
+        return node(f"search-{suffix}", "search", config, "encoder", **inputs)
+
+    def results(model: Node) -> list[Node]:
+        """All nodes: at last what `search` answers from by `model`, the evaluation of `runs`, and the report."""
+        if isinstance(r.ingest, TextConfig) and r.ingest.questions:  # these were cut out of the texts
+            whole = node("ingest-whole", "ingest", r.ingest.model_copy(update={"questions": ()}))
+            texts = node("tokens-whole", "tokens", r.tokens, collection=whole, tokenizer=tokenizer)
+            node("bm25-whole", "bm25", r.bm25, collection=whole)
+            encode = node("encode-whole", "encode", r.encode, "encoder", tokens=texts, checkpoint=model)
+            node("index-whole", "index", r.index, collection=whole, embeddings=encode)
+        fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
+        evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
+        page = r.report.model_copy(update={"configuration": configuration(r)})
+        node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
+        return made
+
+    if r.model is not None:
+        ready = trained["model"] = node("model", "adopt", AdoptConfig(checkpoint=r.model), tokenizer=tokenizer)
+        runs["model"] = retrieval(ready, "model", judged)
+        return results(ready)
+
     # Condenser reads general text where the recipe names some, coCondenser always the collection. What is finished
     # already (`checkpoint`) needs nothing of what it was made from.
     condenses = r.cocondenser.checkpoint is None and r.trains("condenser")
@@ -48,7 +81,6 @@ def nodes(recipe: Recipe) -> list[Node]:
     miner: Node | None = None
     if r.rounds.mined_from is not None:  # looked at before any training
         miner = node("miner", "adopt", AdoptConfig(checkpoint=r.rounds.mined_from), tokenizer=tokenizer)
-    trained: dict[str, Node] = {}
     if r.trains("ict") and r.cocondenser.checkpoint is None:
         pretrained = node("ict", "ict", r.ict, tokens=tokens, start=pretrained)
         trained["ict"] = pretrained
@@ -59,23 +91,12 @@ def nodes(recipe: Recipe) -> list[Node]:
         pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=tokens, start=pretrained)
         trained["cocondenser"] = pretrained
 
-    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
-        """The run of what `model` finds in the collection for the queries of `splits`."""
-        asked = [s for s in r.search.splits if s in splits]
-        config = r.search.model_copy(update={"splits": asked, "unjudged": r.search.unjudged and "train" in asked})
-        encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
-        index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
-        inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
-        return node(f"search-{suffix}", "search", config, "encoder", **inputs)
-
     def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:
         data: dict[str, Node | None] = {"collection": ingest, "tokens": tokens, "start": start, "bm25": bm25}
         data |= {"mined": None, "scores": None, "pseudo": None} | given
         trained[name] = node(name, "finetune", config, "encoder", **data)
         return trained[name]
 
-    runs: dict[str, Node] = {}
-    judged = ("dev", "test")
     asked_again = r.rounds.number > 0 and r.rounds.mined_from is None and (r.given is None or r.pseudo is not None)
     runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
     newest = finetune("stage1", r.stage1, pretrained)
@@ -129,8 +150,4 @@ def nodes(recipe: Recipe) -> list[Node]:
         dense = list(runs.values())[-1]
         runs["rerank"] = node("rerank", "rerank", r.rerank, collection=ingest, tokens=tokens, run=dense, **members)
 
-    fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
-    evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
-    page = r.report.model_copy(update={"configuration": configuration(r)})
-    node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
-    return made
+    return results(newest if "stage1" in runs or r.rounds.number else pretrained)

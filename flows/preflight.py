@@ -10,7 +10,9 @@ from pipeline.errors import InputError
 from tasks.keys import sources_of
 from tasks.stages import STAGES
 
-SECTIONS = {"ingest-pretraining": "pretraining"}
+SECTIONS = {"ingest-pretraining": "pretraining", "ingest-whole": "ingest"}
+FIELDS = {"miner.checkpoint": "rounds.mined_from", "model.checkpoint": "model"}
+"""Where a recipe holds them otherwise than as NODE.FIELD."""
 
 
 def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node]) -> None:
@@ -34,7 +36,15 @@ def missing(node: Node) -> list[str]:
         return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
     untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
-    return said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in untold]
+    lines = said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in untold]
+    return [_in_recipe(line, node) for line in lines] if node.stage == "adopt" else lines
+
+
+def _in_recipe(line: str, node: Node) -> str:
+    """A line on an adopted checkpoint, with the recipe's name of its field."""
+    field, told = line.split(": ", 1)
+    field = f"{node.name}.{field.rpartition('.')[2]}"
+    return f"{FIELDS.get(field, field)}: {told}"
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:

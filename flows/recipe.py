@@ -66,6 +66,8 @@ class Recipe(Config):
     hidden: bool
     """Left out of the listing: a recipe for tests."""
 
+    model: Path | None
+    """A finished bi-encoder, whose tokenizer `tokenizer` names: it answers and nothing is trained. null: as below."""
     ingest: IngestConfig
     """The collection that is searched, and its questions."""
     pretraining: IngestConfig | None
@@ -126,10 +128,23 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _stages_fit_together(self) -> Self:
         """What would otherwise fail, or pass unnoticed, hours into a run."""
-        limits = [
-            ("mine.depth", self.mine.depth, "search.train_depth", self.search.train_depth),
-            ("report.answers", self.report.answers, "evaluate.answers", self.evaluate.answers),
-        ]
+        limits = [("report.answers", self.report.answers, "evaluate.answers", self.evaluate.answers)]
+        if self.model is None:
+            limits += self._limits_of_training()
+        elif self.rerank is not None:
+            raise ValueError("model: a ready model's answers are not reranked: set rerank to null")
+        for name, value, limit_name, limit in limits:
+            if value > limit:
+                raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
+        if self.model is None:
+            self._rounds_fit()
+            self._teacher_fits()
+            self._heads_fit()
+        return self
+
+    def _limits_of_training(self) -> list[tuple[str, int, str, int]]:
+        """(field, value, the field that limits it, its value)."""
+        limits = [("mine.depth", self.mine.depth, "search.train_depth", self.search.train_depth)]
         for name, stage in (("stage1", self.stage1), ("stage2", self.stage2)):
             if stage.negatives_from == "bm25":
                 limits.append(
@@ -153,11 +168,10 @@ class Recipe(Config):
             limits += [(name, n, "initial.max_position", self.initial.max_position) for name, n in lengths.items()]
             skipped = (self.condenser.skip_from + 1, "initial.layers", self.initial.layers)
             limits += [("condenser.skip_from + 1", *skipped)]
-        for name, value, limit_name, limit in limits:
-            if value > limit:
-                raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
-        self._rounds_fit()
-        self._teacher_fits()
+        return limits
+
+    def _heads_fit(self) -> None:
+        """Condenser's head, where coCondenser could not go on with it."""
         if self.condenser.skip_from != self.cocondenser.skip_from:
             raise ValueError(
                 f"condenser.skip_from ({self.condenser.skip_from}) and cocondenser.skip_from "
@@ -169,7 +183,6 @@ class Recipe(Config):
                 f"condenser.objective ({self.condenser.objective}) leaves no Condenser head for coCondenser: "
                 "set cocondenser.steps to 0, and its epochs and tokens to null"
             )
-        return self
 
     def _rounds_fit(self) -> None:
         """Mining and reranking, where nothing is left for them to read."""
@@ -235,11 +248,7 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
     """What the recipe computes, as JSON values for the report: without paths, and without what changes no result."""
-    return {
-        name: without_paths(value) if isinstance(value, Config) else value
-        for name, value in recipe
-        if name not in ("machine", "report", "hidden")
-    }
+    return {name: value for name, value in without_paths(recipe).items() if name not in ("machine", "report", "hidden")}
 
 
 def validate(layer: layers.Layer) -> Recipe:

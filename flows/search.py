@@ -1,7 +1,7 @@
 """Answers to a question from the newest run in the store, by what was best on its dev questions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,12 @@ class Engine:
 
     @cached_property
     def collection(self) -> Path:
-        return self.run.nodes["ingest"].path
+        return self.run.nodes[self.part("ingest")].path
+
+    def part(self, name: str) -> str:
+        """The node that answers in the place of `name`: of the whole texts, where questions were cut out of them."""
+        whole = f"{name.partition('-')[0]}-whole"
+        return whole if whole in self.run.nodes else name
 
     @property
     def model(self) -> str:
@@ -81,12 +86,22 @@ class Engine:
 
     def needed(self) -> list[str]:
         dense = self.metrics["dense"]
-        nodes = [] if self.how == "bm25" else [self.model, f"index-{dense}"]
-        return ["ingest", *nodes, *([] if self.how == "dense" else ["bm25"])]
+        nodes = [] if self.how == "bm25" else [self.model, self.part(f"index-{dense}")]
+        return [self.part("ingest"), *nodes, *([] if self.how == "dense" else [self.part("bm25")])]
 
 
 def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Engine:
     """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there, to be asked by `by`."""
+    for engine in engines(store, recipe, by):
+        return engine
+    of = f" of {recipe}" if recipe else ""
+    raise InputError(
+        f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"
+    )
+
+
+def engines(store: Store, recipe: str | None, by: By | None = None) -> Iterator[Engine]:
+    """Of all such runs, newest first."""
     for run in runs(store, recipe):
         metrics = read_metrics(run.nodes) if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists() else None
         engine = Engine(run, metrics, by) if metrics else None
@@ -95,11 +110,7 @@ def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Eng
         if engine and engine.how == "dense" and engine.metrics["dense"] is None:
             raise InputError(f"--by dense: the run of {run.name} has no dense run")
         if engine and all(node in run.nodes and run.nodes[node].path.exists() for node in engine.needed()):
-            return engine
-    of = f" of {recipe}" if recipe else ""
-    raise InputError(
-        f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"
-    )
+            yield engine
 
 
 def search(engine: Engine, question: str, k: int) -> list[Answer]:
@@ -127,7 +138,7 @@ def ranking(engine: Engine, question: str, depth: int) -> list[tuple[str, float]
     from pipeline.bm25 import Searcher
 
     # Lists as deep as those that the weight was chosen on.
-    with Searcher(engine.run.nodes["bm25"].path) as searcher:
+    with Searcher(engine.run.nodes[engine.part("bm25")].path) as searcher:
         vectors = dense(engine, question, recipe["search"]["depth"]) if how == "fusion" else []
         words = searcher.search(question, recipe["bm25"]["depth"])
     if how == "bm25":
@@ -143,7 +154,7 @@ def dense(engine: Engine, question: str, depth: int) -> list[tuple[str, float]]:
     from pipeline.search import encode_text, top_k
 
     name = engine.metrics["dense"]
-    index = engine.run.nodes[f"index-{name}"].path
+    index = engine.run.nodes[engine.part(f"index-{name}")].path
     checkpoint = engine.run.nodes[engine.model].path
     vector_1D = encode_text(checkpoint, [question], EncoderConfig(**engine.run.details["recipe"]["encoder"]))
     rows_1K, scores_1K = top_k(vector_1D, index, depth)

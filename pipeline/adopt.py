@@ -1,4 +1,4 @@
-"""A ready bi-encoder, taken as it is, to mine negatives with: the papers' BERT row mines with Condenser's."""
+"""A ready bi-encoder, taken as it is: to search with, or to mine negatives (the papers' BERT row, by Condenser's)."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def missing(config: AdoptConfig) -> list[str]:
         for folder in folders(config.checkpoint) if config.checkpoint.exists() else []:
             model_config(folder)
     except InputError as error:
-        return [f"mined_from: {error}"]
+        return [f"adopt.checkpoint: {error}"]
     return []
 
 
@@ -35,7 +35,7 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
 
     for folder in folders(config.checkpoint):
         model = load_encoder(folder)
-        check_vocabulary(f"mined_from {folder}", folder, model.config.vocab_size, tokenizer)
+        check_vocabulary(f"ready model {folder}", folder, model.config.vocab_size, tokenizer)
         out = work.out if folder == config.checkpoint else work.out / folder.name
         save_checkpoint(out, model, tokenizer, vector=read_vector(folder))
     return {"parameters": model.num_parameters(), "encoders": len(folders(config.checkpoint))}

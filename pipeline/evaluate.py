@@ -71,8 +71,8 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
 
     The questions of a split are those with a relevant passage; one that a run does not answer counts as zero and is
     counted. A system stands in a split only if its run has rows of that split. `runs`: by system, in the table's order
-    (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`). The row `fusion` joins BM25 with the last dense run
-    given, `stage1 + GAR` is one of `config.fusions`; each by the method and weight that are best on dev.
+    (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`; or `model`). The row `fusion` joins BM25 with the last
+    dense run given, `stage1 + GAR` is one of `config.fusions`; each by the method and weight that are best on dev.
     Raises `InputError` on fusions of runs that are not given, on runs with NaN scores, unknown passages or a passage
     twice, and where no question of dev and test has a relevant passage.
     """
@@ -139,7 +139,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
 
 def is_dense(name: str) -> bool:
     """Whether one of the flow's runs is a retriever's, whose index can be asked further questions."""
-    return name == "pretrained" or name.startswith("stage")
+    return name in ("pretrained", "model") or name.startswith("stage")
 
 
 def last_dense(names: Iterable[str]) -> str | None:

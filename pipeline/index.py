@@ -32,7 +32,8 @@ def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -
     Raises InputError where the embeddings are not this collection's or a passage id cannot stand on a line.
     """
     shape = json.loads((embeddings / "embeddings.json").read_text())
-    total, dimension = sum(shape["rows"]), shape["dim"]
+    shards, dimension = [shard["rows"] for shard in shape["shards"]], shape["dim"]
+    total = sum(shards)
     passages = 0
     with open(work.out / "docid", "w", encoding="utf-8", newline="\n") as file:
         for batch in passage_batches(collection, ["passage_id"]):
@@ -48,7 +49,7 @@ def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -
     with open(work.out / "index", "wb") as file:
         file.write(header(dimension, total))
         written = 0
-        for number, rows in enumerate(shape["rows"]):
+        for number, rows in enumerate(shards):
             shard = np.load(embeddings / f"shard-{number:05d}.npy", mmap_mode="r")
             if shard.shape != (rows, dimension):
                 raise InputError(f"{embeddings / f'shard-{number:05d}.npy'}: {shard.shape}, not {(rows, dimension)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-LABELS = {"pretrained": "pre-trained only", "rerank": "reranked"}
+LABELS = {"model": "ready model", "pretrained": "pre-trained only", "rerank": "reranked"}
 FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "first stage (run file)"}
 """By what scores the first stage's artifact holds (bm25.json)."""
 TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}

@@ -1,6 +1,6 @@
 """What a stage is given beside its configuration and its inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -55,6 +55,8 @@ class Work:
     """A folder that survives a kill, for resuming; emptied once the artifact is built."""
     machine: Machine
     progress: Progress
+    earlier: Sequence[Path] = ()
+    """Artifacts of this stage's same code, newest first: what they hold may be taken over, and changes no byte."""
 
 
 def silent(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Ref
 from artifacts.store import Built, Store
@@ -24,6 +26,9 @@ from tasks.keys import key_of
 from tasks.locks import turn_on_gpus
 from tasks.stages import STAGES
 from tasks.terminal import bar, duration, lines, say
+
+EARLIER = 32
+"""Artifacts at most that a stage may take parts of."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     """The artifact from the store, made by the stage's function where it is not there."""
     store = Store(order.store)
     entry = STAGES[order.stage]
+    key = key_of(store, order.stage, order.config, inputs, order.shared)
 
     def make(out: Path, checkpoints: Path) -> Metrics:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
@@ -74,7 +80,8 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
             tell(f"{order.node}: other nodes take part by `cocondenser join --store {order.store}`")
         in_log = lines(order.node, get_run_logger().info)
         with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
-            work = Work(out, checkpoints, order.machine, each(in_terminal, on_page, in_log))
+            before = earlier(store, key, order.refresh_since) if entry.earlier else []
+            work = Work(out, checkpoints, order.machine, each(in_terminal, on_page, in_log), before)
             return entry.function(order.config, **order.shared, **folders, work=work)
 
     def wait_for_gpu(index: int) -> None:
@@ -84,7 +91,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         tell(f"{order.node}: waiting for process {holder.pid} on {holder.host}, which is building it")
 
     return store.build(
-        key_of(store, order.stage, order.config, inputs, order.shared),
+        key,
         make,
         node=order.node,
         identity=entry.identity,
@@ -93,6 +100,17 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         refresh_since=order.refresh_since,
         on_wait=wait_for,
     )
+
+
+def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
+    """Whole artifacts that the code of `key` has made of anything, newest first; with `since` none that is older."""
+    made = (
+        record
+        for record in store.records(key.stage)
+        if (record.code, record.libraries, record.kept_from) == (key.code, key.libraries, None)
+        and (since is None or datetime.fromisoformat(record.created) >= since)
+    )
+    return [store.ref(record).path for record in islice(made, EARLIER) if store.problem(record) is None]
 
 
 def tell(text: str) -> None:

@@ -55,6 +55,8 @@ class Stage:
     """Lines that say what the stage would need from outside and cannot have or use, and how to bring it."""
     gpu: bool = False
     """Computes on the GPU where there is one, and so waits for its turn there."""
+    earlier: bool = False
+    """Takes over parts of what the same code made before."""
 
 
 STAGES: dict[str, Stage] = {
@@ -67,7 +69,7 @@ STAGES: dict[str, Stage] = {
     "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
     "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, gpu=True),
     "finetune": Stage(finetune, gpu=True),
-    "encode": Stage(encode, gpu=True),
+    "encode": Stage(encode, gpu=True, earlier=True),
     "index": Stage(index),
     "search": Stage(search, gpu=True),
     "adopt": Stage(adopt, missing=pipeline.adopt.missing),

@@ -57,8 +57,8 @@ SETTINGS: Any = {
 
 
 def colour_of(system: str) -> str:
-    """The page's name of a system's colour: rounds share their stage's, others are grey."""
-    name = re.sub(r"-\d$", "", system)
+    """The page's name of a system's colour: rounds have their stage's, a ready model the last one's."""
+    name = "stage2" if system == "model" else re.sub(r"-\d$", "", system)
     return name if name in SYSTEMS else "quiet"
 
 

@@ -183,3 +183,16 @@ def test_only() -> None:
 def test_an_unknown_stage() -> None:
     with pytest.raises(InputError, match=r"no stage 'stage3' \(did you mean stage"):
         select(nodes(resolve("tiny")), "stage3", None)
+
+
+def test_search_answers_from_whole_texts() -> None:
+    """What the questions were cut out of is for training and evaluation alone."""
+    dag = {n.name: n for n in nodes(resolve("text"))}
+    assert dag["ingest-whole"].config.questions == ()
+    assert dag["ingest"].config.questions
+    assert dag["encode-whole"].inputs["checkpoint"].name == "stage2"
+    assert dag["index-whole"].inputs["collection"].name == "ingest-whole"
+    assert "ingest-whole" not in names(nodes(resolve("text", ["ingest.questions=[]"])))
+    assert "ingest-whole" not in names(nodes(resolve("tiny")))
+    ready = {n.name: n for n in nodes(resolve("text", ["model=given"]))}
+    assert ready["encode-whole"].inputs["checkpoint"].name == "model"

@@ -152,7 +152,7 @@ def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
 
 def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path):
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
-    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"])
+    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"], systems={})
     later = {"stage2": stage2, "stage2-2": bm25, "rerank": stage2}
     evaluate(config, inputs["collection"], bm25, work(tmp_path / "metrics"), **later)
     report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"))
@@ -163,6 +163,19 @@ def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path)
     ladder = next(svg for svg in page.split("<figure>")[1:] if "MRR@10" in svg)
     assert "stage 2, round 2" in ladder
     assert "var(--rerank)" in ladder
+
+
+def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
+    bm25, found = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
+    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"], systems={})
+    evaluate(config, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
+    metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
+    assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + ready model")
+    model = inputs["cocondenser"]
+    report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"), model=model)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert 'var(--stage2)"></i>ready model</th>' in page
+    assert "var(--model)" not in page
 
 
 def test_without_trainings_and_examples(inputs, tmp_path):
@@ -189,7 +202,7 @@ def test_rounds_and_other_systems_have_a_colour():
     from pipeline.report.figures import colour_of, ladder
 
     names = ["bm25", "stage2", "stage2-2", "rerank", "GAR-2", "stage2 + GAR-2", "fusion"]
-    assert [*map(colour_of, names)] == ["bm25", "stage2", "stage2", "quiet", "quiet", "quiet", "fusion"]
+    assert [*map(colour_of, names)] == ["bm25", "stage2", "stage2", "rerank", "quiet", "quiet", "fusion"]
     picture = ladder({name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in names}, {n: n for n in names}, "MRR@10")
     assert "stage2 + GAR-2" in picture
     assert "var(--quiet)" in picture

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from prefect.client.schemas.objects import State
 from artifacts.records import Ref
 from artifacts.store import Store
 from pipeline.errors import InputError
-from pipeline.work import Machine
+from pipeline.work import Machine, Metrics, Work
 from tasks import page
-from tasks.run import Order, stage
+from tasks.keys import key_of
+from tasks.run import Order, earlier, stage
+from tasks.stages import STAGES, Stage
 
 pytestmark = pytest.mark.usefixtures("letters", "harness")
 
@@ -61,6 +64,36 @@ def test_refresh_counts_from_the_runs_beginning(store: Store, machine: Machine) 
     # A retry of the same run finds what the run has built.
     assert run(order(store, machine, "a", refresh_since=now), {"before": None}).name == "Cached"
     assert run(order(store, machine, "a", refresh_since=now - timedelta(days=1)), {"before": None}).name == "Cached"
+
+
+def test_earlier_artifacts_are_whole_and_of_the_same_code(store: Store, machine: Machine) -> None:
+    from letters import LetterConfig
+
+    a, b = (run(order(store, machine, text), {"before": None}).result() for text in "ab")
+    key = key_of(store, "letter", LetterConfig(text="c", path=None), {})
+    assert earlier(store, key, None) == [b.path, a.path]
+    assert earlier(store, key, datetime.now(UTC)) == []
+    assert earlier(store, replace(key, code={"letters.py": "older"}), None) == []
+    (b.path / "letter").unlink()
+    assert earlier(store, key, None) == [a.path]
+
+
+def test_a_stage_that_asks_for_earlier_artifacts_is_given_them(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from letters import letter
+
+    given = []
+
+    def told(config: Any, before: Path | None, work: Work) -> Metrics:
+        given.append(list(work.earlier))
+        return letter(config, before, work)
+
+    for asks in (True, False):
+        monkeypatch.setitem(STAGES, "letter", Stage(told, earlier=asks))
+        for text in "ab":
+            run(order(store, machine, f"{text}{asks}"), {"before": None})
+    assert [len(paths) for paths in given] == [0, 1, 0, 0]
 
 
 def test_a_users_mistake_comes_through(store: Store, machine: Machine) -> None:

@@ -1,14 +1,20 @@
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from encoders import ENCODER, FORM
+from safetensors.numpy import load_file, save_file
 
+from pipeline.adopt import AdoptConfig, adopt
 from pipeline.biencoder import encode_rows, load_encoders
 from pipeline.encode import EncodeConfig, encode
 from pipeline.errors import InputError
@@ -26,21 +32,20 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
     done = work()
     metrics = encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
     shards = read(done.out)
-    assert json.loads((done.out / "embeddings.json").read_text()) == {
-        "dim": 16,
-        "rows": [32, 32, 32, 24],
-        "pooling": "cls",
-    }
-    assert [len(shard) for shard in shards] == [32, 32, 32, 24]
+    written = json.loads((done.out / "embeddings.json").read_text())
+    assert (written["dim"], written["pooling"]) == (16, "cls")
+    assert [shard["rows"] for shard in written["shards"]] == [len(shard) for shard in shards]
+    assert len(shards) > 3
+    assert max(len(shard) for shard in shards) <= 32
     assert shards[0].dtype == np.float16
     expected = encode_rows(
         load_encoders(world.checkpoint)[1], passage_rows(Tokens.open(world.tokens), range(120), FORM, 40), 1
     )
     np.testing.assert_allclose(np.concatenate(shards), expected, atol=2e-3)
-    assert metrics == {"passages": 120, "dimension": 16, "shards": 4}
+    assert metrics == {"passages": 120, "dimension": 16, "shards": len(shards), "shards_reused": 0}
     assert sorted(path.name for path in done.out.iterdir()) == [
         "embeddings.json",
-        *(f"shard-0000{i}.npy" for i in range(4)),
+        *(f"shard-0000{i}.npy" for i in range(len(shards))),
     ]
 
 
@@ -78,20 +83,100 @@ def test_finished_shards_are_kept(world, work, inline):
     encode(CONFIG, ENCODER, world.tokens, world.checkpoint, first)
     kept = second.checkpoints / "shards"
     kept.mkdir()
-    marked = np.full((32, 16), 7, dtype=np.float16)
+    made = read(first.out)
+    marked = np.full_like(made[1], 7)
     np.save(kept / "shard-00001.npy", marked)
     (kept / "shard-00002.part").write_bytes(b"cut off")
     encode(CONFIG, ENCODER, world.tokens, world.checkpoint, second)
     np.testing.assert_array_equal(read(second.out)[1], marked)
-    for i in (0, 2, 3):
+    for i in (0, *range(2, len(made))):
         assert (first.out / f"shard-0000{i}.npy").read_bytes() == (second.out / f"shard-0000{i}.npy").read_bytes()
 
 
+def with_documents(tokens: Path, target: Path, documents: list[int]) -> Path:
+    """The tokens of `documents` alone, in that order; -1: the second one, its words backwards."""
+    made = Tokens.open(tokens)
+    shutil.copytree(tokens, target)
+    for name, texts in (("passages", made.passages), ("titles", made.titles)):
+        ids = [texts[abs(2 * d) + part][:: -1 if d < 0 else 1] for d in documents for part in range(2)]
+        np.save(target / name / "tokens.npy", np.concatenate(ids))
+        np.save(target / name / "offsets.npy", np.cumsum([0, *map(len, ids)]))
+    np.save(target / "doc_offsets.npy", np.arange(0, 2 * len(documents) + 1, 2))
+    return target
+
+
+SMALL = EncodeConfig(passage_tokens=40, shard_passages=12)
+EVERY = list(range(60))
+EDITS = {
+    "insert": [*EVERY[:21], -1, *EVERY[21:]],
+    "change": [*EVERY[:21], -1, *EVERY[22:]],
+    "remove": [*EVERY[:21], *EVERY[22:]],
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_of_a_changed_collection_only_the_changed_shards_are_encoded(edit, world, work, inline, tmp_path):
+    before, fresh, after = work("before"), work("fresh"), work("after")
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    tokens = with_documents(world.tokens, tmp_path / "tokens", EDITS[edit])
+    encode(SMALL, ENCODER, tokens, world.checkpoint, fresh)
+    said = []
+    again = replace(after, earlier=[tmp_path / "absent", before.out], progress=lambda *a: said.append(a))
+    metrics = encode(SMALL, ENCODER, tokens, world.checkpoint, again)
+    assert metrics["shards"] > 25
+    assert metrics["shards"] - 4 <= metrics["shards_reused"] < metrics["shards"]
+    assert said[0][0] > 0.8 * metrics["passages"]  # already done when the encoding begins
+    names = sorted(path.name for path in fresh.out.iterdir())
+    assert sorted(path.name for path in after.out.iterdir()) == names
+    for name in names:
+        assert (after.out / name).read_bytes() == (fresh.out / name).read_bytes()
+
+
+def test_shards_are_taken_over_and_not_made_again_unless_damaged(world, work, inline):
+    before, after = work("before"), work("after")
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    listed = json.loads((before.out / "embeddings.json").read_text())
+    made = read(before.out)
+    marked = np.full_like(made[1], 7)
+    for number in (1, 2):
+        np.save(before.out / f"shard-0000{number}.npy", np.full_like(made[number], 7))
+    listed["shards"][1]["sha256"] = hashlib.sha256((before.out / "shard-00001.npy").read_bytes()).hexdigest()
+    (before.out / "embeddings.json").write_text(json.dumps(listed))
+    (before.out / "shard-00003.npy").unlink()
+    metrics = encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out]))
+    assert metrics["shards_reused"] == metrics["shards"] - 2
+    np.testing.assert_array_equal(read(after.out)[1], marked)
+    np.testing.assert_array_equal(read(after.out)[2], made[2])
+    np.testing.assert_array_equal(read(after.out)[3], made[3])
+
+
+def test_another_model_or_another_form_takes_no_shard_over(world, work, inline, tmp_path):
+    before = work("before")
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    longer = SMALL.model_copy(update={"passage_tokens": 41})
+    untitled = ENCODER.model_copy(update={"title_tokens": 0})
+    other = tmp_path / "other"
+    shutil.copytree(world.checkpoint, other)
+    weights = load_file(other / "model.safetensors")
+    weights["encoder.layer.1.output.LayerNorm.bias"] += 1
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    for i, (config, form, checkpoint) in enumerate(
+        [(longer, ENCODER, world.checkpoint), (SMALL, untitled, world.checkpoint), (SMALL, ENCODER, other)]
+    ):
+        again = replace(work(f"again{i}"), earlier=[before.out])
+        assert encode(config, form, world.tokens, checkpoint, again)["shards_reused"] == 0
+
+
+def test_an_adopted_models_vectors_are_those_that_it_had(world, work, inline):
+    """Else an update would encode everything."""
+    ready, before, after = work("ready"), work("before"), work("after")
+    adopt(AdoptConfig(checkpoint=world.checkpoint), world.checkpoint, ready)
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    metrics = encode(SMALL, ENCODER, world.tokens, ready.out, replace(after, earlier=[before.out]))
+    assert metrics["shards_reused"] == metrics["shards"]
+
+
 def test_vectors_beyond_float16_are_an_error(world, work, inline, tmp_path):
-    import shutil
-
-    from safetensors.numpy import load_file, save_file
-
     shutil.copytree(world.checkpoint, tmp_path / "bad")
     weights = load_file(tmp_path / "bad" / "model.safetensors")
     weights["encoder.layer.1.output.LayerNorm.bias"] = np.full(16, 1e6, dtype=np.float32)

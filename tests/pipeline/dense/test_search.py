@@ -181,8 +181,9 @@ def test_index_refuses_other_embeddings(world, built, work, tmp_path):
 
     shutil.copytree(built[0], tmp_path / "short")
     shape = json.loads((built[0] / "embeddings.json").read_text())
-    (tmp_path / "short" / "embeddings.json").write_text(json.dumps(shape | {"rows": shape["rows"][:-1]}))
-    with pytest.raises(InputError, match="96 vectors for 120 passages"):
+    (tmp_path / "short" / "embeddings.json").write_text(json.dumps(shape | {"shards": shape["shards"][:-1]}))
+    left = 120 - shape["shards"][-1]["rows"]
+    with pytest.raises(InputError, match=f"{left} vectors for 120 passages"):
         index(IndexConfig(kind="flat"), world.collection, tmp_path / "short", work("other"))
 
 

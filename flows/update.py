@@ -1,0 +1,55 @@
+"""New and changed files: a finished run of a recipe once more, with its model as it is."""
+
+import json
+
+from artifacts.store import Store
+from flows import layers
+from flows.recipe import Recipe, resolve
+from flows.search import Engine, engines
+from pipeline.errors import InputError
+
+
+def update(store: Store, recipe: str, given: list[str]) -> tuple[Recipe, list[str], Engine]:
+    """The recipe and the settings that take the files in, and the run whose last dense model they go on with.
+
+    That is the newest finished run of `recipe`, of the same files where there is one; its settings hold again, under
+    those `given`. Raises InputError where there is none, or where another `encoder` would read the texts than the
+    model's own.
+    """
+    name = str(layers.read(recipe).data["name"])
+    found = list(engines(store, name, "dense"))
+    if not found:
+        raise InputError(
+            f"{store.root}: no finished run of {name} with a model to go on with; `cocondenser run {recipe}` makes one"
+        )
+    engine = next((engine for engine in found if _same_files(engine, recipe, given)), found[0])
+    settings = _settings(engine, given)
+    resolved = resolve(recipe, settings)
+    was, now = engine.run.details["recipe"]["encoder"], resolved.encoder.model_dump(mode="json")
+    for field in was:
+        if now.get(field) != was[field]:
+            raise InputError(f"encoder.{field}: {now.get(field)}, but the model was trained with {was[field]}")
+    return resolved, settings, engine
+
+
+def _same_files(engine: Engine, recipe: str, given: list[str]) -> bool:
+    files = resolve(recipe, _settings(engine, given)).ingest.model_dump(mode="json")
+    return files == engine.run.details["recipe"]["ingest"]
+
+
+def _settings(engine: Engine, given: list[str]) -> list[str]:
+    """The run's, those `given`, and its model and tokenizer in the place of a training."""
+
+    def path(node: str) -> str:
+        return json.dumps(str(engine.run.nodes[node].path), ensure_ascii=False)  # quoted: YAML reads it as a text
+
+    adopted = {
+        "model": path(engine.model),
+        "rerank": "null",
+        "tokenizer.pretrained": "null",
+        "tokenizer.path": path("tokenizer"),
+    }
+    # An update's own settings are those of the run before and so on: none is to stand twice.
+    before = [setting for setting in engine.run.details["set"] if setting.partition("=")[0] not in adopted]
+    last = [setting for setting in before if setting not in given]
+    return [*last, *given, *(f"{field}={value}" for field, value in adopted.items())]

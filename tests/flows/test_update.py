@@ -1,0 +1,186 @@
+"""New and changed files: which run an update goes on with, and the whole of it on a small folder."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from artifacts.records import Ref
+from artifacts.runs import record_run
+from artifacts.store import Store
+from flows import preflight
+from flows.dag import nodes
+from flows.recipe import configuration, resolve
+from flows.update import update
+from pipeline.errors import InputError
+
+READY = [
+    *("ingest", "tokenizer", "tokens", "bm25", "model", "encode-model", "index-model", "search-model"),
+    *("evaluate", "report"),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def record(store: Store, hour: int, *settings: str, dense: str | None = "stage2", recipe: str = "text") -> Path:
+    """A finished run; gives the folder of its model, or of BM25's index."""
+
+    def ref(node: str) -> Ref:
+        digest = hashlib.sha256(f"{node} {hour}".encode()).hexdigest()
+        (store.objects / digest).mkdir(parents=True)
+        return Ref(node, digest, digest, digest, store.objects / digest, {})
+
+    made = [dense, f"index-{dense}"] if dense else []
+    refs = {n: ref(n) for n in ("ingest", "tokenizer", "bm25", *made, "evaluate")}
+    metrics = {"dense": dense, "winner_on_dev": "dense" if dense else "bm25", "fusion": None}
+    (refs["evaluate"].path / "metrics.json").write_text(json.dumps(metrics))
+    details = {"recipe": resolve(recipe, settings).model_dump(mode="json"), "set": list(settings)}
+    record_run(store, resolve(recipe).name, refs, details, datetime(2026, 1, 1, hour, tzinfo=UTC))
+    return refs[dense or "bm25"].path
+
+
+def test_the_last_dense_model_of_the_newest_run_answers_for_new_files(store: Store) -> None:
+    record(store, 1, "ingest.path=notes")
+    model = record(store, 2, "ingest.path=notes", "ingest.passage_words=50", "stage2.epochs=9")
+    record(store, 3, recipe="tiny")
+    resolved, settings, engine = update(store, "text", [])
+    assert engine.model == "stage2"
+    assert resolved.model == model
+    assert resolved.tokenizer.path == engine.run.nodes["tokenizer"].path
+    assert (resolved.ingest.path, resolved.ingest.passage_words) == (Path("notes"), 50)
+    assert resolve("text", settings) == resolved
+    assert [n.name for n in nodes(resolved)] == READY
+
+
+def test_what_is_given_counts_more_than_the_runs_settings(store: Store) -> None:
+    record(store, 1, "ingest.path=notes", "bm25.k1=1")
+    resolved, _, _ = update(store, "text", ["bm25.k1=2"])
+    assert resolved.bm25.k1 == 2
+
+
+def test_an_update_goes_on_with_the_update_before(store: Store) -> None:
+    record(store, 1, "ingest.path=notes")
+    _, settings, _ = update(store, "text", [])
+    model = record(store, 2, *settings, dense="model")
+    resolved, again, engine = update(store, "text", [])
+    assert (engine.model, resolved.model) == ("model", model)
+    assert len(again) == len(settings)
+
+
+def test_of_several_folders_it_is_the_run_of_the_same(store: Store) -> None:
+    notes = record(store, 1, "ingest.path=notes")
+    mails = record(store, 2, "ingest.path=mails")
+    assert update(store, "text", ["ingest.path=notes"])[0].model == notes
+    assert update(store, "text", [])[0].model == mails
+    assert update(store, "text", ["ingest.path=moved"])[0].model == mails
+
+
+def test_a_path_with_signs_of_yaml_is_taken_as_it_is(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a: #b 'c' é")
+    model = record(store, 1, "ingest.path=notes")
+    assert update(store, "text", [])[0].model == model
+
+
+def test_no_run_no_update(store: Store) -> None:
+    record(store, 1, recipe="tiny")
+    record(store, 2, dense=None)
+    with pytest.raises(InputError) as told:
+        update(store, "text", [])
+    assert str(told.value) == (
+        f"{store.root}: no finished run of text with a model to go on with; `cocondenser run text` makes one"
+    )
+
+
+def test_texts_are_read_as_the_model_learnt_to(store: Store) -> None:
+    record(store, 1, "encoder.title_tokens=8")
+    with pytest.raises(InputError, match=r"encoder\.title_tokens: 9, but the model was trained with 8"):
+        update(store, "text", ["encoder.title_tokens=9"])
+
+
+def test_a_ready_model_needs_no_field_of_a_training() -> None:
+    ready = resolve("tiny", ["model=absent", "condenser.skip_from=9", "stage2.negative_depth=999999"])
+    assert [n.name for n in nodes(ready)] == READY
+    assert next(n for n in nodes(ready) if n.name == "search-model").config.splits == ["dev", "test"]
+    assert "absent" not in json.dumps(configuration(ready))
+    with pytest.raises(InputError, match="model: a ready model's answers are not reranked"):
+        resolve("tiny", ["model=given", "rerank={splits: [dev, test], depth: 9}"])
+
+
+def test_a_ready_model_that_is_none_is_told_before_the_run(store: Store, tmp_path: Path) -> None:
+    for setting in ("model", "rounds.mined_from"):
+        told = []
+        for path in (tmp_path / "absent", tmp_path):
+            dag = nodes(resolve("tiny", [f"{setting}={path}"]))
+            with pytest.raises(InputError) as error:
+                preflight.check(store, dag, [n for n in dag if n.stage == "adopt"])
+            told.append(str(error.value))
+        assert told == [
+            f"{setting}: {tmp_path / 'absent'}: no such file or folder",
+            f"{setting}: {tmp_path / 'config.json'}: missing; a checkpoint is a Hugging Face model folder",
+        ]
+
+
+WORDS = [
+    *("ledger", "harbour", "violin", "glacier", "orchard", "compass"),
+    *("lantern", "thicket", "quarry", "meadow", "beacon", "cellar"),
+]
+
+
+def write_note(folder: Path, number: int, subject: str) -> None:
+    words = [WORDS[(number * step + step) % len(WORDS)] for step in range(1, 60)]
+    text = f"# Notes on the {subject} number {number}\n"
+    for i in range(4):
+        part = " ".join(words[i::4])
+        text += f"\n## About the {subject} {WORDS[i]}\n\nIt says what {part} is about. {part}.\n"
+    (folder / f"note{number:03d}.md").write_text(text)
+
+
+@pytest.mark.slow
+def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
+    notes, store, recipe = tmp_path / "notes", tmp_path / "store", tmp_path / "mine.yaml"
+    notes.mkdir()
+    for number in range(80):
+        write_note(notes, number, f"{WORDS[number % 12]} {WORDS[number // 12]}")
+    recipe.write_text(
+        f"extends: text\ningest: {{path: {notes}, remaining_words: 5}}\ntokenizer: {{vocab_size: 400}}\n"
+        "initial: {layers: 2, hidden_size: 32, heads: 2, intermediate_size: 64}\n"
+        "condenser: {tokens: null, steps: 2, head_layers: 1, skip_from: 1}\n"
+        "cocondenser: {tokens: null, steps: 2, skip_from: 1, span_min: 4}\n"
+        "stage1: {epochs: 1}\nrounds: {number: 0}\nencode: {shard_passages: 16}\n"
+        "evaluate: {bootstrap_samples: 100}\nmachine: {ranks: 1, workers: 1}\n"
+    )
+
+    def call(command: str) -> dict[str, dict]:
+        ended = run_cli(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)["artifacts"]
+
+    none = run_cli("update", str(recipe), store=store)
+    assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
+    assert "no finished run of mine with a model" in none.stderr
+
+    call("run")
+    write_note(notes, 900, "zymurgy")
+    (notes / "note040.md").write_text((notes / "note041.md").read_text().replace("41", "forty"))
+    first = call("update")
+    assert [*first] == READY
+    encoded = first["encode-model"]["metrics"]
+    assert encoded["shards"] - 8 <= encoded["shards_reused"] < encoded["shards"]
+    assert encoded["shards"] > 20
+    found = json.loads(run_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
+    assert found["answers"][0]["doc_id"] == "note900.md"
+    asked = run_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
+    assert "note900.md" in [answer["doc_id"] for answer in json.loads(asked.stdout)["answers"]]
+
+    (notes / "note900.md").unlink()
+    second = call("update")
+    assert second["model"]["digest"] == first["model"]["digest"]
+    encoded = second["encode-model"]["metrics"]
+    assert encoded["shards"] - 4 <= encoded["shards_reused"]
+    found = json.loads(run_cli("search", "zymurgy", "--json", "--by", "bm25", "-k", "100", store=store).stdout)
+    assert "note900.md" not in [answer["doc_id"] for answer in found["answers"]]
