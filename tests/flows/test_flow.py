@@ -9,6 +9,7 @@ from searched import write_collection
 from artifacts.records import Ref
 from flows.dag import nodes
 from flows.flow import check_pretraining, check_training_data
+from flows.preflight import missing
 from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
@@ -25,6 +26,9 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
             check_training_data(collection(passages=5, **counts), dag)
     check_training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
     check_training_data(collection(passages=5), up_to(dag, "cocondenser"))
+    plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
+    with pytest.raises(InputError, match="`--until initial` stops before it"):
+        check_training_data(collection(passages=5), nodes(resolve("tiny", plain)))
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
@@ -72,6 +76,14 @@ def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_c
     assert ended.returncode == 2
     assert "other knows 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
     assert "condenser " not in ended.stderr + ended.stdout
+
+
+def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrote() -> None:
+    def told(setting: str) -> list[str]:
+        return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
+
+    assert told("rounds.mined_from=gone") == ["rounds.mined_from: gone: no such file or folder"]
+    assert told("given={file: gone.tsv, number: 0, seed: 0, page_questions: 0}") == ["gone.tsv does not exist"]
 
 
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
