@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paired import Figures, Step, Way, ask, ratio, start
-from benchmarks.peak import peak
+from benchmarks.peak import peak_bytes
 from benchmarks.steps import compare, ours
 
 ROUNDS = 4
@@ -32,7 +32,7 @@ def measured(sequences: int) -> Step:
 
     def measured_step(i: int) -> Figures:
         figures = step(i)
-        return figures | {"peak": peak() - before}
+        return figures | {"peak": peak_bytes() - before}
 
     return measured_step
 

@@ -13,14 +13,14 @@ from pathlib import Path
 CHILD = """
 import sys
 from pathlib import Path
-from benchmarks.peak import peak
+from benchmarks.peak import peak_bytes
 from pipeline.ingest import ingest
 from pipeline.readers.beir import BeirConfig
 from pipeline.work import Machine, Work, silent
 
 folder, out = map(Path, sys.argv[1:])
 ingest(BeirConfig(reader="beir", folder=folder, document_key="doc"), Work(out, out, Machine.model_construct(), silent))
-print(peak())
+print(peak_bytes())
 """
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 
-def peak() -> int:
+def peak_bytes() -> int:
     """Most bytes that this process held at once (the kernel's VmHWM).
 
     The maximum resident set size of `getrusage` and `wait4` would count that of the process that started it, up to

@@ -1,6 +1,6 @@
-"""The published way to take a step of Condenser and coCondenser, to compare with: every sequence padded to the limit,
-eager attention, and the whole batch through the whole vocabulary twice. Written from the papers and the models' own
-modules; its numbers are those of this project's step (tests/benchmarks/test_published.py).
+"""The published way to take a step of Condenser, coCondenser and fine-tuning, to compare with: every sequence padded
+to the limit, eager attention, and in pre-training the whole batch through the whole vocabulary twice. Written from the
+papers and the models' own modules; its numbers are those of this project's step (tests/benchmarks/test_published.py).
 
 Shapes: B sequences, L tokens each, D dimensions.
 """
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.batches import Batch
+from pipeline.inputs import Ids
 from pipeline.losses import contrastive
 from pipeline.training import autocast
 
@@ -90,3 +91,32 @@ def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float
 
 def chunks(given: Padded, size: int) -> list[Padded]:
     return [Padded(*x) for x in zip(*(x.split(size) for x in given), strict=True)]
+
+
+class Filled(NamedTuple):
+    ids_BL: Tensor
+    attention_BL: Tensor
+
+
+def filled(ids: Ids, limit: int, pad: int) -> Filled:
+    """Rows padded to `limit`."""
+    given = Filled(torch.full((len(ids), limit), pad), torch.zeros(len(ids), limit, dtype=torch.long))
+    for i, row in enumerate(ids):
+        given.ids_BL[i, : len(row)] = torch.from_numpy(row)
+        given.attention_BL[i, : len(row)] = 1
+    return given
+
+
+def biencoder(model: Any, questions: Filled, passages: Filled) -> float:
+    """Gradients of the contrastive loss of CLS vectors, each question's first passage its positive; returns it.
+
+    All layers run at all positions, in one forward call of the questions and one of the passages.
+    """
+    questions_QD, passages_PD = (
+        model(input_ids=given.ids_BL, attention_mask=given.attention_BL).last_hidden_state[:, 0]
+        for given in (questions, passages)
+    )
+    own_Q = torch.arange(len(questions_QD)) * (len(passages_PD) // len(questions_QD))
+    loss = F.cross_entropy(questions_QD @ passages_PD.T, own_Q)
+    loss.backward()
+    return float(loss.detach())

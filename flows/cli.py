@@ -10,6 +10,7 @@ from rich.table import Table
 
 from artifacts.errors import StoreError
 from flows.cli_artifacts import artifacts_app
+from flows.cli_fuse import fuse
 from flows.cli_options import Json, RecipeName, Settings, StoreFolder, Until, out, print_json, terminal
 from pipeline.errors import InputError
 
@@ -25,6 +26,9 @@ app = typer.Typer(
     epilog="Example: [bold]cocondenser run pydocs-small[/bold]",
 )
 app.add_typer(artifacts_app, name="artifacts")
+app.command(epilog="Example: [bold]cocondenser fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec[/bold]")(
+    fuse
+)
 
 
 @app.command(epilog="Example: [bold]cocondenser run pydocs-small --set cocondenser.tokens=1e6 --until stage1[/bold]")
@@ -152,6 +156,8 @@ def search(
     from flows.selection import store_folder
 
     engine = newest_engine(Store(store_folder(store)), recipe, by)
+    if engine.instead:
+        terminal.print("by dense: a fusion was best on dev, but its first stage is a run file", style="dim")
     with terminal.status("Loading ..."):
         answers = find(engine, question, k)
     if as_json:
@@ -161,7 +167,8 @@ def search(
     from rich.text import Text
 
     words = words_of(question)
-    asked = {"fusion": "dense + BM25", "bm25": "BM25"}.get(engine.how, engine.how)
+    first = engine.metrics["labels"]["bm25"]
+    asked = {"fusion": f"dense + {first}", "bm25": first}.get(engine.how, engine.how)
     out.print(f"[dim]{engine.run.name}, {asked}[/]\n", highlight=False)
     for answer in answers:
         out.print(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from flows.recipe import Recipe, configuration
 from pipeline.adopt import AdoptConfig
 from pipeline.config import Config
+from pipeline.evaluate import fusion_rows
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def nodes(recipe: Recipe) -> list[Node]:
     asked_again = r.rounds.number > 0 and r.rounds.mined_from is None and (r.given is None or r.pseudo is not None)
     runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
     newest = finetune("stage1", r.stage1, pretrained)
-    if r.stage1.loss != "learning_to_rank":  # no index can search by it
+    if r.stage1.loss != "learning_to_rank":  # one order of the passages for every question: nothing to search
         runs["stage1"] = retrieval(newest, "stage1", ("train", *judged) if asked_again else judged)
     found = runs.get("stage1")
     if miner is not None:
@@ -96,22 +97,22 @@ def nodes(recipe: Recipe) -> list[Node]:
         return trained[name]
 
     teachers: list[Node] = []
+    first_hard: Node | None = None
     for number in range(1, r.rounds.number + 1):
         suffix = f"-{number}" if number > 1 else ""
-        given = r.given is not None and number == 1
-        mined = first_mined = (
-            node("given", "given", r.given, collection=ingest)
-            if given and r.given
-            else node(f"mine{suffix}", "mine", r.mine, collection=ingest, run=found)
-        )
+        if number == 1 and r.given is not None:
+            hard = node("given", "given", r.given, collection=ingest)
+        else:
+            hard = node(f"mine{suffix}", "mine", r.mine, collection=ingest, run=found)
+        first_hard, mined = first_hard or hard, hard
         scores = pseudo = None
         if r.teaches and not teachers:
-            teachers.append(cross_encoder(1, mined))
+            teachers.append(cross_encoder(1, hard))
         if r.stage2.loss == "soft_labels" or r.denoise is not None:
             read = {"collection": ingest, "tokens": tokens, "cross_encoder": teachers[0], "bm25": bm25}
-            scores = node(f"scores{suffix}", "scores", r.scores, **read, mined=mined)
+            scores = node(f"scores{suffix}", "scores", r.scores, **read, mined=hard)
         if r.denoise is not None:
-            mined = node(f"denoise{suffix}", "denoise", r.denoise, mined=first_mined, scores=scores)
+            mined = node(f"denoise{suffix}", "denoise", r.denoise, mined=hard, scores=scores)
         if r.pseudo is not None:
             listed = {"collection": ingest, "tokens": tokens, "run": found, "cross_encoder": teachers[0]}
             pseudo = node(f"pseudo{suffix}", "pseudo", r.pseudo, **listed)
@@ -123,12 +124,12 @@ def nodes(recipe: Recipe) -> list[Node]:
         found = runs[f"stage2{suffix}"] = retrieval(newest, f"stage2{suffix}", again)
 
     if r.rerank is not None and found is not None:
-        last_mined = next((n for n in made if n.name in ("mine", "given")), None)
-        teachers += [cross_encoder(n, last_mined) for n in range(len(teachers) + 1, r.ensemble + 1)]
+        teachers += [cross_encoder(n, first_hard) for n in range(len(teachers) + 1, r.ensemble + 1)]
         members = {f"cross_encoder_{n}": teacher for n, teacher in enumerate(teachers[: r.ensemble], 1)}
         dense = list(runs.values())[-1]
         runs["rerank"] = node("rerank", "rerank", r.rerank, collection=ingest, tokens=tokens, run=dense, **members)
 
+    fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
     evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
     page = r.report.model_copy(update={"configuration": configuration(r)})
     node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)

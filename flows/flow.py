@@ -1,8 +1,6 @@
 """The flow: the nodes of flows/dag.py, one task run each, in order."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from prefect import flow
@@ -12,15 +10,10 @@ from prefect.context import FlowRunContext
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import preflight, results
-from flows.dag import Node, nodes
+from flows import checks, preflight, results
+from flows.dag import nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
-from pipeline.cocondenser import CocondenserConfig, check_cocondenser
-from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
-from pipeline.errors import InputError
-from pipeline.finetune import FinetuneConfig, check_finetune
-from pipeline.scores import ScoresConfig
 from tasks.run import Order, stage
 
 
@@ -73,11 +66,9 @@ def cocondenser(
         state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
         refs[node.name] = state.result()
         if node.name == "ingest":
-            check_training_data(refs["ingest"], wanted)
+            checks.training_data(refs["ingest"], wanted)
         if node.name == "initial":
-            start = recipe.condenser.checkpoint or refs["initial"].path
-            check_pretraining(refs["tokens"], start, wanted)
-            check_cross_encoders(refs, recipe.cocondenser.checkpoint or start, wanted)
+            checks.models(refs, recipe, wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
@@ -90,36 +81,3 @@ def run_created() -> datetime:
     context = FlowRunContext.get()
     created = context.flow_run.created if context and context.flow_run else None
     return created or datetime.now(UTC)
-
-
-def check_pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
-    """What coCondenser cannot do with the collection or the model `start` fails now, not after Condenser."""
-    for node in wanted:
-        if isinstance(node.config, CocondenserConfig):
-            check_cocondenser(node.config, tokens.path, start)
-
-
-def check_cross_encoders(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:
-    """A cross-encoder that fits neither tokens nor lengths fails now, not after pre-training."""
-    for node in wanted:
-        if isinstance(node.config, CrossEncoderConfig):
-            check_cross_encoder(node.config, refs["tokens"].path, start, refs["tokenizer"].path)
-
-
-def check_training_data(ingest: Ref, wanted: list[Node]) -> None:
-    """Training without judged questions, or without its negatives, fails now, not after pre-training."""
-    for node in wanted:
-        if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
-            continue
-        if not ingest.metrics.get("train_relevant"):
-            start = node.inputs.get("start")
-            before = f"; `--until {start.name}` stops before it" if start else ""
-            raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
-        if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
-            raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
-        if isinstance(node.config, FinetuneConfig) and node.inputs["pseudo"] is None:
-            kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
-            try:
-                check_finetune(node.config, ingest.path, kinds)
-            except InputError as error:
-                raise InputError(f"{node.name}: {error}") from None

@@ -11,8 +11,8 @@ from tasks.keys import sources_of
 from tasks.stages import STAGES
 
 SECTIONS = {"ingest-pretraining": "pretraining"}
-FIELDS = {("miner", "checkpoint"): "rounds.mined_from"}
-"""Nodes whose configuration is no section of a recipe."""
+FIELDS = {"miner.checkpoint": "rounds.mined_from"}
+"""Of nodes whose configuration is no section of a recipe."""
 
 
 def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node]) -> None:
@@ -34,11 +34,9 @@ def missing(node: Node) -> list[str]:
     if said and node.stage == "ingest":
         # A reader does not know which section of the recipe it serves.
         return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
-    sources = {
-        FIELDS.get((node.name, n), f"{node.name}.{n}"): p for n, p in sources_of(node.stage, node.config).items()
-    }
-    absent = {name: path for name, path in sources.items() if not path.exists() and str(path) not in " ".join(said)}
-    return said + [f"{name}: {path}: no such file or folder" for name, path in absent.items()]
+    absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
+    untold = [(f"{node.name}.{name}", path) for name, path in absent if not any(str(path) in line for line in said)]
+    return said + [f"{FIELDS.get(field, field)}: {path}: no such file or folder" for field, path in untold]
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:

@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from flows import layers
 from pipeline.bm25 import BM25Config
@@ -209,6 +210,8 @@ class Recipe(Config):
             raise ValueError("rounds.number: soft labels, denoise and pseudo are for stage 2, which 0 leaves out")
         if self.pseudo is not None and not self.search.unjudged:
             raise ValueError("pseudo needs search.unjudged: true")
+        if self.ensemble > 1 and self.cross_encoder.checkpoint is not None:
+            raise ValueError("ensemble: one cross_encoder.checkpoint is one model: set ensemble to 1")
         thresholds = self.denoise is not None or self.pseudo is not None
         if thresholds and self.cross_encoder.checkpoint is None and self.cross_encoder.loss != "pointwise":
             raise ValueError("cross_encoder.loss: denoise and pseudo need thresholds, and so `pointwise`")
@@ -251,27 +254,28 @@ def _one_line(error: ValidationError, layer: layers.Layer) -> str:
     # A field spelt wrongly is unknown and missing at once; the first says more.
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     keys = tuple(_keys(problem["loc"], layer.data))
+    missing = [".".join(_keys(p["loc"], layer.data)) for p in problems if p["type"] == "missing"]
+    text = _what(problem, keys, missing, layer)
     where = layer.origin(keys)
-    text, told = None, [problem]
-    if problem["type"] == "missing":
-        told = [p for p in problems if p["type"] == "missing"]
-        others = (".".join(_keys(p["loc"], layer.data)) for p in told[1:])
-        text = ", and so are ".join(part for part in ("missing", ", ".join(others)) if part)
-    elif problem["type"] == "extra_forbidden":
-        text = f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
-    elif problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        text = f"is a section; a field of it is {'.'.join(keys)}.FIELD"
-    elif text is None:
-        text = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "list_type":
-            text += ", written [A, B]"
-        if not isinstance(problem["input"], dict):
-            text += f" (got {problem['input']!r})"
-        elif problem["type"] == "value_error":
-            where = _blamed(keys, text, layer) or where
-    rest = len(problems) - len(told)
+    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+        where = _blamed(keys, text, layer) or where
+    rest = len(problems) - (len(missing) if problem["type"] == "missing" else 1)
     more = f" (and {rest} more)" if rest and problem["type"] != "extra_forbidden" else ""
     return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)
+
+
+def _what(problem: ErrorDetails, keys: tuple[str, ...], missing: list[str], layer: layers.Layer) -> str:
+    """What is wrong at `keys`. `missing`: all fields that are, for the first of them speaks for the others."""
+    match problem["type"]:
+        case "missing":
+            return ", and so are ".join(part for part in ("missing", ", ".join(missing[1:])) if part)
+        case "extra_forbidden":
+            return f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"is a section; a field of it is {'.'.join(keys)}.FIELD"
+    form = ", written [A, B]" if problem["type"] == "list_type" else ""
+    got = "" if isinstance(problem["input"], dict) else f" (got {problem['input']!r})"
+    return problem["msg"].removeprefix("Value error, ") + form + got
 
 
 def _blamed(keys: tuple[str, ...], text: str, layer: layers.Layer) -> str | None:

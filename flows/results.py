@@ -14,7 +14,7 @@ from rich.markup import escape
 from artifacts.records import Ref
 from flows.recipe import Recipe
 from flows.selection import store_folder
-from pipeline.evaluate import TABLE, estimate_text, shown_split, table
+from pipeline.tables import TABLE, estimate_text, shown_split, table
 from tasks import page
 from tasks.terminal import TERMINAL, say
 

@@ -1,17 +1,22 @@
 """Answers to a question from the newest run in the store, by what was best on its dev questions."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.results import read_metrics
+from pipeline.bm25 import read_settings
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 PRETRAINED = ("cocondenser", "condenser", "ict", "initial")
 """Nodes that may hold the pre-trained model; the first that a run has does."""
@@ -54,7 +59,15 @@ class Engine:
 
     @property
     def how(self) -> By:
-        return self.wanted or self.metrics["winner_on_dev"]
+        return self.wanted or ("dense" if self.instead else self.metrics["winner_on_dev"])
+
+    @cached_property
+    def instead(self) -> bool:
+        """Whether dense retrieval stands in for what was best on dev: a run file answers no question of its own."""
+        bm25 = self.run.nodes.get("bm25")
+        if self.wanted or self.metrics["winner_on_dev"] != "fusion" or bm25 is None or not bm25.path.exists():
+            return False
+        return read_settings(bm25.path)["scores"] == "run"
 
     @cached_property
     def collection(self) -> Path:
@@ -79,6 +92,8 @@ def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Eng
         engine = Engine(run, metrics, by) if metrics else None
         if engine and engine.how == "fusion" and not engine.metrics["fusion"]:
             raise InputError(f"--by fusion: the run of {run.name} joined no dense run with BM25")
+        if engine and engine.how == "dense" and engine.metrics["dense"] is None:
+            raise InputError(f"--by dense: the run of {run.name} has no dense run")
         if engine and all(node in run.nodes and run.nodes[node].path.exists() for node in engine.needed()):
             return engine
     of = f" of {recipe}" if recipe else ""
@@ -141,7 +156,7 @@ def passages(collection: Path, passage_ids: list[str]) -> dict[str, dict[str, st
     import pyarrow.dataset as dataset
 
     table = dataset.dataset(collection / "passages.parquet").to_table(
-        filter=dataset.field("passage_id").isin(passage_ids)
+        filter=dataset.field("passage_id").isin(strings(passage_ids))
     )
     return {row["passage_id"]: row for row in table.to_pylist()}
 
@@ -150,13 +165,20 @@ def questions(collection: Path, passage_ids: list[str]) -> dict[str, str]:
     """{passage id: the first question of the collection that it is judged relevant to}."""
     import pyarrow.dataset as dataset
 
-    wanted = dataset.field("passage_id").isin(passage_ids) & (dataset.field("relevance") > 0)
+    wanted = dataset.field("passage_id").isin(strings(passage_ids)) & (dataset.field("relevance") > 0)
     qrels = dataset.dataset(collection / "qrels.parquet").to_table(["query_id", "passage_id"], filter=wanted)
     pairs = {row["passage_id"]: row["query_id"] for row in reversed(qrels.to_pylist())}
-    asked = dataset.field("query_id").isin([*pairs.values()])
+    asked = dataset.field("query_id").isin(strings(pairs.values()))
     queries = dataset.dataset(collection / "queries.parquet").to_table(["query_id", "text"], filter=asked)
     texts = {row["query_id"]: row["text"] for row in queries.to_pylist()}
     return {passage_id: texts[query_id] for passage_id, query_id in pairs.items()}
+
+
+def strings(values: Iterable[str]) -> "pyarrow.Array":
+    """With their type, which a list that is empty would not tell."""
+    import pyarrow
+
+    return pyarrow.array([*values], pyarrow.string())
 
 
 def words_of(question: str) -> list[str]:

@@ -86,7 +86,9 @@ def train(
         history = training.train(
             towers.trained, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
         )
-    found = judge.last(c.epochs, steps, c.validation.select) if judge else {}
+    found: Metrics = judge.last(c.epochs, steps, c.validation.select) if judge else {}  # type: ignore[assignment]
+    room = e.question_tokens - 2 - len(form.before_question)
+    found["questions_cut"] = int((data.queries.lengths[pools.queries] > room).sum())
     if rank() == 0:
         write_checkpoint(Path(out), towers, e, Path(start), history)
         tables = {"validation": judge.rows if judge else [], "schedule": getattr(order, "hardness", list)()}
@@ -107,8 +109,8 @@ def update(
 ) -> dict[str, Any]:
     """Forward and backward of one update on this rank's pieces of the rows `ids`, the `questions` first.
 
-    `loss`: of the vectors of all rows. `key` and the piece key dropout, so that neither ranks nor the second pass of
-    the gradient cache change it.
+    `loss`: of the vectors of all rows. `key` and the piece's number key dropout: at the same pieces neither the number
+    of ranks nor the second pass of the gradient cache changes it.
     """
     shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
     length_R = np.array([len(row) for row in ids])

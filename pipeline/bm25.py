@@ -125,6 +125,11 @@ def write_settings(out: Path, settings: Mapping[str, Any]) -> None:
     (out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 
+def read_settings(artifact: Path) -> dict[str, Any]:
+    """Those that an artifact was made with."""
+    return {"scores": "bm25", **json.loads((artifact / SETTINGS).read_text())}  # older artifacts know no other
+
+
 def start(job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     """The Java process, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
     return subprocess.Popen(
@@ -164,7 +169,7 @@ class Searcher:
     """
 
     def __init__(self, artifact: Path) -> None:
-        settings = {"scores": "bm25", **json.loads((artifact / SETTINGS).read_text())}  # older artifacts know no other
+        settings = read_settings(artifact)
         if settings["scores"] == "run":
             raise InputError("the first stage came as a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115

@@ -104,7 +104,8 @@ def load_encoder(folder: Path) -> PreTrainedModel:
 def new_classifier(start: Path, seed: int) -> PreTrainedModel:
     """The backbone of checkpoint `start` under a random head of one logit, on the CPU, in evaluation mode."""
     encoder = load_encoder(start)
-    config = type(encoder.config).from_dict({**encoder.config.to_dict(), "num_labels": 1})
+    labels = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    config = type(encoder.config).from_dict({**encoder.config.to_dict(), **labels})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = CLASSIFIERS[config.model_type](config)
@@ -143,6 +144,26 @@ def save_classifier(
     types = ["token_type_ids"] if model.config.model_type == "bert" else []
     _write_tokenizer(folder, tokenizer_folder, longest_input(model), ["input_ids", *types, "attention_mask"])
     (folder / "model.safetensors").chmod((folder / "tokenizer.json").stat().st_mode & 0o777)
+
+
+def has_mlm_head(folder: Path) -> bool:
+    """Whether the weights in `folder` hold a head for masked language modelling."""
+    names: list[str] = []
+    for path in folder.glob("*.safetensors"):
+        if path.name != "head.safetensors":
+            with safe_open(path, "pt") as file:
+                names += file.keys()
+    return any(name.startswith(MLM_HEADS) for name in names)
+
+
+def with_new_mlm_head(encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """The encoder under a head for masked language modelling of random weights, a function of the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MASKED_LM[encoder.config.model_type](encoder.config)
+    model.base_model.load_state_dict(encoder.state_dict())
+    model.tie_weights()
+    return model.eval()
 
 
 def load_head(folder: Path) -> dict[str, torch.Tensor]:
@@ -263,19 +284,43 @@ def _write_dense(folder: Path, weight_ED: torch.Tensor) -> None:
 
 
 def read_vector(folder: Path) -> Vector:
-    """What a checkpoint of `save_checkpoint` says of its vectors. InputError where its pooling cannot be read."""
-    path = folder / POOLING / "config.json"
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read, so that the model's pooling is not known: {error}") from error
+    """What a checkpoint, or a sentence-transformers folder, says of its vectors.
+
+    InputError where its pooling is neither CLS nor mean, or other modules than a linear map without bias and a norm
+    follow.
+    """
+    path = folder / "modules.json"
+    modules = _read_json(path) if path.is_file() else [{"path": POOLING, "type": "Pooling"}]
+    kinds = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in modules}
+    unknown = kinds.keys() - {"Transformer", "Pooling", "Dense", "Normalize"}
+    if unknown:
+        raise InputError(f"{path}: a module {min(unknown)}, which is not known here")
+    settings = _read_json(kinds.get("Pooling", folder / POOLING) / "config.json")
     flags: dict[Pooling, str] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
-        raise InputError(f"{path}: neither pooling by the CLS token alone nor by the mean alone")
-    dense = folder / DENSE / "model.safetensors"
-    weight_ED = load_file(dense)["linear.weight"] if dense.is_file() else None
-    return Vector(chosen[0], (folder / NORMALISE).is_dir(), weight_ED)
+        raise InputError(f"{folder / POOLING}: neither pooling by the CLS token alone nor by the mean alone")
+    projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
+    path = folder / "config_sentence_transformers.json"
+    prompts = _read_json(path).get("prompts", {}) if path.is_file() else {}
+    prefixes = {
+        f"{side}_prefix": prompts.get(name, "") for side, name in (("question", "query"), ("passage", "document"))
+    }
+    return Vector(chosen[0], "Normalize" in kinds, projection_ED, **prefixes)
+
+
+def _read_dense(folder: Path) -> torch.Tensor:
+    settings = _read_json(folder / "config.json")
+    if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
+        raise InputError(f"{folder}: a projection with bias or activation, but only a linear map is known here")
+    return load_file(folder / "model.safetensors")["linear.weight"]
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read, so that the model's vectors are not known: {error}") from error
 
 
 def _write_json(path: Path, value: object) -> None:

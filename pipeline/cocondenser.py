@@ -102,13 +102,15 @@ def pair_drawer(
 ) -> Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """draw(row_D, step): begin, length and number of each span of documents `row_D`, [2 D]; pair after pair."""
     span_min = config.span_min if config.random_lengths else config.span_max
-    passages = long_passages(data.passages.offsets, data.doc_offsets, config.span_min)
+    passages = None
+    if config.spans_from == "passages":
+        passages = long_passages(data.passages.offsets, data.doc_offsets, config.span_min)
     limits = span_min, config.span_max, config.optimiser.seed
 
     def draw(row_D: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number_D = documents.number_N[row_D]
         begin_S, length_S = spans(documents.begin_N[row_D], documents.length_N[row_D], number_D, *limits, step)
-        if config.spans_from == "passages":
+        if passages is not None:
             several_D, begins, lengths = spans_of_passages(passages, number_D, *limits, step)
             begin_S[several_D.repeat(2)], length_S[several_D.repeat(2)] = begins, lengths
         return begin_S, length_S, (2 * number_D[:, None] + np.arange(2)).ravel()

@@ -43,6 +43,8 @@ class CrossEncoderConfig(Config):
     """Judged passages of a question among which the positive is drawn, first ones first. 0: all."""
     max_queries: int = Field(ge=0)
     """Training questions, the first of a seeded shuffle, so that smaller sets lie within larger ones. 0: all."""
+    subset_seed: int = Field(ge=0)
+    """Seed of that shuffle, as in fine-tuning."""
     question_tokens: int = Field(ge=1, le=512)
     """Tokens of a question, without special tokens; the rest is cut."""
     title_tokens: int = Field(ge=0, le=512)

@@ -17,7 +17,7 @@ from pipeline.cross_encoder import CrossEncoderConfig, lengths
 from pipeline.distributed import rank, world
 from pipeline.inbatch import Piece, backward, pieces
 from pipeline.memory import keeps
-from pipeline.pairs import logits, pack_pairs, pair_rows, read_form
+from pipeline.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_form
 from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
 from pipeline.scoring import write_lengths
@@ -44,6 +44,8 @@ def train(
     for layer in model.modules():
         if c.dropout is not None and isinstance(layer, nn.Dropout):
             layer.p = c.dropout
+    # A listwise loss does not see what is added to all logits: rounding errors alone would move the last bias.
+    last_bias(model).requires_grad_(c.loss == "pointwise")
     model.to(device)  # type: ignore[arg-type]
     size = examples.epoch_size(drawn_from)
     edges = examples.batches(size, c.batch_queries)
@@ -95,6 +97,11 @@ def take(*, progress: Progress, device: str, config: dict[str, Any], start: str,
     save_classifier(Path(out), load_classifier(c.checkpoint), Path(start))
     write_lengths(lengths(c), Path(out))
     return {"updates": 0}
+
+
+def last_bias(model: CrossEncoder) -> nn.Parameter:
+    """What is added to every logit."""
+    return model.classifier.bias if model.config.model_type == "bert" else model.classifier.out_proj.bias
 
 
 def listwise(logit_QN: Tensor) -> Tensor:

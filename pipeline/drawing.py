@@ -23,7 +23,7 @@ class Drawing(Protocol):
     @property
     def max_queries(self) -> int: ...
     @property
-    def seed(self) -> int: ...
+    def subset_seed(self) -> int: ...
 
 
 def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
@@ -42,7 +42,7 @@ def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseu
     first = first_negatives(config.negatives_from, collection, bm25)
     later = mined / "negatives.parquet" if mined else None
     depth, most = config.negative_depth, config.max_queries
-    pools = read_pools(collection, first, depth, later, config.mix, most, config.seed, pseudo)
+    pools = read_pools(collection, first, depth, later, config.mix, most, config.subset_seed, pseudo)
     check_enough("negatives_per_query", config.negatives_per_query, pools.judged, pools.passages)
     return pools
 

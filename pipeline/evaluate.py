@@ -1,44 +1,51 @@
-"""Measures of every run on dev and test, with intervals, and the fusion of BM25 with the dense retriever.
+"""Measures of every run on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs.
 
 Legend of suffixes: Q questions, M measures, S resamples.
 """
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from pipeline import systems
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.tables import FIRST_STAGES, TABLE, label
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
     import pyarrow
-    from rich.table import Table
 
     from pipeline.fusion import Choice
     from pipeline.runs import Run
 
-LABELS = {"bm25": "BM25", "pretrained": "pre-trained only", "rerank": "reranked"}
-TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
-"""Measures of the short table, and what the field calls their means."""
 SPLITS = ("dev", "test")
 DIGITS = 6
+FUSION = "fusion"
+"""The row that joins BM25 with the last dense run."""
 
 
 class EvaluateConfig(Config):
     relevance: int = Field(ge=1)
     """Least judgement that is relevant in binary measures (1; TREC Deep Learning: 2). nDCG takes the grades."""
+    systems: dict[systems.Name, Path]
+    """Other systems as rows of every table, by name: run files, plain or compressed, of TREC's six columns or MS
+    MARCO's three, with questions of dev, test or both. Passages stand by score, then passage order."""
+    fusions: list[Annotated[list[str], Field(min_length=2)]]
+    """Runs to be joined beside BM25 and the last dense one: two or more of `bm25`, `pretrained`, `stage1`, `stage2`
+    (`stage2-2`, ... of further rounds), `rerank` and the names of `systems`."""
     fusion_methods: list[Literal["reciprocal_rank", "weighted_sum"]] = Field(min_length=1)
-    """How BM25 and dense lists may be joined; the best by MRR@10 on dev is taken."""
+    """How lists may be joined; for each fusion the best by MRR@10 on dev is taken."""
     fusion_weights: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1)
-    """Shares of BM25 that are tried on dev; the rest is the dense retriever's. Without a dev run the first is taken."""
+    """Shares of the first run (BM25) that are tried on dev; the others have equal parts of the rest. Where one of the
+    runs has no questions of dev, the first method and weight are taken."""
     reciprocal_k: float = Field(gt=0)
     """k in weight / (k + rank): 60 in Cormack, Clarke and Buettcher (2009)."""
     bootstrap_samples: int = Field(ge=100)
@@ -48,84 +55,131 @@ class EvaluateConfig(Config):
     answers: int = Field(ge=1, le=100)
     """Passages of each question and system that are kept beside the measures, for the report."""
 
+    @model_validator(mode="after")
+    def _names_are_told_apart(self) -> Self:
+        systems.check_names([*self.systems], self.fusions)
+        return self
+
+
+def missing(config: EvaluateConfig) -> list[str]:
+    """What is wrong with the run files of other systems, a line each. Quick."""
+    return systems.missing(config.systems)
+
 
 def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
-    """Write `metrics.json`, `per_query.parquet` and `answers.parquet` for the runs in the given folders.
+    """Write `metrics.json`, `per_query.parquet` and `answers.parquet` for the runs in the given folders and files.
 
     The questions of a split are those with a relevant passage; one that a run does not answer counts as zero and is
     counted. A system stands in a split only if its run has rows of that split. `runs`: by system, in the table's order
     (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`). The row `fusion` joins BM25 with the last dense run
-    given, by the method and weight that are best on dev. Raises `InputError` on runs with NaN scores,
-    unknown passages or a passage twice, and where no question of dev and test has a relevant passage.
+    given, `stage1 + GAR` is one of `config.fusions`; each by the method and weight that are best on dev.
+    Raises `InputError` on fusions of runs that are not given, on runs with NaN scores, unknown passages or a passage
+    twice, and where no question of dev and test has a relevant passage.
     """
     import pyarrow.parquet as pq
 
     from pipeline.fusion import fuse
     from pipeline.measures import as_ranks, measure
+    from pipeline.per_query import answer_rows, measure_rows, write
 
     given = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
-    dense = next((name for name in reversed(given) if is_dense(name)), None)
+    joined = fusion_rows(config, [*given])
     passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"])["passage_id"].combine_chunks()
-    choice: Choice | None = None
+    asked = {split: judged(collection, split, config.relevance) for split in SPLITS}
+    query_ids_of = {split: query_ids for split, (query_ids, _, _) in asked.items()}
+    others, counts = systems.read(config.systems, query_ids_of, passage_ids, work.progress)
+    choices: dict[str, Choice] = {}
     splits: dict[str, Any] = {}
     per_query: list[pyarrow.Table] = []
     answers: list[pyarrow.Table] = []
-    for split in SPLITS:
-        query_ids, qrels, without = judged(collection, split, config.relevance)
-        found = read_runs(given, split, query_ids, passage_ids) if qrels else {}
+    for split, (query_ids, qrels, without) in asked.items():
+        found = read_runs(given, split, query_ids, passage_ids) | others[split] if qrels else {}
         if not found:
             continue
-        if dense in found and "bm25" in found:
-            if choice is None:
-                choice = choose_fusion(config, split, found["bm25"], found[dense], query_ids, passage_ids, qrels)
-            found["fusion"] = fuse(found["bm25"], found[dense], choice, config.reciprocal_k)
+        for name, members in joined.items():
+            if found.keys() >= {*members}:
+                parts = [found[member] for member in members]
+                if name not in choices:
+                    choices[name] = choose_fusion(config, split, parts, query_ids, passage_ids, qrels)
+                found[name] = fuse(parts, choices[name], config.reciprocal_k)
         values: dict[str, np.ndarray] = {}
         for name, run in found.items():
             values[name] = measure(as_ranks(run, query_ids, passage_ids), list(qrels), qrels, config.relevance)
-            per_query.append(per_query_rows(split, name, list(qrels), values[name]))
+            per_query.append(measure_rows(split, name, list(qrels), values[name]))
             answers.append(answer_rows(split, name, run, query_ids, passage_ids, qrels, config.answers))
             work.progress(len(per_query), None, "runs")
+        pairs = compared([*values], [*config.systems], joined)
         splits[split] = {
             "questions": len(qrels),
             "questions_without_relevant": without,
             "questions_without_results": {n: len(qrels) - len(np.unique(run.question_R)) for n, run in found.items()},
-            **summary(values, config.bootstrap_samples, config.seed),
+            **summary(values, pairs, config.bootstrap_samples, config.seed),
         }
     if not splits:
         raise InputError(f"{collection / 'qrels.parquet'}: no dev or test question has a relevant passage and a run")
+    dense = last_dense(given)
+    chosen = {
+        name: {**asdict(choice), "chosen_on_dev": name in splits.get("dev", {}).get("systems", {})}
+        for name, choice in choices.items()
+    }
     metrics = {
-        "config": config.model_dump(),
-        "labels": {name: label(name) for name in given} | ({"fusion": f"BM25 + {label(dense)}"} if dense else {}),
+        "config": config.model_dump(exclude={"systems"}),
+        "labels": labels(bm25, [*given, *sorted(config.systems)], joined),
         "dense": dense,
-        "fusion": choice and {**asdict(choice), "chosen_on_dev": "fusion" in splits.get("dev", {}).get("systems", {})},
+        "fusion": chosen.pop(FUSION, None),
+        "fusions": chosen,
+        "systems": counts,
         "winner_on_dev": winner(splits, dense),
         "splits": splits,
     }
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
-    write_tables(work.out, per_query, answers)
+    write(work.out, per_query, answers)
     return flat(metrics)
 
 
 def is_dense(name: str) -> bool:
-    """Whether a system's run is a retriever's, whose index can be asked further questions."""
+    """Whether one of the flow's runs is a retriever's, whose index can be asked further questions."""
     return name == "pretrained" or name.startswith("stage")
 
 
-def label(name: str) -> str:
-    """What tables call a system: `stage 1`, `stage 2, round 3`."""
-    stage, _, number = name.removeprefix("stage").partition("-")
-    if name.startswith("stage") and stage.isdigit():
-        return f"stage {stage}, round {number}" if number else f"stage {stage}"
-    return LABELS.get(name, name)
+def last_dense(names: Iterable[str]) -> str | None:
+    return next((name for name in reversed([*names]) if is_dense(name)), None)
 
 
-def compared(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of systems whose difference is worth a row: each dense one and the one before, what is made of others."""
-    dense = [name for name in names if is_dense(name)]
+def fusion_rows(config: EvaluateConfig, names: Sequence[str]) -> dict[str, list[str]]:
+    """{row: the runs that it joins} in a flow with the runs `names`. Raises InputError where one is not among them."""
+    dense = last_dense(names)
+    standard = ["bm25", dense] if dense and "bm25" in names else None
+    for members in config.fusions:
+        for name in members:
+            if name not in names and name not in config.systems:
+                raise InputError(f"evaluate.fusions: this recipe has no run {name!r}; its own are {', '.join(names)}")
+    rows = {" + ".join(members): members for members in config.fusions if members != standard}
+    return ({FUSION: standard} if standard else {}) | rows
+
+
+def labels(bm25: Path | None, names: Sequence[str], joined: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """What tables call each row."""
+    from pipeline.bm25 import read_settings
+
+    found = {name: label(name) for name in names}
+    if bm25 is not None:
+        found["bm25"] = FIRST_STAGES[read_settings(bm25)["scores"]]
+    return found | {row: " + ".join(found[name] for name in members) for row, members in joined.items()}
+
+
+def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Pairs of systems whose difference is worth a row.
+
+    Each dense one and the one before; the last and what is made of it, or what `others` found; a fusion and its first
+    part.
+    """
+    dense = [name for name in names if name not in (*others, *joined) and is_dense(name)]
     pairs = [(after, before) for before, after in itertools.pairwise(dense)]
     if dense and "rerank" in names:
         pairs.append(("rerank", dense[-1]))
-    return pairs + ([("fusion", "bm25")] if {"fusion", "bm25"} <= {*names} else [])
+    pairs += [(dense[-1], name) for name in names if dense and name in others]
+    return pairs + [(row, members[0]) for row, members in joined.items() if row in names]
 
 
 def judged(collection: Path, split: str, relevance: int) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
@@ -153,13 +207,12 @@ def read_runs(
 def choose_fusion(
     config: EvaluateConfig,
     split: str,
-    bm25: "Run",
-    dense: "Run",
+    runs: Sequence["Run"],
     query_ids: "pyarrow.Array",
     passage_ids: "pyarrow.Array",
     qrels: Mapping[str, Mapping[str, int]],
 ) -> "Choice":
-    """The best fusion on dev. Never chosen on test: without a dev run it is the first method and weight."""
+    """The best fusion on dev. Never chosen on test: without dev runs it is the first method and weight."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -172,18 +225,19 @@ def choose_fusion(
     known_R = passage_R.is_valid().to_numpy(zero_copy_only=False)
     relevant = np.array([q for q, _ in pairs])[known_R], passage_R.drop_null().to_numpy().astype(np.int64)
     methods, weights = config.fusion_methods, config.fusion_weights
-    return choose(bm25, dense, relevant, len(query_ids), methods, weights, config.reciprocal_k)
+    return choose(runs, relevant, len(query_ids), methods, weights, config.reciprocal_k)
 
 
-def summary(values: Mapping[str, np.ndarray], samples: int, seed: int) -> dict[str, Any]:
+def summary(
+    values: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], samples: int, seed: int
+) -> dict[str, Any]:
     """Means and paired differences with their 95 % intervals, from {system: [questions, measures]}."""
     resampled = resampled_means(np.concatenate(list(values.values()), axis=1), samples, seed)
     means = dict(zip(values, np.split(resampled, len(values), axis=1), strict=True))
     return {
         "systems": {name: estimates(values[name].mean(0), means[name]) for name in values},
         "differences": {
-            f"{a} - {b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b])
-            for a, b in compared([*values])
+            f"{a} - {b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b]) for a, b in pairs
         },
     }
 
@@ -211,91 +265,15 @@ def winner(splits: Mapping[str, Any], dense: str | None) -> str:
     return "fusion" if better else "dense"
 
 
-def per_query_rows(split: str, system: str, query_ids: list[str], values_QM: np.ndarray) -> "pyarrow.Table":
-    import pyarrow as pa
-
-    from pipeline.measures import MEASURES
-
-    same = {"split": [split] * len(query_ids), "query_id": query_ids, "system": [system] * len(query_ids)}
-    return pa.table({**same, **{name: values_QM[:, m].astype(np.float32) for m, name in enumerate(MEASURES)}})
-
-
-def answer_rows(
-    split: str,
-    system: str,
-    run: "Run",
-    query_ids: "pyarrow.Array",
-    passage_ids: "pyarrow.Array",
-    qrels: Mapping[str, Mapping[str, int]],
-    depth: int,
-) -> "pyarrow.Table":
-    """The first `depth` passages of each question, with their judgements (none: null)."""
-    import pyarrow as pa
-
-    top_R = run.rank_R <= depth
-    query_R = query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
-    passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
-    grades = [qrels[q].get(p) for q, p in zip(query_R, passage_R, strict=True)]
-    return pa.table(
-        {
-            "split": pa.array([split] * len(query_R), pa.string()),
-            "query_id": pa.array(query_R, pa.string()),
-            "system": pa.array([system] * len(query_R), pa.string()),
-            "rank": run.rank_R[top_R],
-            "passage_id": pa.array(passage_R, pa.string()),
-            "score": run.score_R[top_R].astype(np.float32),
-            "relevance": pa.array(grades, pa.int32()),
-        }
-    )
-
-
-def write_tables(out: Path, per_query: list["pyarrow.Table"], answers: list["pyarrow.Table"]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.concat_tables(per_query), out / "per_query.parquet", compression="zstd")
-    pq.write_table(pa.concat_tables(answers), out / "answers.parquet", compression="zstd")
-
-
 def flat(metrics: Mapping[str, Any]) -> Metrics:
-    """The short table's figures and the fusion, as `test/stage2/RR@10`."""
+    """The short table's figures and the fusions, as `test/stage2/RR@10` and `stage1 + GAR/weight`."""
     figures: Metrics = {
         f"{split}/{name}/{measure}": found["systems"][name][measure]["mean"]
         for split, found in metrics["splits"].items()
         for name in found["systems"]
         for measure in TABLE
     }
-    fusion = metrics["fusion"] or {"method": None, "weight": None}
-    chosen = {"fusion/method": fusion["method"], "fusion/weight": fusion["weight"]}
-    return {**figures, **chosen, "winner_on_dev": metrics["winner_on_dev"]}
-
-
-def shown_split(metrics: Mapping[str, Any]) -> str:
-    """The split that tables show: test where there is one."""
-    return "test" if "test" in metrics["splits"] else "dev"
-
-
-def table(metrics: Mapping[str, Any]) -> "Table":
-    """The short table of the parsed `metrics.json`, to be printed: a row a system, MRR@10, nDCG@10, R@100 [95 %]."""
-    from rich.table import Table
-
-    split = shown_split(metrics)
-    found = metrics["splits"][split]
-    shown = Table(title=f"{split}: {found['questions']:,} questions, mean [95 % interval]", title_justify="left")
-    shown.add_column("")
-    for name in TABLE.values():
-        shown.add_column(name, justify="right")
-    for system, figures in found["systems"].items():
-        shown.add_row(metrics["labels"][system], *(estimate_text(figures[measure]) for measure in TABLE))
-    return shown
-
-
-def estimate_text(figure: Mapping[str, float]) -> str:
-    """`.497 [.475, .519]`, as papers print shares."""
-    mean, low, high = (share_text(figure[key]) for key in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
-
-
-def share_text(share: float) -> str:
-    """`.497`, `−.012`; `.000` for what rounds to nothing from either side."""
-    return f"{round(share, 3) + 0.0:.3f}".replace("0.", ".", 1).replace("-", "−")
+    standard = metrics["fusion"] or {"method": None, "weight": None}
+    for name, chosen in {FUSION: standard, **metrics["fusions"]}.items():
+        figures |= {f"{name}/method": chosen["method"], f"{name}/weight": chosen["weight"]}
+    return {**figures, "winner_on_dev": metrics["winner_on_dev"]}

@@ -50,11 +50,13 @@ class FinetuneConfig(Config):
     """Judged passages of a question among which the positive is drawn, first ones first. 0: all."""
     max_queries: int = Field(ge=0)
     """Training questions, the first of a seeded shuffle, so that smaller sets lie within larger ones. 0: all."""
+    subset_seed: int = Field(ge=0)
+    """Seed of that shuffle: the same in all stages, so that they see the same questions."""
     passage_tokens: int = Field(ge=8, le=512)
     """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ)."""
     loss: Literal["contrastive", "soft_labels", "learning_to_rank"]
     """`soft_labels`: a cross-encoder's softmax over the question's own passages as targets (coCondenser, section 5.1).
-    `learning_to_rank`: of sigmoid(W [q ; d] + b), which no index can search (to compare with: the ABS paper)."""
+    `learning_to_rank`: of sigmoid(W [q ; d] + b), to compare with (the ABS paper); it is validated and not searched."""
     temperature: float = Field(gt=0)
     """Divides the inner products. 1 in the papers."""
     teacher_temperature: float = Field(gt=0)
@@ -69,7 +71,7 @@ class FinetuneConfig(Config):
     dropout: float | None = Field(ge=0, lt=1)
     """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
     seed: int = Field(ge=0)
-    """Seed of examples and subsets; dropout has the optimiser's."""
+    """Seed of examples; dropout has the optimiser's."""
     optimiser: Optimiser
     """AdamW. Learning rate 5e-6 (MARCO), 1e-5 (NQ)."""
 
@@ -123,7 +125,6 @@ def finetune(
     from pipeline import drawing, examples, pools, targets, validation
     from pipeline.abs import sizes
     from pipeline.launch import launch
-    from pipeline.ragged import Tokens
 
     drawn_from = drawing.read(config, collection, bm25, mined, pseudo)
     if config.order.startswith("abs"):
@@ -150,9 +151,7 @@ def finetune(
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.bitraining:train", arguments, work.machine, work.progress, work.checkpoints)
-    lengths = Tokens.open(tokens).queries.lengths[drawn_from.queries]
-    questions_cut = int((lengths > encoder.question_tokens - 2).sum())
-    return result | drawing.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}
+    return result | drawing.counts(drawn_from, config.negatives_per_query)
 
 
 def save(path: Path, arrays: "Candidates | Scores") -> None:

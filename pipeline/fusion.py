@@ -1,6 +1,6 @@
-"""Two runs made one: reciprocal ranks or min-max-normalised scores, weighted. The weight is chosen on dev.
+"""Several runs made one: reciprocal ranks or min-max-normalised scores, weighted. The weight is chosen on dev.
 
-Legend of suffixes: R rows (of a run, or of the union of two), Q questions.
+Legend of suffixes: R rows (of a run, or of the union of some), Q questions, N runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,11 @@ Method = Literal["reciprocal_rank", "weighted_sum"]
 
 @dataclass(frozen=True)
 class Choice:
-    """How two runs are joined: score = weight x (first run's part) + (1 - weight) x (second run's part)."""
+    """How runs are joined: score = weight x (first run's part) + (1 - weight) x (mean of the other runs' parts).
+
+    One weight for any number of runs: a grid of all shares would have a power of its points, and dev's few questions
+    would choose noise. 1 / N weighs all alike.
+    """
 
     method: Method
     weight: float
@@ -24,15 +28,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Union:
-    """Every (question, passage) of two runs with what each run gives to it, 0 where it does not list the passage."""
+    """Every (question, passage) of some runs with what each run gives to it, 0 where it does not list the passage."""
 
     question_R: np.ndarray
     passage_R: np.ndarray
-    first_R: np.ndarray
-    second_R: np.ndarray
+    part_NR: np.ndarray
 
     def score_R(self, weight: float) -> np.ndarray:
-        return weight * self.first_R + (1 - weight) * self.second_R
+        return weight * self.part_NR[0] + (1 - weight) * self.part_NR[1:].mean(0)
 
 
 def parts(run: Run, method: Method, k: float) -> np.ndarray:
@@ -51,23 +54,21 @@ def parts(run: Run, method: Method, k: float) -> np.ndarray:
     return np.divide(run.score_R - low_R, width_R, out=np.ones_like(run.score_R), where=width_R > 0)
 
 
-def union(first: Run, second: Run, method: Method, k: float) -> Union:
-    passages = 1 + max(int(first.passage_R.max(initial=-1)), int(second.passage_R.max(initial=-1)), 0)
-    keys = [run.question_R * passages + run.passage_R for run in (first, second)]
+def union(runs: Sequence[Run], method: Method, k: float) -> Union:
+    passages = 1 + max(int(run.passage_R.max(initial=0)) for run in runs)
+    keys = [run.question_R * passages + run.passage_R for run in runs]
     key_R = np.sort(np.concatenate(keys))
     key_R = key_R[np.diff(key_R, prepend=-1) > 0]
-    columns = []
-    for key, run in zip(keys, (first, second), strict=True):
-        column_R = np.zeros(len(key_R))
-        column_R[np.searchsorted(key_R, key)] = parts(run, method, k)
-        columns.append(column_R)
-    return Union(key_R // passages, key_R % passages, columns[0], columns[1])
+    part_NR = np.zeros((len(runs), len(key_R)))
+    for part_R, key, run in zip(part_NR, keys, runs, strict=True):
+        part_R[np.searchsorted(key_R, key)] = parts(run, method, k)
+    return Union(key_R // passages, key_R % passages, part_NR)
 
 
-def fuse(first: Run, second: Run, choice: Choice, k: float) -> Run:
-    """The fused run of all passages that either run lists."""
-    both = union(first, second, choice.method, k)
-    return ranked(both.question_R, both.passage_R, both.score_R(choice.weight))
+def fuse(runs: Sequence[Run], choice: Choice, k: float) -> Run:
+    """The fused run of all passages that any of the runs lists; at least two runs."""
+    joined = union(runs, choice.method, k)
+    return ranked(joined.question_R, joined.passage_R, joined.score_R(choice.weight))
 
 
 def fuse_lists(
@@ -83,7 +84,7 @@ def fuse_lists(
         ranked(np.zeros(len(found), int), np.array([place[i] for i in found], int), np.array([*found.values()], float))
         for found in (first, second)
     ]
-    fused = fuse(runs[0], runs[1], choice, k)
+    fused = fuse(runs, choice, k)
     return [(ids[p], float(s)) for p, s in zip(fused.passage_R, fused.score_R, strict=True)]
 
 
@@ -110,28 +111,28 @@ def mean_reciprocal_rank(
     return float(np.where((best_Q > -np.inf) & (rank_Q <= cutoff), 1 / rank_Q, 0).sum() / questions)
 
 
+def is_relevant(question_R: np.ndarray, passage_R: np.ndarray, relevant: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Which rows stand among the positive judgements: questions and passages, rows of equal length. bool [R]."""
+    passages = 1 + max(int(passage_R.max(initial=0)), int(relevant[1].max(initial=0)))
+    return np.isin(question_R * passages + passage_R, relevant[0] * passages + relevant[1])
+
+
 def choose(
-    first: Run,
-    second: Run,
+    runs: Sequence[Run],
     relevant: tuple[np.ndarray, np.ndarray],
     questions: int,
     methods: Sequence[Method],
     weights: Sequence[float],
     k: float,
 ) -> Choice:
-    """The method and weight with the best RR@10; of equal ones the first that is listed.
-
-    `relevant` are the questions and passages (rows of equal length) of the positive judgements.
-    """
+    """The method and weight with the best RR@10; of equal ones the first that is listed. `relevant`: `is_relevant`."""
     best, best_value = Choice(methods[0], weights[0]), -1.0
     for method in methods:
-        both = union(first, second, method, k)
-        passages = 1 + max(int(both.passage_R.max(initial=0)), int(relevant[1].max(initial=0)))
-        judged = relevant[0] * passages + relevant[1]
-        relevant_R = np.isin(both.question_R * passages + both.passage_R, judged)
+        joined = union(runs, method, k)
+        relevant_R = is_relevant(joined.question_R, joined.passage_R, relevant)
         for weight in weights:
-            score_R = both.score_R(weight)
-            value = mean_reciprocal_rank(both.question_R, both.passage_R, score_R, relevant_R, questions)
+            score_R = joined.score_R(weight)
+            value = mean_reciprocal_rank(joined.question_R, joined.passage_R, score_R, relevant_R, questions)
             if value > best_value:
                 best, best_value = Choice(method, weight), value
     return best

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -19,9 +19,6 @@ from pipeline.ids import hash_id
 from pipeline.negatives import Ranking, duplicates, free, train_positives, write
 from pipeline.readers.dpr import OFFICIAL
 from pipeline.work import Metrics, Work
-
-if TYPE_CHECKING:
-    pass
 
 DPR, TABLES = ".json", (".tsv", ".jsonl", ".parquet")
 COMMANDS = {

@@ -18,6 +18,7 @@ from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
     from numpy import ndarray
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -32,7 +33,10 @@ class InitialConfig(Config):
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     checkpoint: Path | None
-    """A local folder that holds such a model; a `head.safetensors` in it is kept."""
+    """A local folder that holds such a model; a `head.safetensors` in it is kept. An embedding model without a head for
+    masked language modelling will do where no pre-training follows."""
+    new_mlm_head: bool
+    """Give a ready model without such a head a random one, so that pre-training can follow."""
     architecture: Literal["bert", "roberta"]
     """Type of a model from scratch. This and all fields below are for a model from scratch."""
     layers: int = Field(ge=1)
@@ -88,9 +92,10 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
     type, lacks a weight, or has another vocabulary than `tokenizer`.
     """
-    from pipeline.checkpoint import Vector, head_objective, load_backbone_for_mlm, load_head, save_checkpoint
+    from pipeline import checkpoint
+    from pipeline.checkpoint import Vector, head_objective, load_head, save_checkpoint
 
-    head = None
+    head = projection = None
     if config.pretrained is not None or config.checkpoint is not None:
         if config.pretrained is not None:
             place = f"initial.pretrained {config.pretrained}"
@@ -98,13 +103,17 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         else:
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
-        model = load_backbone_for_mlm(folder)
+        projection = _own_projection(place, folder, encoder)
+        kept = checkpoint.has_mlm_head(folder)
+        model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
+        if not kept and config.new_mlm_head:
+            model = checkpoint.with_new_mlm_head(model, config.seed)
         check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
         head = load_head(folder) if (folder / "head.safetensors").is_file() else None
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    vector = Vector(encoder.pooling, encoder.normalise)
+    vector = Vector(encoder.pooling, encoder.normalise, projection)
     save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
@@ -112,6 +121,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         "layers": model.config.num_hidden_layers,
         "hidden_size": model.config.hidden_size,
         "head": "kept" if head else "none",
+        "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
     }
 
 
@@ -178,6 +188,18 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
     embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
     work.progress(1, 1, "singular value decompositions")
     return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
+
+
+def _own_projection(place: str, folder: Path, encoder: EncoderConfig) -> "Tensor | None":
+    """The projection of an embedding model. InputError where the recipe's `encoder` would do without it."""
+    from pipeline.checkpoint import read_vector
+
+    if not (folder / "modules.json").is_file():
+        return None
+    projection_ED = read_vector(folder).projection_ED
+    if projection_ED is not None and len(projection_ED) != encoder.projection:
+        raise InputError(f"{place}: projects to {len(projection_ED)} dimensions, but encoder.projection is not that")
+    return projection_ED
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:

@@ -10,6 +10,9 @@ from scipy.sparse import csr_array
 
 K1, B = 0.9, 0.4  # Anserini's
 BLOCK = 512  # rows of a product that are held at once
+COMMON, COMMON_SHARE = 1000, 0.02
+"""An entry found in more passages than the larger of this many and this share of them weighs little, and would make the
+work grow with the square of the pairs: it is left out."""
 
 
 def bm25_lists(
@@ -42,12 +45,15 @@ def _weights(counts_NV: csr_array) -> csr_array:
     texts = counts_NV.shape[0]
     found_V = np.bincount(counts_NV.indices, minlength=counts_NV.shape[1])
     idf_V = np.log1p((texts - found_V + 0.5) / (found_V + 0.5))
+    idf_V[found_V > max(COMMON, COMMON_SHARE * texts)] = 0
     length_N = counts_NV.sum(axis=1)
     norm_N = K1 * (1 - B + B * length_N / max(length_N.mean(), 1e-9))
     count_R = counts_NV.data
     norm_R = np.repeat(norm_N, np.diff(counts_NV.indptr))
     weight_R = idf_V[counts_NV.indices] * count_R * (K1 + 1) / (count_R + norm_R)
-    return csr_array((weight_R.astype(np.float32), counts_NV.indices, counts_NV.indptr), shape=counts_NV.shape)
+    weight_NV = csr_array((weight_R.astype(np.float32), counts_NV.indices, counts_NV.indptr), shape=counts_NV.shape)
+    weight_NV.eliminate_zeros()
+    return weight_NV
 
 
 def _best(from_NV: csr_array, to_NV: csr_array, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

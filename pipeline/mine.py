@@ -34,7 +34,8 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
 
     Neither a judged passage nor one with exactly a positive's text is ever in a pool. Where a margin is set and none
     of a question's judged passages was retrieved, the last score of its list, which theirs cannot exceed, stands for
-    theirs; so that question's pool is empty.
+    theirs; with a margin above 0 that question's pool is empty. Questions without a judged passage, which a run holds
+    for pseudo-labels, are passed by.
     Raises InputError for a run without training questions, and where no question has a negative left.
     """
     positives = train_positives(collection)
@@ -44,7 +45,9 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     def pools() -> Iterator[tuple[Ranking, np.ndarray]]:
         ranking = None
         for ranking in rankings(run / "run.parquet"):
-            places, dropped = pool(ranking, positives.get(ranking.query_id, ()), twins, config)
+            if ranking.query_id not in positives:
+                continue
+            places, dropped = pool(ranking, positives[ranking.query_id], twins, config)
             counts.update(dropped)
             yield ranking, places
         if ranking is None:

@@ -33,7 +33,10 @@ def soft_labels(
 
 
 def learning_to_rank(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, scorer: nn.Linear) -> Tensor:
-    """Mean of -log softmax of s(q, d) = sigmoid(W [q ; d] + b), which no index can search: ABS's baseline."""
+    """Mean of -log softmax of s(q, d) = sigmoid(W [q ; d] + b), as the ABS paper prints what it compares with.
+
+    W is linear and sigmoid rises, so that every question orders passages alike: it can rerank, and not well.
+    """
     own_Q = torch.arange(len(questions_QE), device=questions_QE.device) * (len(passages_PE) // len(questions_QE))
     return F.cross_entropy(pair_scores(questions_QE, passages_PE, scorer).masked_fill(excluded_QP, -torch.inf), own_Q)
 

@@ -1,4 +1,4 @@
-"""Validation of a bi-encoder between epochs: reranking a few candidates of dev questions (the ABS paper, section 4).
+"""Validation of a bi-encoder between epochs: reranking a few candidates of dev questions (the ABS paper).
 
 Shapes: V questions, C candidates of each, E dimensions.
 """

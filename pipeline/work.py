@@ -29,10 +29,9 @@ class Machine(Config):
     token_budget: int = Field(ge=1)
     """Tokens in one forward call. About 2,000 stay in a CPU's cache."""
     chunk_spans: int = Field(ge=0)
-    """Spans or passages in one chunk, the unit of the gradient cache. 0: pre-training cuts chunks by `token_budget`,
-    fine-tuning takes a batch whole."""
+    """Spans, questions or passages in one chunk, the unit of the gradient cache. 0: chunks by `token_budget`."""
     cache: Literal["auto", "always", "never"]
-    """Gradient cache of coCondenser: `auto` where the graphs of a whole update would take too much memory."""
+    """Gradient cache of coCondenser and fine-tuning: `auto` where an update's graphs would take too much memory."""
     tf32: bool
     """TensorFloat-32 for what is left in float32 on CUDA: faster, with 10 bits of mantissa."""
     checkpoint_minutes: float = Field(ge=0)

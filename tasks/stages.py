@@ -10,6 +10,7 @@ import pipeline.bm25
 import pipeline.cocondenser
 import pipeline.condenser
 import pipeline.cross_encoder
+import pipeline.evaluate
 import pipeline.given
 import pipeline.ict
 import pipeline.ingest
@@ -77,6 +78,6 @@ STAGES: dict[str, Stage] = {
     "denoise": Stage(denoise),
     "pseudo": Stage(pseudo, gpu=True),
     "rerank": Stage(rerank, gpu=True),
-    "evaluate": Stage(evaluate),
+    "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
     "report": Stage(report),
 }

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config
-from pipeline.evaluate import TABLE, estimate_text, label, shown_split
+from pipeline.tables import TABLE, estimate_text, label, shown_split
 from pipeline.work import Metrics, Work
 
 TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
@@ -75,15 +75,15 @@ def render(**values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    from pipeline.report.figures import colour
+    from pipeline.report.figures import colour_of
 
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
+    environment.filters["colour"] = colour_of
     environment.filters["estimate"] = estimate_text
-    environment.filters["colour"] = colour
     css = Markup((here / "report.css").read_text())
     return environment.get_template("report.html").render(css=css, **values)
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.evaluate import share_text
+from pipeline.tables import share_text
 from pipeline.training import losses
 
 INK, LINE = "#010101", "#010102"
@@ -27,6 +27,7 @@ COLOURS = {
     "#020204": "stage2",
     "#020205": "fusion",
     "#020206": "rerank",
+    "#020207": "quiet",
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
@@ -55,9 +56,10 @@ SETTINGS: Any = {
 }
 
 
-def colour(system: str) -> str:
-    """The page's name of a system's colour; all rounds of a stage share one."""
-    return system.partition("-")[0]
+def colour_of(system: str) -> str:
+    """The page's name of a system's colour: rounds share their stage's, others are grey."""
+    name = re.sub(r"-\d$", "", system)
+    return name if name in SYSTEMS else "quiet"
 
 
 def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> str:
@@ -65,9 +67,9 @@ def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]
 
     def draw(axes: Axes) -> None:
         for y, (name, figure) in enumerate(figures.items()):
-            drawn, mean = SYSTEMS[colour(name)], figure["mean"]
-            axes.plot([figure["low"], figure["high"]], [y, y], color=drawn, linewidth=3, solid_capstyle="round")
-            axes.plot(mean, y, "o", color=drawn, markersize=7)
+            colour, mean = SYSTEMS[colour_of(name)], figure["mean"]
+            axes.plot([figure["low"], figure["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
+            axes.plot(mean, y, "o", color=colour, markersize=7)
             axes.annotate(share_text(mean), (mean, y), (0, 6), textcoords="offset points", ha="center")
         axes.set_yticks(range(len(figures)), [labels[name] for name in figures])
         axes.set_ylim(len(figures) - 0.5, -0.75)
@@ -92,14 +94,8 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
         for name, drawn in zip(names, CURVES, strict=False):
             values = np.array(history[name], float)[kept]
             x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
-            axes.plot(
-                x,
-                y,
-                color=drawn,
-                linewidth=1.5,
-                label=names[name],
-                marker="." if len(bins) < 5 else "",
-            )
+            marker = "." if len(bins) < 5 else ""
+            axes.plot(x, y, color=drawn, linewidth=1.5, label=names[name], marker=marker)
         axes.set_xlabel("update")
         axes.set_ylim(0, 1.05 * axes.dataLim.ymax if np.isfinite(axes.dataLim.ymax) else 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

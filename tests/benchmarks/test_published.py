@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import torch
 from machines import make_machine
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from benchmarks import published
-from pipeline import batches, model, pretraining
+from pipeline import batches, model, pretraining, ranking
+from pipeline.biencoder import Encoder, vectors
+from pipeline.inbatch import backward, pieces
+from pipeline.inputs import pack
 from pipeline.objectives import objective
 from pipeline.ragged import Ragged, Specials
 
@@ -34,3 +37,29 @@ def test_the_published_step_gives_our_loss_and_gradients(pairs):
     assert sum(float(parts.get(name, 0.0)) for name in ("head_mlm", "late_mlm", "contrastive")) == pytest.approx(loss)
     for name, parameter in module.named_parameters():
         torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    config = BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
+                        intermediate_size=64, max_position_embeddings=32)  # fmt: skip
+    encoder = Encoder(BertModel(config, add_pooling_layer=False).eval(), "cls")
+    ids = [rng.integers(5, 60, n) for n in (5, 9, 3, *rng.integers(10, 28, 6))]
+    nothing_QP = torch.zeros(3, 6, dtype=torch.bool)
+    ours = backward(
+        lambda piece: vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu")),
+        pieces(np.array([len(row) for row in ids]), 3, True, 0, 50),
+        (9, 32),
+        lambda vectors_RE: ranking.contrastive(vectors_RE[:3], vectors_RE[3:], nothing_QP, 1.0),
+        True,
+        "cpu",
+    )
+    gradients = {name: p.grad.clone() for name, p in encoder.model.named_parameters()}
+    encoder.model.zero_grad()
+    encoder.model.set_attn_implementation(attention)
+    loss = published.biencoder(encoder.model, published.filled(ids[:3], 12, 0), published.filled(ids[3:], 32, 0))
+    assert float(ours) == pytest.approx(loss)
+    for name, parameter in encoder.model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=3e-5)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from writing import put
 
 from flows.cli import app, main
 
@@ -16,6 +17,7 @@ COMMANDS = [
     ("run",),
     ("plan",),
     ("search",),
+    ("fuse",),
     ("recipes",),
     ("up",),
     ("deployments",),
@@ -56,6 +58,7 @@ MISTAKES = [
     (("run", "tiny", "--set", "tokenizer.path=no/such/folder"), "no/such/folder"),
     (("run", "tiny", "--set", "condenser.checkpoint=no/such/folder"), "condenser.checkpoint: no/such/folder: no such"),
     (("search", "how?"), "no finished run to search in; `cocondenser run pydocs-small` makes one"),
+    (("fuse", "no.trec", "nor.trec", "--out", "x"), "no.trec: no such file"),
     (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
     (("artifacts", "ls", "--stage", "stage1"), "no artifact of stage1"),
     (("artifacts", "path", "stage1"), "holds no artifact 'stage1'"),
@@ -70,6 +73,23 @@ def test_a_mistake_is_one_line_and_exit_code_2(run_cli, tmp_path: Path, argument
     assert ended.stderr.count("\n") == 1
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+def test_fuse(tmp_path: Path) -> None:
+    first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x")
+    second = put(tmp_path, "two.trec", "q Q0 b 1 9 x")
+    qrels = put(tmp_path, "qrels.tsv", "query-id\tcorpus-id\tscore", "q\tb\t1")
+    out = tmp_path / "both.trec"
+    arguments = ["fuse", str(first), str(second), "--out", str(out), "--qrels", str(qrels)]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert f"{out}: reciprocal rank, weight 0.1 of {first}, chosen on 1 questions of {qrels}" in shown.output
+    assert [line.split() for line in shown.output.splitlines()[1:4]] == [
+        [str(first), ".500"], [str(second), "1.000"], ["fused", "1.000"]
+    ]  # fmt: skip
+    assert [line.split()[2] for line in out.read_text().splitlines()] == ["b", "a"]
+    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--weight", "0.99", "--json"]).output)
+    assert (as_json["out"], as_json["weight"], as_json["measured"]["fused"]) == (str(out), 0.99, 0.5)
 
 
 def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import yaml
 
+from flows import layers
 from flows.deployments import PREFECT_YAML, render
 from flows.recipe import Recipe, resolve
 
@@ -12,7 +13,7 @@ def test_prefect_yaml_is_up_to_date() -> None:
 
 def test_each_deployment_holds_its_complete_recipe() -> None:
     found = {item["name"]: item for item in yaml.safe_load(render())["deployments"]}
-    assert set(found) == {"marco", "marco-doc", "marco-mlm", "marco-retromae", "nq", "trivia", "pydocs", "pydocs-small"}
+    assert set(found) == {name for name in layers.named() if not resolve(name).hidden}
     for name, item in found.items():
         assert item["entrypoint"] == "flows/flow.py:cocondenser"
         assert Recipe.model_validate(item["parameters"]["recipe"]) == resolve(name)

@@ -7,8 +7,8 @@ import pytest
 from searched import write_collection
 
 from artifacts.records import Ref
+from flows import checks
 from flows.dag import nodes
-from flows.flow import check_pretraining, check_training_data
 from flows.preflight import missing
 from flows.recipe import resolve
 from flows.selection import up_to
@@ -23,21 +23,21 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
     dag = nodes(resolve("tiny"))
     for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
-            check_training_data(collection(passages=5, **counts), dag)
-    check_training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
-    check_training_data(collection(passages=5), up_to(dag, "cocondenser"))
+            checks.training_data(collection(passages=5, **counts), dag)
+    checks.training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
+    checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
     plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
     with pytest.raises(InputError, match="`--until initial` stops before it"):
-        check_training_data(collection(passages=5), nodes(resolve("tiny", plain)))
+        checks.training_data(collection(passages=5), nodes(resolve("tiny", plain)))
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = replace(collection(train_relevant=1), path=tmp_path)
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
-        check_training_data(ingest, dag)
+        checks.training_data(ingest, dag)
     (tmp_path / "negatives.parquet").touch()
-    check_training_data(ingest, dag)
+    checks.training_data(ingest, dag)
 
 
 def judged(folder: Path, *splits: str) -> Ref:
@@ -53,17 +53,17 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
     small = judged(tmp_path / "small")
     scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 asked for, but there are only 2 training pairs"):
-        check_training_data(small, nodes(resolve("tiny", scheduled)))
-    check_training_data(small, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
+        checks.training_data(small, nodes(resolve("tiny", scheduled)))
+    checks.training_data(small, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
     twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
-    check_training_data(small, nodes(resolve("tiny", twice)))
+    checks.training_data(small, nodes(resolve("tiny", twice)))
     validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
-        check_training_data(small, validated)
-    check_training_data(judged(tmp_path / "with-dev", "dev"), validated)
+        checks.training_data(small, validated)
+    checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
     reranked = nodes(resolve("tiny", ["rerank={depth: 9, splits: [dev]}", "cross_encoder.negatives_from=collection"]))
     with pytest.raises(InputError, match=r"cross-encoder\.negatives_from: the collection came without negatives"):
-        check_training_data(small, reranked)
+        checks.training_data(small, reranked)
 
 
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
 
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("flows.flow.check_cocondenser", lambda *given: asked.append(given))
+    monkeypatch.setattr("flows.checks.check_cocondenser", lambda *given: asked.append(given))
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
-    check_pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
+    checks.pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
     assert not asked
-    check_pretraining(tokens, initial.path, nodes(recipe))
+    checks.pretraining(tokens, initial.path, nodes(recipe))
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows import layers
+from flows.dag import nodes
 from flows.layers import Layer, merge
 from flows.recipe import change, configuration, resolve
 from pipeline.errors import InputError
@@ -24,9 +25,21 @@ def test_every_recipe_is_complete(name: str) -> None:
 
 
 def test_the_recipes_of_the_papers_are_there() -> None:
-    papers = {"marco", "marco-doc", "nq", "trivia"}
-    assert papers | {"marco-mlm", "marco-retromae", "pydocs", "pydocs-small", "text", "tiny"} == set(EVERY)
+    papers = {"marco", "marco-doc", "nq", "trivia", "low-data", "continued"}
+    compared = {f"marco-{name}" for name in ("abs", "bert", "denoised", "ict", "mlm", "retromae", "soft")}
+    own = {"adapt", "pydocs", "pydocs-small", "squad", "text", "tiny"}
+    assert papers | compared | own == set(EVERY)
     assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
+
+
+def test_nodes_of_the_recipes_to_compare_with() -> None:
+    made = {name: {node.name for node in nodes(resolve(name))} for name in EVERY}
+    assert not {"condenser", "cocondenser", "ict"} & (made["marco-bert"] | made["adapt"])
+    assert {"ict"} == {"condenser", "cocondenser", "ict"} & made["marco-ict"]
+    assert {"cross-encoder", "scores"} == {"cross-encoder", "scores", "denoise"} & made["marco-soft"]
+    assert {"cross-encoder", "scores", "denoise"} <= made["marco-denoised"]
+    assert not {"mine", "stage2"} & (made["low-data"] | made["marco-abs"])
+    assert resolve("marco-abs").stage1.order == "abs_greedy"
 
 
 def test_marco_has_the_papers_numbers() -> None:

@@ -24,7 +24,15 @@ from transformers import (
 
 from pipeline import wordpiece
 from pipeline.biencoder import encode_rows, load_encoders
-from pipeline.checkpoint import Vector, load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
+from pipeline.checkpoint import (
+    Vector,
+    load_backbone_for_mlm,
+    load_encoder,
+    load_head,
+    longest_input,
+    read_vector,
+    save_checkpoint,
+)
 from pipeline.errors import InputError
 
 WORDS = ["what", "a", "word", "##s", "is", "here", "."]
@@ -115,6 +123,7 @@ def test_projection_norm_and_prefix_are_sentence_transformers_too(tmp_path, toke
     weight = torch.randn(projection, BERT.hidden_size) if projection else None
     vector = Vector(pooling, normalise, weight, question_prefix="what ")
     save_checkpoint(tmp_path / "out", masked_lm(), tokenizer, vector=vector)
+    assert read_vector(tmp_path / "out").question_prefix == "what "
     encoder = load_encoders(tmp_path / "out")[0]
     assert (encoder.pooling, encoder.normalise, encoder.dimension) == (pooling, normalise, projection or 16)
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")

@@ -17,13 +17,16 @@ from pipeline import runs
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import EvaluateConfig, evaluate, share_text, table
+from pipeline.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
 from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.tables import share_text, table
 from pipeline.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 CONFIG = EvaluateConfig(
     relevance=1,
+    systems={},
+    fusions=[],
     fusion_methods=["reciprocal_rank", "weighted_sum"],
     fusion_weights=[0.25, 0.5, 0.75],
     reciprocal_k=60,
@@ -52,6 +55,7 @@ def collection(tmp_path: Path) -> Path:
 def write_run(folder: Path, lists: dict[str, dict[str, str]]) -> Path:
     """lists: {split: {query id: passage numbers, best first}}."""
     folder.mkdir()
+    (folder / "bm25.json").write_text(json.dumps({"scores": "bm25"}))  # read where it is the first stage
     with runs.writer(folder) as write:
         for split, questions in lists.items():
             for query_id, passages in questions.items():
@@ -162,6 +166,127 @@ def test_without_a_dev_run_the_fusion_is_not_chosen_on_test(collection, folders,
     assert "stage1" not in metrics["splits"]["dev"]["systems"]
     assert metrics["fusion"] == {"method": "reciprocal_rank", "weight": 0.25, "chosen_on_dev": False}
     assert metrics["winner_on_dev"] == "dense"
+
+
+def test_a_first_stage_that_is_no_bm25_is_not_called_so(collection, folders, tmp_path):
+    (folders["bm25"] / "bm25.json").write_text(json.dumps({"scores": "run"}))
+    _, metrics = evaluated(collection, tmp_path / "out", **folders)
+    assert metrics["labels"]["bm25"] == "first stage (run file)"
+    assert metrics["labels"]["fusion"] == "first stage (run file) + stage 2"
+
+
+# Other systems
+
+
+def write_trec(path: Path, lists: dict[str, str]) -> Path:
+    """lists: {query id: passage numbers, best first}."""
+    rows = [f"{q} Q0 p{n} {r} {-r}.0 x\n" for q, found in lists.items() for r, n in enumerate(found, 1)]
+    packed = gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w")  # noqa: SIM115
+    with packed as file:
+        file.writelines(rows)
+    return path
+
+
+@pytest.fixture
+def systems(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "GAR": write_trec(tmp_path / "gar.gz", {"t1": "3", "d0": "0", "d1": "10", "t0": "01"}),  # splits mixed
+        "DPR-PAQ (one)": write_trec(tmp_path / "paq.trec", {"t0": "1", "t1": "3", "t2": "45", "t3": "2"}),
+    }
+
+
+def given(systems: dict[str, Path], *fusions: list[str]) -> EvaluateConfig:
+    return EvaluateConfig(**{**CONFIG.model_dump(), "systems": systems, "fusions": fusions})
+
+
+def test_other_systems_are_rows_of_every_table(collection, folders, systems, tmp_path):
+    figures, metrics = evaluated(collection, tmp_path / "out", given(systems), **folders)
+    test, dev = metrics["splits"]["test"], metrics["splits"]["dev"]
+    assert list(test["systems"]) == [*folders, "DPR-PAQ (one)", "GAR", "fusion"]
+    assert list(dev["systems"]) == [*folders, "GAR", "fusion"]
+    assert figures["test/GAR/RR@10"] == pytest.approx((1 / 2 + 1 + 0) / 3, abs=1e-6)
+    assert figures["test/DPR-PAQ (one)/RR@10"] == pytest.approx((1 + 1 + 1 / 2) / 3, abs=1e-6)
+    assert figures["dev/GAR/RR@10"] == pytest.approx(1)
+    assert test["questions_without_results"]["GAR"] == 1
+    assert metrics["systems"]["DPR-PAQ (one)"]["rows_of_other_questions"] == 1  # t3 has no relevant passage
+    difference = test["differences"]["stage2 - GAR"]["RR@10"]["mean"]
+    assert difference == pytest.approx(figures["test/stage2/RR@10"] - figures["test/GAR/RR@10"], abs=2e-6)
+    for name in ("per_query.parquet", "answers.parquet"):
+        assert {"GAR", "DPR-PAQ (one)"} < {*pq.read_table(tmp_path / "out" / name)["system"].to_pylist()}
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table(metrics))
+    assert "DPR-PAQ (one)" in console.export_text()
+
+
+def test_neither_paths_nor_their_order_enter_the_artifact(collection, folders, systems, tmp_path):
+    turned = {name: path.rename(tmp_path / f"moved{path.suffix}") for name, path in reversed(systems.items())}
+    for name, path in turned.items():
+        systems[name].write_bytes(path.read_bytes())
+    for out, files in (("one", systems), ("two", turned)):
+        evaluated(collection, tmp_path / out, given(files, ["stage2", "GAR"]), **folders)
+    for name in ("metrics.json", "per_query.parquet", "answers.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems, tmp_path):
+    joined = (["pretrained", "GAR"], ["bm25", "stage2", "GAR"], ["stage2", "DPR-PAQ (one)"], ["bm25", "stage2"])
+    figures, metrics = evaluated(collection, tmp_path / "out", given(systems, *joined), **folders)
+    assert list(metrics["fusions"]) == ["pretrained + GAR", "bm25 + stage2 + GAR", "stage2 + DPR-PAQ (one)"]
+    # d0: p0 is first in GAR's list and last in the pre-trained one's; so the least share of the latter is best.
+    assert metrics["fusions"]["pretrained + GAR"] == {
+        "method": "reciprocal_rank", "weight": 0.25, "chosen_on_dev": True
+    }  # fmt: skip
+    assert metrics["fusions"]["stage2 + DPR-PAQ (one)"]["chosen_on_dev"] is False  # which has no row of dev
+    assert "stage2 + DPR-PAQ (one)" not in metrics["splits"]["dev"]["systems"]
+    assert metrics["labels"]["bm25 + stage2 + GAR"] == "BM25 + stage 2 + GAR"
+    assert "pretrained + GAR - pretrained" in metrics["splits"]["test"]["differences"]
+    assert figures["test/bm25 + stage2 + GAR/R@100"] == pytest.approx(1)
+    assert figures["pretrained + GAR/weight"] == 0.25
+    assert metrics["labels"]["fusion"] == "BM25 + stage 2"
+
+
+@pytest.mark.parametrize(
+    ("systems", "fusions", "message"),
+    [
+        ({"stage1": "x"}, [], r"systems\.stage1 is what the flow calls one of its own rows"),
+        ({"Stage 2, round 2": "x"}, [], "systems"),
+        ({"Fusion": "x"}, [], r"systems\.Fusion is what"),
+        ({"BM25": "x"}, [], r"systems\.BM25 is what"),
+        ({"a - b": "x"}, [], "should match pattern"),
+        ({"a/b": "x"}, [], "should match pattern"),
+        ({"GAR": "x"}, [["bm25", "GRA"]], "fusions: no system 'GRA'"),
+        ({"GAR": "x"}, [["GAR"]], "at least 2 items"),
+        ({"GAR": "x"}, [["GAR", "GAR"]], "a system stands twice in GAR"),
+        ({"GAR": "x"}, [["GAR", "bm25"], ["GAR", "bm25"]], "one stands twice"),
+    ],
+)
+def test_names_that_would_be_mistaken(systems, fusions, message):
+    with pytest.raises(ValidationError, match=message):
+        given(systems, *fusions)
+
+
+def test_a_fusion_of_a_run_that_the_recipe_does_not_make(collection, folders, systems, tmp_path):
+    config = given(systems, ["stage2-2", "GAR"])
+    with pytest.raises(InputError, match="fusions: this recipe has no run 'stage2-2'; its own are bm25, pretrained"):
+        evaluated(collection, tmp_path / "out", config, **folders)
+    assert fusion_rows(config, ["bm25", "stage2", "stage2-2"])["stage2-2 + GAR"] == ["stage2-2", "GAR"]
+
+
+def test_bad_run_files(collection, folders, systems, tmp_path):
+    twice = write_trec(tmp_path / "twice", {"t0": "121"})
+    with pytest.raises(InputError, match="twice: query t0 lists a passage twice"):
+        evaluated(collection, tmp_path / "one", given({"GAR": twice}), **folders)
+    unknown = write_trec(tmp_path / "unknown", {"t0": "12345678"})
+    with pytest.raises(InputError, match="unknown:6: unknown passage id 'p6'"):
+        evaluated(collection, tmp_path / "two", given({"GAR": unknown}), **folders)
+    other = write_trec(tmp_path / "other", {"x": "1"})
+    with pytest.raises(InputError, match="other: none of its questions is one"):
+        evaluated(collection, tmp_path / "three", given({"GAR": other}), **folders)
+    (tmp_path / "bad").write_text("one two\n")
+    said = missing(given({**systems, "bad": tmp_path / "bad", "absent": tmp_path / "absent"}))
+    assert len(said) == 1  # whoever asks names what is absent
+    assert said[0].startswith("evaluate.systems.bad: ")
+    assert "bad:1: 6 columns expected" in said[0]
 
 
 def test_bad_runs_are_refused(collection, folders, tmp_path):

@@ -17,7 +17,7 @@ DENSE = run((0, 7, 0.8), (0, 8, 0.6), (1, 6, -2.0), (1, 5, -4.0))
 
 
 def test_reciprocal_rank_by_hand():
-    fused = fuse(BM25, DENSE, Choice("reciprocal_rank", 0.75), 60)
+    fused = fuse([BM25, DENSE], Choice("reciprocal_rank", 0.75), 60)
     scores = {(q, p): s for q, p, s in zip(fused.question_R, fused.passage_R, fused.score_R, strict=True)}
     assert scores[0, 5] == pytest.approx(0.75 / 61)
     assert scores[0, 7] == pytest.approx(0.75 / 63 + 0.25 / 61)
@@ -29,9 +29,22 @@ def test_reciprocal_rank_by_hand():
 
 def test_weighted_sum_by_hand():
     assert parts(BM25, "weighted_sum", 60).tolist() == [1.0, 0.5, 0.0, 1.0]  # one answer alone gets 1
-    fused = fuse(BM25, DENSE, Choice("weighted_sum", 0.5), 60)
+    fused = fuse([BM25, DENSE], Choice("weighted_sum", 0.5), 60)
     assert fused.passage_R.tolist() == [5, 7, 6, 8, 5, 6]  # 5 and 7 with .5, 5 and 6 with .5: passage order
     assert fused.score_R.tolist() == [0.5, 0.5, 0.25, 0.0, 0.5, 0.5]
+
+
+def test_the_first_run_has_the_weight_and_the_others_equal_parts_of_the_rest():
+    third = run((0, 8, 3.0), (0, 5, 1.0))
+    fused = fuse([BM25, DENSE, third], Choice("reciprocal_rank", 0.5), 60)
+    scores = {(q, p): s for q, p, s in zip(fused.question_R, fused.passage_R, fused.score_R, strict=True)}
+    assert scores[0, 5] == pytest.approx(0.5 / 61 + 0.25 / 62)
+    assert scores[0, 8] == pytest.approx(0.25 / 62 + 0.25 / 61)
+    assert scores[1, 6] == pytest.approx(0.25 / 61)
+    alike = fuse([BM25, DENSE, third], Choice("reciprocal_rank", 1 / 3), 60)
+    at = dict(zip(zip(alike.question_R, alike.passage_R, strict=True), alike.score_R, strict=True))
+    assert at[0, 5] == pytest.approx((1 / 61 + 1 / 62) / 3)
+    assert at[0, 7] == pytest.approx((1 / 63 + 1 / 61) / 3)
 
 
 def test_a_list_of_equal_scores_gets_one():
@@ -41,7 +54,7 @@ def test_a_list_of_equal_scores_gets_one():
 def test_an_empty_run_changes_no_order():
     nothing = Run(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     for method in ("reciprocal_rank", "weighted_sum"):
-        fused = fuse(BM25, nothing, Choice(method, 0.3), 60)
+        fused = fuse([BM25, nothing], Choice(method, 0.3), 60)
         assert fused.passage_R.tolist() == BM25.passage_R.tolist()
 
 
@@ -63,10 +76,10 @@ def test_mean_reciprocal_rank_equals_sorting():
 
 def test_choose_takes_the_best_on_the_judgements():
     relevant = np.array([0]), np.array([8])  # what DENSE alone finds
-    choice = choose(BM25, DENSE, relevant, 2, ["reciprocal_rank"], [0.9, 0.1], 60)
+    choice = choose([BM25, DENSE], relevant, 2, ["reciprocal_rank"], [0.9, 0.1], 60)
     assert choice == Choice("reciprocal_rank", 0.1)
     relevant = np.array([0, 1]), np.array([5, 5])  # what BM25 puts first
-    choice = choose(BM25, DENSE, relevant, 2, ["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 60)
+    choice = choose([BM25, DENSE], relevant, 2, ["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 60)
     assert choice == Choice("weighted_sum", 0.9)
 
 
@@ -80,16 +93,16 @@ def test_choose_agrees_with_measuring_each_choice():
     values = {}
     for method in ("reciprocal_rank", "weighted_sum"):
         for weight in weights:
-            fused = fuse(first, second, Choice(method, weight), 60)
+            fused = fuse([first, second], Choice(method, weight), 60)
             rank = {(q, p): r for q, p, r in zip(fused.question_R, fused.passage_R, fused.rank_R, strict=True)}
             ranks = np.array([rank[pair] for pair in zip(*judged, strict=True)])
             values[Choice(method, weight)] = np.where(ranks <= 10, 1 / ranks, 0).mean()
-    choice = choose(first, second, judged, 30, ["reciprocal_rank", "weighted_sum"], weights, 60)
+    choice = choose([first, second], judged, 30, ["reciprocal_rank", "weighted_sum"], weights, 60)
     assert values[choice] == max(values.values())
 
 
 def test_union_has_every_passage_once():
-    both = union(BM25, DENSE, "weighted_sum", 60)
+    both = union([BM25, DENSE], "weighted_sum", 60)
     pairs = list(zip(both.question_R.tolist(), both.passage_R.tolist(), strict=True))
     assert pairs == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 5), (1, 6)]
 

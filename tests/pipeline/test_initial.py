@@ -9,11 +9,11 @@ from encoders import ENCODER
 from huggingface_hub import constants
 from machines import make_machine
 from pydantic import ValidationError
-from transformers import BertForMaskedLM, RobertaForMaskedLM
+from transformers import BertForMaskedLM, BertModel, RobertaForMaskedLM
 
 from pipeline import initial as stage
 from pipeline import wordpiece
-from pipeline.checkpoint import load_backbone_for_mlm, load_head, longest_input, save_checkpoint
+from pipeline.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
 from pipeline.collection import Passage, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.initial import InitialConfig, initial, missing
@@ -26,6 +26,7 @@ SCRATCH = {
     "pretrained": None,
     "revision": "main",
     "checkpoint": None,
+    "new_mlm_head": False,
     "architecture": "bert",
     "layers": 2,
     "hidden_size": 16,
@@ -183,3 +184,26 @@ def test_a_cached_model_needs_no_network(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     model, _ = run(inputs, tmp_path / "out", pretrained="someone/model", revision="c0ffee")
     assert all(torch.equal(model.state_dict()[name], x) for name, x in given.state_dict().items())
+
+
+def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
+    """It is taken as it is, or gets a head of random weights."""
+    run(inputs, tmp_path / "first")
+    model = BertModel.from_pretrained(tmp_path / "first", add_pooling_layer=False)
+    save_checkpoint(tmp_path / "bare", model, tmp_path / "first")
+    config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "bare"})
+    assert initial(config, ENCODER, *inputs, work(tmp_path / "taken"))["mlm_head"] == "none"
+    before, after = (load_encoder(tmp_path / name).state_dict() for name in ("first", "taken"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    with pytest.raises(InputError, match="lacks weight cls"):
+        load_backbone_for_mlm(tmp_path / "taken")
+
+    run(inputs, tmp_path / "headed", checkpoint=tmp_path / "bare", new_mlm_head=True)
+    headed = load_backbone_for_mlm(tmp_path / "headed")
+    assert headed.get_output_embeddings().weight is headed.get_input_embeddings().weight
+    after = headed.base_model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    run(inputs, tmp_path / "again", checkpoint=tmp_path / "bare", new_mlm_head=True)
+    names = ("headed", "again")
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
+    assert one == other

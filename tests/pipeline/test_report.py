@@ -13,8 +13,9 @@ from machines import make_machine
 
 from pipeline import runs
 from pipeline.collection import schemas, write_table
-from pipeline.evaluate import TABLE, EvaluateConfig, evaluate
+from pipeline.evaluate import EvaluateConfig, evaluate
 from pipeline.report.build import ReportConfig, difference_rows, report
+from pipeline.tables import TABLE
 from pipeline.work import Work, silent
 
 SCRIPT = '<script>alert("x")</script> & <b>more</b>'
@@ -56,8 +57,11 @@ def inputs(tmp_path_factory) -> dict[str, Path | None]:
                 for n in (0, 1):
                     scores = np.arange(len(best_first), 0, -1.0)
                     write(split, [f"{split}{n}"] * len(best_first), best_first, scores)
+    (folders["bm25"] / "bm25.json").write_text('{"scores": "bm25"}')
     config = EvaluateConfig(
         relevance=1,
+        systems={},
+        fusions=[],
         fusion_methods=["reciprocal_rank"],
         fusion_weights=[0.75],
         reciprocal_k=60,
@@ -179,3 +183,13 @@ def test_a_differences_sign(page):
     assert gain["cells"][0] == {"sure": False, "mean": "+.012", "interval": "[−.001, .025]"}
     assert (fall["label"], fall["cells"][0]["mean"]) == ("A − B", "−.012")
     assert "+−" not in page
+
+
+def test_rounds_and_other_systems_have_a_colour():
+    from pipeline.report.figures import colour_of, ladder
+
+    names = ["bm25", "stage2", "stage2-2", "rerank", "GAR-2", "stage2 + GAR-2", "fusion"]
+    assert [*map(colour_of, names)] == ["bm25", "stage2", "stage2", "quiet", "quiet", "quiet", "fusion"]
+    picture = ladder({name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in names}, {n: n for n in names}, "MRR@10")
+    assert "stage2 + GAR-2" in picture
+    assert "var(--quiet)" in picture

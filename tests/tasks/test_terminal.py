@@ -2,7 +2,6 @@
 
 import io
 import re
-import time
 
 import pytest
 from rich.console import Console
@@ -51,9 +50,7 @@ def test_in_80_columns_count_and_time_are_whole() -> None:
     try:
         with bar("encode-pretrained") as progress:
             progress(100, 243, "updates", losses)
-            time.sleep(0.2)
             progress(132, 243, "updates", losses)
-            time.sleep(0.3)
     finally:
         TERMINAL.reset(token)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())

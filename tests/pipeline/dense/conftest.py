@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from crossed import make_cross_encoder, make_start
 from machines import make_machine
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -109,6 +110,18 @@ def write_model(folder: Path, tokenizer_folder: Path, dimension: int = 16, seed:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def pair_start(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world's checkpoint with a tokenizer that knows how pairs are written."""
+    return make_start(world.checkpoint, tmp_path_factory.mktemp("pairs") / "start")
+
+
+@pytest.fixture(scope="session")
+def teacher(pair_start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained cross-encoder."""
+    return make_cross_encoder(pair_start, tmp_path_factory.mktemp("teacher") / "cross")
 
 
 @pytest.fixture

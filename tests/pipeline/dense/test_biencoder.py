@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from pipeline.biencoder import Encoder, as_linear, check_fits, encode_rows, load_encoders, vectors
-from pipeline.checkpoint import read_vector
+from pipeline.checkpoint import Vector, read_vector
 from pipeline.errors import InputError
 from pipeline.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
 from pipeline.ragged import Specials, Tokens
@@ -140,6 +140,30 @@ def test_pooling_is_read_from_the_checkpoint(tmp_path):
     path.write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(InputError, match="neither"):
         read_vector(tmp_path)
+
+
+def test_folders_of_sentence_transformers(tmp_path):
+    """As other packages write them: modules in any folder, and those that are not known here."""
+    pooling = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+
+    def folder(*kinds):
+        for path in tmp_path.rglob("*.json"):
+            path.unlink()
+        modules = [
+            {"path": f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(kinds)
+        ]
+        (tmp_path / "modules.json").write_text(json.dumps(modules))
+        for module in modules:
+            (tmp_path / module["path"]).mkdir(exist_ok=True)
+            (tmp_path / module["path"] / "config.json").write_text(json.dumps(pooling))
+        return tmp_path
+
+    assert read_vector(folder("Transformer", "Pooling")) == Vector("mean")
+    assert read_vector(folder("Transformer", "Pooling", "Normalize")) == Vector("mean", normalise=True)
+    with pytest.raises(InputError, match="a projection with bias"):
+        read_vector(folder("Transformer", "Pooling", "Dense"))
+    with pytest.raises(InputError, match="a module WeightedLayerPooling, which is not known"):
+        read_vector(folder("Transformer", "WeightedLayerPooling"))
 
 
 def test_misfits_name_the_field(world):

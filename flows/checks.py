@@ -1,0 +1,68 @@
+"""What is bound to fail later, told once the first stages are there: not after days of pre-training."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from artifacts.records import Ref
+from flows.dag import Node
+from flows.recipe import Recipe
+from pipeline.cocondenser import CocondenserConfig, check_cocondenser
+from pipeline.condenser import CondenserConfig
+from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
+from pipeline.errors import InputError
+from pipeline.finetune import FinetuneConfig, check_finetune
+from pipeline.ict import IctConfig, check_ict
+from pipeline.scores import ScoresConfig
+
+
+def training_data(ingest: Ref, wanted: list[Node]) -> None:
+    """Judged training questions and negatives, for every training that is wanted."""
+    for node in wanted:
+        if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
+            continue
+        if not ingest.metrics.get("train_relevant"):
+            start = node.inputs.get("start")
+            before = f"; `--until {start.name}` stops before it" if start else ""
+            raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
+        if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
+            raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
+        if isinstance(node.config, FinetuneConfig) and node.inputs["pseudo"] is None:
+            kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
+            try:
+                check_finetune(node.config, ingest.path, kinds)
+            except InputError as error:
+                raise InputError(f"{node.name}: {error}") from None
+
+
+def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
+    """Tokens, the initial model and every model that is trained from it, by their shapes."""
+    start = recipe.condenser.checkpoint or refs["initial"].path
+    mlm_head(refs["initial"], wanted)
+    pretraining(refs["tokens"], start, wanted)
+    for node in wanted:
+        if isinstance(node.config, CrossEncoderConfig):
+            begin = recipe.cocondenser.checkpoint or start
+            check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
+
+
+def pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
+    """What coCondenser or the Inverse Cloze Task need of the collection and of a model of the shape of `start`."""
+    for node in wanted:
+        if isinstance(node.config, CocondenserConfig):
+            check_cocondenser(node.config, tokens.path, start)
+        if isinstance(node.config, IctConfig):
+            check_ict(node.config, tokens.path, start)
+
+
+def mlm_head(initial: Ref, wanted: list[Node]) -> None:
+    """A head for masked language modelling, wherever there is pre-training."""
+    for node in wanted:
+        start = node.inputs.get("start")
+        if not isinstance(node.config, CondenserConfig | CocondenserConfig | IctConfig) or node.config.checkpoint:
+            continue
+        if start and start.name == "initial" and initial.metrics.get("mlm_head") == "none":
+            raise InputError(
+                f"{node.name}: the initial model has no head for masked language modelling: set "
+                "initial.new_mlm_head to true, or the steps of ict, condenser and cocondenser to 0 (and their epochs "
+                "and tokens to null)"
+            )

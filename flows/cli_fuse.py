@@ -1,0 +1,61 @@
+"""`cocondenser fuse`: runs of any systems made one, outside the store."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from flows.cli_options import Json, out, print_json
+
+
+def fuse(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN RUN...", help="TREC runs, or MS MARCO's three columns; plain or packed."),
+    ],
+    output: Annotated[Path, typer.Option("--out", metavar="FILE", help="The TREC run to write.")],
+    qrels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Judgements of dev, not test, to choose by: TREC's 4 columns, or BEIR's tsv."
+        ),
+    ] = None,
+    method: Annotated[
+        Literal["reciprocal_rank", "weighted_sum"] | None,
+        typer.Option(help="The best on the judgements where not given; without them reciprocal_rank."),
+    ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the first run, between 0 and 1; the others have equal parts of the rest. "
+            "The best on the judgements where not given; without them all runs weigh alike."
+        ),
+    ] = None,
+    relevance: Annotated[int, typer.Option(min=1, help="Least judgement that is relevant.")] = 1,
+    depth: Annotated[int, typer.Option(min=1, help="Passages written for each question.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Join runs of any systems into one, by reciprocal ranks or scores; the weight is chosen on dev's judgements."""
+    from pipeline.fuse_files import fuse_files
+    from pipeline.tables import share_text
+
+    fused = fuse_files(runs, output, qrels, method, weight, relevance, depth)
+    if as_json:
+        print_json({"out": output, **asdict(fused)})
+        return
+    if fused.measured:
+        table = Table("", "MRR@10", box=None, pad_edge=False)
+        for name, value in fused.measured.items():
+            table.add_row(escape(name), share_text(value))
+        out.print(table)
+    how = fused.method.replace("_", " ")
+    chosen = f", chosen on {fused.judged:,} questions of {qrels}" if fused.chosen else ""
+    out.print(
+        f"{output}: {how}, weight {fused.weight:.3g} of {runs[0]}{chosen}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,169 @@
+"""Run files of any systems joined into one, without a collection.
+
+Legend of suffixes: R rows of a run.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline import run_file
+from pipeline.errors import InputError
+from pipeline.files import integer, lines
+
+if TYPE_CHECKING:
+    from pipeline.fusion import Method
+    from pipeline.runs import Run
+
+METHODS: "tuple[Method, ...]" = ("reciprocal_rank", "weighted_sum")
+WEIGHTS = tuple(n / 10 for n in range(1, 10))
+"""Shares of the first run that are tried."""
+K = 60.0
+"""Cormack, Clarke and Buettcher (2009)."""
+QUESTIONS = 512
+"""Questions written at a time."""
+
+Qrels = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What became of the runs."""
+
+    method: "Method"
+    weight: float
+    """Of the first run; the others have equal parts of the rest."""
+    chosen: bool
+    """Whether judgements chose one of the two."""
+    questions: int
+    judged: int
+    """Questions with a relevant passage that stand in a run: what is measured. Without judgements 0."""
+    measured: dict[str, float]
+    """MRR@10 of each file, and of `fused`; empty without judgements."""
+
+
+def fuse_files(
+    paths: Sequence[Path],
+    out: Path,
+    qrels: Path | None,
+    method: "Method | None",
+    weight: float | None,
+    relevance: int,
+    depth: int,
+) -> Fused:
+    """Write the TREC run `out` of all passages that any of the files lists, the first `depth` of each question.
+
+    What is not given of `method` and `weight` is what has the best MRR@10 on `qrels`; without them reciprocal ranks,
+    and all runs alike. Equal scores stand in the order in which the files first name the passages.
+    Raises InputError as `run_file.rows` does, for a passage twice under a question, and for judgements that no run
+    meets.
+    """
+    from pipeline.fusion import Choice, choose, fuse, is_relevant, mean_reciprocal_rank
+
+    _check(paths, out, qrels, weight)
+    judgements = read_qrels(qrels) if qrels else {}
+    questions: dict[str, int] = {}
+    passages: dict[str, int] = {}
+    runs = [read(path, questions, passages) for path in paths]
+    choice = Choice(method or METHODS[0], weight or 1 / len(runs))
+    judged, measured, total = 0, dict[str, float](), len(questions)
+    chosen = qrels is not None and (method is None or weight is None)
+    if qrels is not None:
+        relevant, judged = _relevant(judgements, questions, passages, relevance)
+        if not judged:
+            raise InputError(f"{qrels}: no question of the runs has a relevant passage there")
+        if chosen:
+            methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
+            choice = choose(runs, relevant, total, methods, weights, K)
+    fused = fuse(runs, choice, K)
+    if qrels is not None:
+        for name, run in zip([*map(str, paths), "fused"], [*runs, fused], strict=True):
+            relevant_R = is_relevant(run.question_R, run.passage_R, relevant)
+            mean = mean_reciprocal_rank(run.question_R, run.passage_R, run.score_R, relevant_R, total)
+            measured[name] = round(mean * total / judged, 6)
+    _write(out, fused, [*questions], [*passages], depth)
+    return Fused(choice.method, choice.weight, chosen, total, judged, measured)
+
+
+def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:
+    """What would otherwise fail after the reading."""
+    if len(paths) < 2:
+        raise InputError(f"{paths[0]}: one run alone; give two or more")
+    for n, path in enumerate(paths):
+        if path in paths[:n]:
+            raise InputError(f"{path}: given twice")
+    for path in (*paths, *([qrels] if qrels else [])):
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"--out {out}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+    if weight is not None and not 0 < weight < 1:
+        raise InputError(f"--weight {weight:g}: between 0 and 1, both left out")
+
+
+def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> "Run":
+    """A run file by numbers of questions and passages; new ones are numbered as they come. Memory: 16 bytes a row."""
+    import pyarrow as pa
+
+    from pipeline.runs import check_unique, ranked
+
+    question_R, passage_R, score_R = array("i"), array("i"), array("d")
+    for _, query_id, passage_id, score in run_file.rows(path):
+        question_R.append(questions.setdefault(query_id, len(questions)))
+        passage_R.append(passages.setdefault(passage_id, len(passages)))
+        score_R.append(score)
+    run = ranked(*(np.frombuffer(column, dtype=column.typecode) for column in (question_R, passage_R, score_R)))
+    check_unique(run, path, pa.array([*questions], pa.string()))
+    return run
+
+
+def read_qrels(path: Path) -> Qrels:
+    """{question: {passage: grade}} of TREC's four columns, or of BEIR's three with their heading.
+
+    Raises InputError for other lines.
+    """
+    found: Qrels = {}
+    width = 0
+    for number, line in lines(path):
+        fields = line.split()
+        if not width:
+            width = 3 if len(fields) == 3 else 4
+            if width == 3 and fields[2] == "score":
+                continue
+        if len(fields) != width:
+            names = "question passage grade" if width == 3 else "question 0 passage grade"
+            raise InputError(f"{path}:{number}: {width} columns expected ({names}), {len(fields)} found")
+        found.setdefault(fields[0], {})[fields[-2]] = integer(f"{path}:{number}", fields[-1])
+    return found
+
+
+def _relevant(
+    qrels: Qrels, questions: Mapping[str, int], passages: Mapping[str, int], relevance: int
+) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+    """The positive judgements by number, of what the runs hold; how many of their questions have one at all."""
+    positives = {q: [p for p, g in grades.items() if g >= relevance] for q, grades in qrels.items() if q in questions}
+    pairs = [(questions[q], passages[p]) for q, found in positives.items() for p in found if p in passages]
+    question_R, passage_R = np.array(pairs, np.int64).reshape(-1, 2).T
+    return (question_R, passage_R), sum(map(bool, positives.values()))
+
+
+def _write(out: Path, run: "Run", questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
+    import pyarrow as pa
+
+    from pipeline.runs import SCHEMA, Run, trec_lines
+
+    query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
+    top_R = run.rank_R <= depth
+    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R].astype(np.float32))
+    rank_R = top.rank_R
+    with out.open("w", encoding="utf-8", newline="\n") as file:
+        for first in range(0, len(questions), QUESTIONS):
+            part = slice(*np.searchsorted(top.question_R, [first, first + QUESTIONS]))
+            query_R = query_ids.take(pa.array(top.question_R[part]))
+            passage_R = passage_ids.take(pa.array(top.passage_R[part]))
+            columns = [pa.repeat("", len(query_R)), query_R, passage_R, rank_R[part], top.score_R[part]]
+            file.write(trec_lines(pa.table(columns, schema=SCHEMA)))

@@ -1,0 +1,52 @@
+"""What the tables of results call systems, and how they write figures."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LABELS = {"pretrained": "pre-trained only", "rerank": "reranked"}
+FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "first stage (run file)"}
+"""By what scores the first stage's artifact holds (bm25.json)."""
+TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
+"""Measures of the short table, and what the field calls their means."""
+
+
+def label(name: str) -> str:
+    """What tables call a run: `stage 1`, `stage 2, round 3`; another system by its own name."""
+    stage, _, number = name.removeprefix("stage").partition("-")
+    if name.startswith("stage") and stage.isdigit():
+        return f"stage {stage}, round {number}" if number else f"stage {stage}"
+    return LABELS.get(name, name)
+
+
+def shown_split(metrics: Mapping[str, Any]) -> str:
+    """The split that tables show: test where there is one."""
+    return "test" if "test" in metrics["splits"] else "dev"
+
+
+def table(metrics: Mapping[str, Any]) -> "Table":
+    """The short table of the parsed `metrics.json`, to be printed: a row a system, MRR@10, nDCG@10, R@100 [95 %]."""
+    from rich.table import Table
+
+    split = shown_split(metrics)
+    found = metrics["splits"][split]
+    shown = Table(title=f"{split}: {found['questions']:,} questions, mean [95 % interval]", title_justify="left")
+    shown.add_column("")
+    for name in TABLE.values():
+        shown.add_column(name, justify="right")
+    for system, figures in found["systems"].items():
+        shown.add_row(metrics["labels"][system], *(estimate_text(figures[measure]) for measure in TABLE))
+    return shown
+
+
+def estimate_text(figure: Mapping[str, float]) -> str:
+    """`.497 [.475, .519]`, as papers print shares."""
+    mean, low, high = (share_text(figure[key]) for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def share_text(share: float) -> str:
+    """`.497`, `−.012`; `.000` for what rounds to nothing from either side."""
+    return f"{round(share, 3) + 0.0:.3f}".replace("0.", ".", 1).replace("-", "−")

@@ -1,0 +1,165 @@
+"""Rows and scores of pairs are those of transformers and sentence-transformers."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from crossed import CONFIG, make_cross_encoder, make_roberta
+from searched import write_collection
+from sentence_transformers import CrossEncoder
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+from pipeline.checkpoint import load_classifier
+from pipeline.cross_encoder import lengths
+from pipeline.crosstraining import last_bias
+from pipeline.errors import InputError
+from pipeline.pairs import Form, Rows, pair_row, pair_rows, read_form, score_rows
+from pipeline.ragged import Specials, Tokens
+from pipeline.scoring import Lengths, check_cross_encoder, read_lengths
+from pipeline.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokens import TokensConfig, tokens
+from pipeline.wordpiece import SPECIALS as SPECIAL_NAMES
+from pipeline.wordpiece import Normal, build
+
+SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
+TEXTS = ["Where is the Eiffel tower?", "The tower stands in Paris.", "Bread", "is baked, not boiled", "42 things"]
+
+
+def texts(world):
+    """(question, title + " " + text) of every question with every 13th passage, and their rows."""
+    questions = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()
+    passages = pq.read_table(world.collection / "passages.parquet").to_pylist()
+    pairs = [(q, p) for q in range(len(questions)) for p in range(q % 13, len(passages), 13)]
+    written = [(questions[q], f"{passages[p]['title']} {passages[p]['text']}".strip()) for q, p in pairs]
+    return pairs, written
+
+
+def rows_of(world, teacher, pairs):
+    form = read_form(teacher, read_lengths(teacher), SPECIALS)
+    return pair_rows(Tokens.open(world.tokens), *zip(*pairs, strict=True), form)
+
+
+def plain_scores(folder, written):
+    """By transformers, one padded batch."""
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer([q for q, _ in written], [p for _, p in written], padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        return inputs, model.eval()(**inputs).logits[:, 0].numpy()
+
+
+def test_rows_and_scores_are_those_of_transformers(world, teacher):
+    pairs, written = texts(world)
+    rows = rows_of(world, teacher, pairs)
+    inputs, expected = plain_scores(teacher, written)
+    for i, ids in enumerate(rows.ids):
+        seen = inputs["attention_mask"][i].bool()
+        assert ids.tolist() == inputs["input_ids"][i][seen].tolist()
+        types = (np.arange(len(ids)) >= rows.second_N[i]).astype(int)
+        assert types.tolist() == inputs["token_type_ids"][i][seen].tolist()
+    for budget in (1, 700, 10**6):
+        np.testing.assert_allclose(score_rows(load_classifier(teacher), rows, budget), expected, atol=2e-5)
+    assert np.ptp(expected) > 0.1
+
+
+def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
+    """Real sentences through the stage that tokenises: title and text end to end are "title text"."""
+    characters = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789.,'()-?é"))
+    (tmp_path / "tokenizer").mkdir()
+    normal = Normal(lowercase=True, split_identifiers=False, drop_rules=False)
+    build([*SPECIAL_NAMES, *characters, *(f"##{c}" for c in characters)], normal).save(
+        str(tmp_path / "tokenizer" / "tokenizer.json")
+    )
+    passages = [
+        ("p0", "", "Café (Paris)", "It's a place, isn't it?  Open 24-7."),
+        ("p1", "", "", "No title; an unknown % sign."),
+        ("p2", "", "A-B", "-C (d)"),
+    ]
+    questions = [("q0", "dev", "Where's the CAFÉ?"), ("q1", "dev", "%"), ("q2", "dev", " d  e ")]
+    collection = write_collection(tmp_path / "collection", passages, questions, [])
+    done = work()
+    tokens(TokensConfig(max_tokens=0), collection, tmp_path / "tokenizer", done)
+    data = Tokens.open(done.out)
+    form = read_form(tmp_path / "tokenizer", Lengths(64, 64, 128), data.specials)
+    reader = PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "tokenizer" / "tokenizer.json"),
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    for q, (_, _, question) in enumerate(questions):
+        rows = pair_rows(data, [q] * 3, range(3), form)
+        for (_, _, title, text), ids, second in zip(passages, *rows, strict=True):
+            expected = reader(question, f"{title} {text}")
+            assert ids.tolist() == expected["input_ids"]
+            assert (np.arange(len(ids)) >= second).astype(int).tolist() == expected["token_type_ids"]
+
+
+def test_token_types_matter(world, teacher):
+    pairs, _ = texts(world)
+    rows = rows_of(world, teacher, pairs)
+    untyped = Rows(rows.ids, np.full(len(rows.ids), 10**6))
+    model = load_classifier(teacher)
+    assert np.abs(score_rows(model, rows, 700) - score_rows(model, untyped, 700)).max() > 1e-3
+
+
+def test_sentence_transformers_gives_the_same_scores(world, teacher):
+    pairs, written = texts(world)
+    scores = CrossEncoder(str(teacher), device="cpu").predict(written, show_progress_bar=False)
+    np.testing.assert_allclose(
+        score_rows(load_classifier(teacher), rows_of(world, teacher, pairs), 700), scores, atol=2e-5
+    )
+
+
+def test_roberta_pairs(tmp_path):
+    start = make_roberta(tmp_path, TEXTS)
+    wide = CONFIG.model_copy(update={"question_tokens": 60, "passage_tokens": 60})
+    folder = make_cross_encoder(start, tmp_path / "cross", config=wide)
+    tokenizer = read_tokenizer(folder)
+    specials, _ = special_tokens(tokenizer)
+    form = read_form(folder, lengths(wide), specials)
+    written = [(q, p) for q in TEXTS for p in TEXTS]
+    ids = {text: np.array(tokenizer.encode(text, add_special_tokens=False).ids) for text in TEXTS}
+    rows = [pair_row(ids[q], np.array([], int), ids[p], form) for q, p in written]
+    inputs, expected = plain_scores(folder, written)
+    for i, (row, _) in enumerate(rows):
+        assert row.tolist() == inputs["input_ids"][i][inputs["attention_mask"][i].bool()].tolist()
+    found = score_rows(load_classifier(folder), Rows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    scores = CrossEncoder(str(folder), device="cpu").predict(written, show_progress_bar=False)
+    np.testing.assert_allclose(found, scores, atol=2e-5)
+    model = load_classifier(folder)
+    torch.nn.init.constant_(last_bias(model), 3.0)
+    shifted = score_rows(model, Rows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
+    np.testing.assert_allclose(shifted, found + 3, atol=2e-5)
+    # With a title the row is other ids for the same text.
+    title, text = (np.array(tokenizer.encode(t, add_special_tokens=False).ids[:4]) for t in TEXTS[1:3])
+    row, second = pair_row(ids[TEXTS[0]], title, text, form)
+    said = [tokenizer.decode(part.tolist()) for part in (title, text, row[second:-1])]
+    assert said[2] == f"{said[0]} {said[1]}"
+
+
+def test_long_texts_are_cut():
+    form = Form(SPECIALS, Lengths(question_tokens=3, title_tokens=4, passage_tokens=6))
+    question, title, text = np.arange(10, 15), np.arange(20, 26), np.arange(30, 40)
+    row, second = pair_row(question, title, text, form)
+    assert row.tolist() == [2, 10, 11, 12, 3, 20, 21, 22, 30, 31, 32, 3]  # half of the passage is its text
+    assert second == 5
+    row, _ = pair_row(question[:0], title[:0], text, form)
+    assert row.tolist() == [2, 3, 30, 31, 32, 33, 34, 35, 3]
+    without = Form(SPECIALS, Lengths(question_tokens=3, title_tokens=0, passage_tokens=6))
+    assert pair_row(question, title, text[:2], without)[0].tolist() == [2, 10, 11, 12, 3, 30, 31, 3]
+
+
+def test_a_folder_of_another_kind_is_one_line(world, pair_start, tmp_path):
+    with pytest.raises(InputError, match=r"pairs\.json: cannot be read"):
+        check_cross_encoder(world.checkpoint, world.tokens)
+    with pytest.raises(InputError, match=r"lacks weight .* and \d more"):
+        load_classifier(world.checkpoint)
+    small = make_cross_encoder(pair_start, tmp_path / "long", config=CONFIG.model_copy(update={"passage_tokens": 60}))
+    with pytest.raises(InputError, match=r"cross_encoder: pairs of 71 tokens, but the model in .* has 64 positions"):
+        check_cross_encoder(small, world.tokens)
+
+
+def test_an_infinite_score_is_an_error(world, teacher):
+    model = load_classifier(teacher)
+    torch.nn.init.constant_(model.classifier.bias, float("nan"))
+    with pytest.raises(InputError, match="diverged"):
+        score_rows(model, rows_of(world, teacher, [(0, 0)]), 100)

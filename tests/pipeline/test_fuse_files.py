@@ -1,0 +1,114 @@
+"""Run files joined without a collection."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from writing import put
+
+from pipeline.errors import InputError
+from pipeline.fuse_files import fuse_files, read_qrels
+from pipeline.run_file import rows
+
+
+def trec(folder: Path, name: str, **lists: str) -> Path:
+    """lists: question=passages, each a letter, best first; scores descend from the number of passages."""
+    return put(
+        folder, name, *(f"{q} Q0 {p} 1 {len(found) - n} x" for q, found in lists.items() for n, p in enumerate(found))
+    )
+
+
+def found(path: Path) -> dict[str, str]:
+    lists: dict[str, str] = {}
+    for _, query_id, passage_id, _ in rows(path):
+        lists[query_id] = lists.get(query_id, "") + passage_id
+    return lists
+
+
+def join(*paths: Path, **given):
+    fields = {"qrels": None, "method": None, "weight": None, "relevance": 1, "depth": 1000}
+    return fuse_files(paths, paths[0].parent / "out", **fields | given)
+
+
+def test_without_judgements_all_weigh_alike(tmp_path):
+    first, second, third = (
+        trec(tmp_path, name, q=found) for name, found in (("one", "abc"), ("two", "cb"), ("three", "bd"))
+    )
+    fused = join(first, second, third)
+    assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("reciprocal_rank", 1 / 3, False, {})
+    scores = {passage_id: score for _, _, passage_id, score in rows(tmp_path / "out")}
+    assert scores["b"] == pytest.approx((1 / 62 + 1 / 62 + 1 / 61) / 3, rel=1e-6)
+    assert found(tmp_path / "out") == {"q": "bcad"}
+
+
+def test_judgements_choose_what_is_not_given(tmp_path):
+    first, second = trec(tmp_path, "one", q="abc", r="xyz"), trec(tmp_path, "two", q="cba", r="zx", s="a")
+    qrels = put(tmp_path, "qrels", "q 0 c 1", "r 0 z 2", "r 0 x 0", "nobody 0 a 1")
+    fused = join(first, second, qrels=qrels)
+    assert fused.chosen
+    assert fused.weight < 0.5
+    assert (fused.questions, fused.judged) == (3, 2)  # `nobody` is in no run, `s` not judged
+    assert fused.measured == {str(first): pytest.approx((1 / 3 + 1 / 3) / 2), str(second): 1.0, "fused": 1.0}
+    assert found(tmp_path / "out")["s"] == "a"
+    assert join(first, second, qrels=qrels, method="weighted_sum").method == "weighted_sum"
+    by_hand = join(first, second, qrels=qrels, method="reciprocal_rank", weight=0.9)
+    assert (by_hand.weight, by_hand.chosen, by_hand.measured["fused"]) == (
+        0.9,
+        False,
+        pytest.approx((1 / 3 + 1 / 2) / 2, abs=1e-6),
+    )
+
+
+def test_grades_below_the_least_are_not_relevant(tmp_path):
+    first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="ba")
+    qrels = put(tmp_path, "qrels", "q 0 a 1", "q 0 b 2")
+    assert join(first, second, qrels=qrels, relevance=2).measured[str(second)] == 1
+    with pytest.raises(InputError, match="qrels: no question of the runs has a relevant passage there"):
+        join(first, second, qrels=qrels, relevance=3)
+
+
+def test_depth_cuts_each_question(tmp_path):
+    first, second = trec(tmp_path, "one", q="abc", r="ab"), trec(tmp_path, "two", q="abd", r="b")
+    join(first, second, depth=2)
+    assert {q: len(ids) for q, ids in found(tmp_path / "out").items()} == {"q": 2, "r": 2}
+
+
+def test_more_questions_than_are_written_at_a_time(tmp_path):
+    lists = {f"q{n}": "ab" if n % 2 else "ba" for n in range(1100)}
+    first, second = trec(tmp_path, "one", **lists), trec(tmp_path, "two", **lists)
+    join(first, second)
+    assert found(tmp_path / "out") == lists
+
+
+def test_packed_files_and_three_columns(tmp_path):
+    packed = tmp_path / "one.gz"
+    packed.write_bytes(gzip.compress(trec(tmp_path, "one", q="ab").read_bytes()))
+    join(packed, put(tmp_path, "two", "q\tb\t1", "q\ta\t2"), weight=0.9)
+    assert found(tmp_path / "out") == {"q": "ab"}
+
+
+def test_qrels_of_trec_and_of_beir(tmp_path):
+    assert read_qrels(put(tmp_path, "trec", "q 0 a 1", "q Q0 b 0")) == {"q": {"a": 1, "b": 0}}
+    beir = put(tmp_path, "beir.tsv", "query-id\tcorpus-id\tscore", "q\ta\t1", "r\tb\t2")
+    assert read_qrels(beir) == {"q": {"a": 1}, "r": {"b": 2}}
+    with pytest.raises(InputError, match=r"bad:2: 4 columns expected .*, 3 found"):
+        read_qrels(put(tmp_path, "bad", "q 0 a 1", "q a 1"))
+    with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
+        read_qrels(put(tmp_path, "grade", "q 0 a x"))
+
+
+def test_bad_input_is_said_before_anything_is_written(tmp_path):
+    first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="aba")
+    for paths, given, message in (
+        ([first], {}, "one: one run alone"),
+        ([first, first], {}, "one: given twice"),
+        ([first, tmp_path / "no"], {}, "no: no such file"),
+        ([first, second], {"qrels": tmp_path / "no"}, "no: no such file"),
+        ([first, second], {"weight": 1.0}, "--weight 1: between 0 and 1"),
+        ([first, second], {}, "two: query q lists a passage twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            join(*paths, **given)
+    with pytest.raises(InputError, match="its folder does not exist"):
+        fuse_files([first, second], tmp_path / "no" / "out", None, None, None, 1, 10)
+    assert not (tmp_path / "out").exists()

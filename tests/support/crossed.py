@@ -1,0 +1,98 @@
+"""Cross-encoders of the tests: a configuration, a start whose tokenizer makes pairs, and ready folders."""
+
+import shutil
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import RobertaConfig, RobertaModel
+
+from pipeline.checkpoint import new_classifier, save_checkpoint, save_classifier
+from pipeline.cross_encoder import CrossEncoderConfig, lengths
+from pipeline.scoring import write_lengths
+from pipeline.training import Optimiser
+from pipeline.wordpiece import SPECIALS, Normal, build
+
+CONFIG = CrossEncoderConfig(
+    checkpoint=None,
+    loss="listwise",
+    epochs=2,
+    batch_queries=7,
+    negatives_per_query=2,
+    negatives_from="bm25",
+    negative_depth=0,
+    mix="twice",
+    positives_considered=0,
+    max_queries=0,
+    subset_seed=0,
+    question_tokens=8,
+    title_tokens=4,
+    passage_tokens=50,
+    dropout=0.0,
+    seed=0,
+    optimiser=Optimiser(
+        learning_rate=3e-3,
+        betas=(0.9, 0.98),
+        epsilon=1e-6,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        warmup_ratio=0.1,
+        warmup_steps=None,
+        seed=3,
+    ),
+)
+
+
+def wordpiece(folder: Path, words: int) -> None:
+    """The tokenizer of the tests' world, as the tokenizer stage writes one."""
+    vocabulary = [*SPECIALS, *(f"w{i}" for i in range(words))]
+    tokenizer = build(vocabulary, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def make_start(checkpoint: Path, folder: Path, words: int = 300) -> Path:
+    """The world's checkpoint with a tokenizer that knows how pairs are written."""
+    shutil.copytree(checkpoint, folder)
+    wordpiece(folder, words)
+    return folder
+
+
+def make_cross_encoder(start: Path, folder: Path, seed: int = 0, config: CrossEncoderConfig = CONFIG) -> Path:
+    """An untrained cross-encoder, as its stage writes one."""
+    save_classifier(folder, new_classifier(start, seed), start)
+    write_lengths(lengths(config), folder)
+    return folder
+
+
+def make_roberta(folder: Path, texts: list[str]) -> Path:
+    """A small RoBERTa checkpoint with a byte-level BPE tokenizer of its own."""
+    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True, special=True)]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(texts, trainer)
+    bpe.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    source = folder / "source"
+    source.mkdir(parents=True)
+    bpe.save(str(source / "tokenizer.json"))
+    names = {f"{role}_token": name for role, name in zip(("cls", "pad", "sep", "unk"), specials, strict=False)}
+    description = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
+    (source / "tokenizer_config.json").write_text(str({**description, **names}).replace("'", '"'))
+    torch.manual_seed(2)
+    config = RobertaConfig(
+        vocab_size=bpe.get_vocab_size(),
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        intermediate_size=40,
+        max_position_embeddings=130,
+        pad_token_id=1,
+        type_vocab_size=1,
+        initializer_range=0.3,
+    )
+    save_checkpoint(folder / "start", RobertaModel(config, add_pooling_layer=False).eval(), source)
+    return folder / "start"
