@@ -21,10 +21,9 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
         if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
             continue
         if not ingest.metrics.get("train_relevant"):
-            raise InputError(
-                f"{node.name}: the collection has no training questions with a relevant passage; "
-                "`--until cocondenser` stops before it"
-            )
+            start = node.inputs.get("start")
+            before = f"; `--until {start.name}` stops before it" if start else ""
+            raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
         if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
             raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
         if isinstance(node.config, FinetuneConfig) and node.inputs["pseudo"] is None:

@@ -120,8 +120,8 @@ def signed(cell: Mapping[str, str]) -> dict[str, str]:
 
 
 def training(name: str) -> str:
-    """What the page calls a training: `Stage 1`."""
-    return TRAININGS.get(name) or label(name).capitalize()
+    """What the page calls a training: `Stage 1`, `Cross-encoder 2`."""
+    return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", label(name).capitalize())
 
 
 def difference_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
 """Folders of a test's own for Prefect and the store, and the real command line in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +41,27 @@ def run_cli(environment: dict[str, str]) -> Cli:
         )
 
     return call
+
+
+@pytest.fixture(scope="module")
+def served(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of runs that share one Prefect server, which saves each its start."""
+    from flows.processes import free_port, healthy
+
+    port = free_port()
+    there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    with (tmp_path_factory.mktemp("server") / "log").open("w") as log:
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        server = subprocess.Popen(command, env=there, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        try:
+            end = time.monotonic() + 120
+            while not healthy(there["PREFECT_API_URL"]):
+                assert time.monotonic() < end
+                time.sleep(0.3)
+            yield there
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from searched import write_collection
 from artifacts.records import Ref
 from flows import checks
 from flows.dag import nodes
+from flows.preflight import missing
 from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
@@ -25,6 +26,9 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
             checks.training_data(collection(passages=5, **counts), dag)
     checks.training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
     checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
+    plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
+    with pytest.raises(InputError, match="`--until initial` stops before it"):
+        checks.training_data(collection(passages=5), nodes(resolve("tiny", plain)))
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
@@ -74,6 +78,14 @@ def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_c
     assert "condenser " not in ended.stderr + ended.stdout
 
 
+def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrote() -> None:
+    def told(setting: str) -> list[str]:
+        return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
+
+    assert told("rounds.mined_from=gone") == ["rounds.mined_from: gone: no such file or folder"]
+    assert told("given={file: gone.tsv, number: 0, seed: 0, page_questions: 0}") == ["gone.tsv does not exist"]
+
+
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: ''}")
     given = ("--set", f"ingest.folder={tmp_path / 'gone'}")
@@ -83,7 +95,7 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
 
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("flows.flow.check_cocondenser", lambda *given: asked.append(given))
+    monkeypatch.setattr("flows.checks.check_cocondenser", lambda *given: asked.append(given))
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
     checks.pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))

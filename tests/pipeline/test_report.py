@@ -26,6 +26,17 @@ CONFIG = ReportConfig(
     seed=0,
     configuration={"title": "A <recipe>", "bm25": {"k1": 1.5, "note": "</pre><script>y</script>"}},
 )
+EVALUATE = EvaluateConfig(
+    relevance=1,
+    systems={},
+    fusions=[],
+    fusion_methods=["reciprocal_rank"],
+    fusion_weights=[0.75],
+    reciprocal_k=60,
+    bootstrap_samples=100,
+    seed=0,
+    answers=2,
+)
 MACHINE = make_machine()
 
 
@@ -58,19 +69,8 @@ def inputs(tmp_path_factory) -> dict[str, Path | None]:
                     scores = np.arange(len(best_first), 0, -1.0)
                     write(split, [f"{split}{n}"] * len(best_first), best_first, scores)
     (folders["bm25"] / "bm25.json").write_text('{"scores": "bm25"}')
-    config = EvaluateConfig(
-        relevance=1,
-        systems={},
-        fusions=[],
-        fusion_methods=["reciprocal_rank"],
-        fusion_weights=[0.75],
-        reciprocal_k=60,
-        bootstrap_samples=100,
-        seed=0,
-        answers=2,
-    )
     metrics = tmp_path / "metrics"
-    evaluate(config, collection, folders["bm25"], work(metrics), stage2=folders["stage2"])
+    evaluate(EVALUATE, collection, folders["bm25"], work(metrics), stage2=folders["stage2"])
     steps = np.arange(1, 601)
     cocondenser, stage2 = tmp_path / ("a1" * 32), tmp_path / "untied"
     cocondenser.mkdir()
@@ -152,9 +152,8 @@ def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
 
 def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path):
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
-    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"], systems={})
     later = {"stage2": stage2, "stage2-2": bm25, "rerank": stage2}
-    evaluate(config, inputs["collection"], bm25, work(tmp_path / "metrics"), **later)
+    evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), **later)
     report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     for system, label in (("stage2", "stage 2, round 2"), ("rerank", "reranked")):
@@ -167,8 +166,7 @@ def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path)
 
 def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
     bm25, found = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
-    config = EvaluateConfig(**json.loads((inputs["evaluate"] / "metrics.json").read_text())["config"], systems={})
-    evaluate(config, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
+    evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
     metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
     assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + ready model")
     model = inputs["cocondenser"]

@@ -1,0 +1,257 @@
+"""Every training method of the papers through the whole flow, on a small collection, with kills on the way."""
+
+import json
+import random
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from killing import command, cut_off, finished, run
+
+from flows.dag import Node, nodes
+from flows.recipe import resolve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+JUDGED, UNJUDGED = 100, 25
+"""Training questions."""
+THRESHOLD = 0.6
+PLAIN = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
+CROSS = ["cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"]
+RERANK = "rerank={depth: 10, splits: [dev, test]}"
+TAUGHT = [
+    *PLAIN,
+    *CROSS,
+    RERANK,
+    "ict.steps=20",
+    "ict.batch_passages=16",
+    "encoder.tied=false",
+    "encoder.projection=16",
+    "encoder.question_tokens=8",
+    "rounds.number=2",
+    "rounds.start=previous",
+    "stage2.loss=soft_labels",
+    f"denoise.threshold={THRESHOLD}",
+    "ensemble=2",
+    "machine.ranks=2",
+]
+SCHEDULED = [
+    *PLAIN,
+    *CROSS,
+    "encoder.pooling=mean",
+    "encoder.normalise=true",
+    "encoder.question_prefix=query: ",
+    "encoder.title_join=space",
+    "stage1.order=abs_greedy",
+    "stage1.negatives_per_query=0",
+    "stage1.temperature=0.05",
+    "stage1.epochs=3",
+    "stage1.validation={questions: 9, candidates: 12, select: best}",
+    "stage1.max_queries=60",
+    "search.unjudged=true",
+    "pseudo={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
+    "stage2.order=abs_beam",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("methods")
+
+
+@pytest.fixture(scope="module")
+def recipe(folder: Path) -> str:
+    """`tiny` on 160 texts of made words, each with a question; some training questions have no relevant passage."""
+    draw = random.Random(0)
+    words = [a + b + c for a in "bdfgklmn" for b in "aeiou" for c in ("lan", "ner", "tor", "mak", "sil", "pud", "ren")]
+    topics = [draw.sample(words, 6) for _ in range(160)]
+    sentences = [[" ".join(draw.choices(topic + words[:20], k=12)).capitalize() for _ in range(3)] for topic in topics]
+    texts = [". ".join(of) + "." for of in sentences]
+    splits = ["train"] * (JUDGED + UNJUDGED) + ["dev"] * 15 + ["test"] * 20
+    unjudged = range(JUDGED, JUDGED + UNJUDGED)
+    rows = {
+        "corpus.jsonl": [
+            json.dumps({"_id": f"p{n}", "title": " ".join(topic[:2]), "text": text})
+            for n, (topic, text) in enumerate(zip(topics, texts, strict=True))
+        ],
+        "queries.jsonl": [
+            json.dumps({"_id": f"q{n}", "text": " ".join(topics[n][: 3 + 20 * (n == 0)] * (1 + 3 * (n == 0)))})
+            for n in range(len(splits))
+        ],
+    }
+    for split in ("train", "dev", "test"):
+        judged = [f"q{n}\tp{n}\t{int(n not in unjudged)}" for n, own in enumerate(splits) if own == split]
+        rows[f"qrels/{split}.tsv"] = ["query-id\tcorpus-id\tscore", *judged]
+    for name, lines in rows.items():
+        (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "data" / name).write_text("\n".join(lines) + "\n")
+    reader = json.dumps({"reader": "beir", "folder": str(folder / "data"), "document_key": ""})
+    (folder / "methods.yaml").write_text(f"extends: tiny\ntitle: Methods\ningest: {reader}\n")
+    return str(folder / "methods.yaml")
+
+
+def dag(recipe: str, settings: Sequence[str]) -> dict[str, Node]:
+    return {node.name: node for node in nodes(resolve(recipe, settings))}
+
+
+def said(err: str, names: Sequence[str]) -> dict[str, str]:
+    """{node: built or cached}."""
+    words = [line.split() for line in err.splitlines()]
+    return {line[0]: line[1] for line in words if len(line) > 1 and line[0] in names}
+
+
+def table(artifact: dict, name: str) -> dict[str, list]:
+    return pq.read_table(Path(artifact["path"]) / name).to_pydict()
+
+
+@pytest.fixture(scope="module")
+def taught(recipe: str, folder: Path, served: dict[str, str]) -> dict:
+    """ICT, an untied encoder, two rounds on soft labels of denoised negatives, an ensemble; cut off three times."""
+    given, store = command(recipe, TAUGHT), folder / "store"
+    made = dag(recipe, TAUGHT)
+    for name, by in (("ict", signal.SIGKILL), ("cross-encoder", signal.SIGKILL), ("scores", signal.SIGINT)):
+        assert cut_off(name, made[name].stage, given, served, store, by), f"{name} was over before the signal came"
+    results, err = finished(run(given, served, store))
+    assert list(results["artifacts"]) == list(made)
+    assert said(err, list(made))["cross-encoder"] == "cached"
+    return results
+
+
+@pytest.fixture(scope="module")
+def scheduled(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -> dict:
+    """Scheduled batches, the best epoch, pseudo-labels, another model's negatives; cut off while it schedules."""
+    settings = [*SCHEDULED, f"rounds.mined_from={taught['artifacts']['stage1']['path']}"]
+    given, store = command(recipe, settings), folder / "store"
+    assert cut_off("stage1", "finetune", given, served, store), "stage 1 was over before the signal came"
+    results, err = finished(run(given, served, store))
+    how = said(err, list(dag(recipe, settings)))
+    assert {how[name] for name in ("ingest", "tokenizer", "tokens", "bm25")} == {"cached"}
+    return {**results, "settings": settings}
+
+
+def test_counts_of_each_stage(taught: dict) -> None:
+    counts = {name: artifact["metrics"] for name, artifact in taught["artifacts"].items()}
+    assert counts["ict"]["updates"] == 20
+    assert counts["stage1"]["queries"] == counts["scores"]["questions"] == JUDGED
+    assert counts["stage1"]["questions_cut"] >= counts["cross-encoder"]["questions_cut"] == 1
+    assert counts["cross-encoder"]["examples_per_epoch"] == JUDGED  # tiny's pools are one
+    for suffix in ("", "-2"):
+        kept, dropped = (counts[f"denoise{suffix}"][name] for name in ("negatives", "dropped"))
+        assert kept + dropped == counts[f"mine{suffix}"]["negatives"]
+        assert kept > 0
+        assert counts[f"scores{suffix}"]["pairs"] > kept
+    assert counts["rerank"]["pairs"] == 10 * 35
+    assert counts["rerank"]["cross_encoders"] == 2
+
+
+def test_a_teachers_word_reaches_the_student(taught: dict) -> None:
+    made = taught["artifacts"]
+    scores = table(made["scores-2"], "scores.parquet")
+    own = dict(zip(zip(scores["query_id"], scores["passage_id"], strict=True), scores["score"], strict=True))
+    mined = table(made["denoise-2"], "negatives.parquet")
+    kept = {*zip(mined["query_id"], mined["passage_id"], strict=True)}
+    assert all(1 / (1 + np.exp(-own[pair])) <= THRESHOLD for pair in kept)
+    assert made["stage2"]["digest"] != made["stage2-2"]["digest"]
+    one, other = (table(made[name], "history.parquet")["loss"] for name in ("cross-encoder", "cross-encoder-2"))
+    assert one != other, "an ensemble of one cross-encoder twice"
+
+
+def test_every_system_has_its_row_and_every_training_its_curve(taught: dict) -> None:
+    systems = taught["results"]["splits"]["test"]["systems"]
+    assert list(systems) == ["bm25", "pretrained", "stage1", "stage2", "stage2-2", "rerank", "fusion"]
+    page = (Path(taught["artifacts"]["report"]["path"]) / "report.html").read_text()
+    for label in ("Inverse Cloze Task", "Stage 1", "Stage 2, round 2", "Cross-encoder", "Cross-encoder 2", "reranked"):
+        assert f">{label}<" in page, label
+
+
+def test_reranking_reorders_what_was_found(taught: dict) -> None:
+    found, reranked = (table(taught["artifacts"][name], "run.parquet") for name in ("search-stage2-2", "rerank"))
+
+    def lists(run: dict[str, list], depth: int) -> dict[str, list[str]]:
+        rows = zip(run["query_id"], run["rank"], run["passage_id"], strict=True)
+        kept: dict[str, list[str]] = {}
+        for query, rank, passage in rows:
+            if rank <= depth:
+                kept.setdefault(query, []).append(passage)
+        return kept
+
+    before, after = lists(found, 10), lists(reranked, 10)
+    assert before != after
+    assert {query: sorted(ids) for query, ids in before.items()} == {query: sorted(ids) for query, ids in after.items()}
+
+
+def test_a_kill_changes_no_byte(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -> None:
+    anew = ["--only", "cross-encoder", "--refresh", "cross-encoder"]
+    results, err = finished(run([*command(recipe, TAUGHT), *anew], served, folder / "store"))
+    assert said(err, ["cross-encoder"]) == {"cross-encoder": "built"}
+    assert results["artifacts"]["cross-encoder"]["digest"] == taught["artifacts"]["cross-encoder"]["digest"]
+
+
+def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, folder: Path, run_cli) -> None:
+    def unlike(*settings: str) -> set[str]:
+        """The nodes that no longer are in the store as they were."""
+        given = [word for setting in (*TAUGHT, *settings) for word in ("--set", setting)]
+        steps = json.loads(run_cli("plan", recipe, "--json", *given, store=folder / "store").stdout)
+        return {step["node"] for step in steps if step["action"] != "reuse"}
+
+    assert unlike() == set()
+    assert unlike("rerank.depth=9") == {"rerank", "evaluate", "report"}
+    assert unlike("ensemble=1") == {"rerank", "evaluate", "report"}
+    later = {name for name in taught["artifacts"] if "-2" in name and name != "cross-encoder-2"}
+    stage2 = {"stage2", "encode-stage2", "index-stage2", "search-stage2"}
+    labelled = later | stage2 | {"rerank", "evaluate", "report"}
+    assert unlike("denoise.threshold=0.4") == labelled | {"denoise"}
+    assert unlike("stage2.teacher_temperature=2") == labelled
+    assert unlike("rounds.start=pretrained") == {name for name in later if "stage2-2" in name} | {
+        "rerank",
+        "evaluate",
+        "report",
+    }
+
+
+def test_search_asks_the_last_round(taught: dict, recipe: str, folder: Path, run_cli) -> None:
+    question = json.loads((folder / "data" / "queries.jsonl").read_text().splitlines()[-1])["text"]
+    for by in ("dense", "fusion"):
+        ended = run_cli("search", question, "-k", "3", "--by", by, "--json", store=folder / "store")
+        assert ended.returncode == 0, ended.stderr
+        assert len(json.loads(ended.stdout)["answers"]) == 3
+
+
+def test_scheduled_batches_and_the_best_epoch(scheduled: dict) -> None:
+    stage1 = scheduled["artifacts"]["stage1"]
+    hardness = table(stage1, "schedule.parquet")
+    assert hardness["epoch"] == [1, 2, 3]
+    assert np.all(np.array(hardness["scheduled"]) >= np.array(hardness["random"]))
+    validation = table(stage1, "validation.parquet")
+    assert validation["epoch"] == [1, 2, 3]
+    assert stage1["metrics"]["dev_RR@10"] == max(validation["RR@10"])
+    assert stage1["metrics"]["queries"] == 60
+    assert stage1["metrics"]["negatives_filled"] == 0
+    assert len(table(scheduled["artifacts"]["stage2"], "schedule.parquet")["epoch"]) == 1
+
+
+def test_pseudo_labels_become_questions(scheduled: dict) -> None:
+    counts = {name: artifact["metrics"] for name, artifact in scheduled["artifacts"].items()}
+    labelled = counts["pseudo"]["questions_labelled"]
+    assert counts["pseudo"]["questions"] == UNJUDGED
+    assert 0 < labelled <= UNJUDGED
+    assert counts["stage2"]["queries"] == JUDGED + labelled
+    qrels = table(scheduled["artifacts"]["pseudo"], "qrels.parquet")
+    assert {*qrels["query_id"]} <= {f"q{n}" for n in range(JUDGED, JUDGED + UNJUDGED)}
+
+
+def test_the_adopted_model_mines(taught: dict, scheduled: dict) -> None:
+    mined = scheduled["artifacts"]["search-miner"]
+    assert {*table(mined, "run.parquet")["split"]} == {"train"}
+    assert scheduled["artifacts"]["miner"]["metrics"]["encoders"] == 2
+
+
+def test_a_scheduled_training_that_was_killed_is_the_same(
+    scheduled: dict, recipe: str, folder: Path, served: dict[str, str]
+) -> None:
+    given = command(recipe, scheduled["settings"])
+    results, _ = finished(run([*given, "--only", "stage1", "--refresh", "stage1"], served, folder / "store"))
+    assert results["artifacts"]["stage1"]["digest"] == scheduled["artifacts"]["stage1"]["digest"]
