@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from flows import layers
+from flows import fit, layers
 from pipeline.bm25 import BM25Config
 from pipeline.cocondenser import CocondenserConfig
 from pipeline.condenser import CondenserConfig
@@ -31,7 +31,6 @@ from pipeline.pseudo import PseudoConfig
 from pipeline.report.build import ReportConfig
 from pipeline.rerank import RerankConfig
 from pipeline.scores import ScoresConfig
-from pipeline.scoring import SPECIAL_TOKENS
 from pipeline.search import SearchConfig
 from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
@@ -127,107 +126,8 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _stages_fit_together(self) -> Self:
-        """What would otherwise fail, or pass unnoticed, hours into a run."""
-        limits = [("report.answers", self.report.answers, "evaluate.answers", self.evaluate.answers)]
-        if self.model is None:
-            limits += self._limits_of_training()
-        elif self.rerank is not None:
-            raise ValueError("model: a ready model's answers are not reranked: set rerank to null")
-        for name, value, limit_name, limit in limits:
-            if value > limit:
-                raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
-        if self.model is None:
-            self._rounds_fit()
-            self._teacher_fits()
-            self._heads_fit()
+        fit.check(self)
         return self
-
-    def _limits_of_training(self) -> list[tuple[str, int, str, int]]:
-        """(field, value, the field that limits it, its value)."""
-        limits = [("mine.depth", self.mine.depth, "search.train_depth", self.search.train_depth)]
-        for name, stage in (("stage1", self.stage1), ("stage2", self.stage2)):
-            if stage.negatives_from == "bm25":
-                limits.append(
-                    (f"{name}.negative_depth", stage.negative_depth, "bm25.negatives_depth", self.bm25.negatives_depth)
-                )
-        given = self.initial.pretrained, self.initial.checkpoint, self.condenser.checkpoint, self.cocondenser.checkpoint
-        if not any(given):  # every stage has the shape of the new model
-            lengths = {
-                "condenser.length": self.condenser.length,
-                "cocondenser.span_max + 2": self.cocondenser.span_max + 2,
-                "stage1.passage_tokens": self.stage1.passage_tokens,
-                "stage2.passage_tokens": self.stage2.passage_tokens,
-                "encode.passage_tokens": self.encode.passage_tokens,
-                "encoder.question_tokens": self.encoder.question_tokens,
-            }
-            if self.cross_encoder.checkpoint is None and (self.teaches or self.rerank is not None):
-                own = self.cross_encoder
-                special = SPECIAL_TOKENS[self.initial.architecture]
-                name = f"cross_encoder.question_tokens + passage_tokens + {special}"
-                lengths[name] = own.question_tokens + own.passage_tokens + special
-            limits += [(name, n, "initial.max_position", self.initial.max_position) for name, n in lengths.items()]
-            skipped = (self.condenser.skip_from + 1, "initial.layers", self.initial.layers)
-            limits += [("condenser.skip_from + 1", *skipped)]
-        return limits
-
-    def _heads_fit(self) -> None:
-        """Condenser's head, where coCondenser could not go on with it."""
-        if self.condenser.skip_from != self.cocondenser.skip_from:
-            raise ValueError(
-                f"condenser.skip_from ({self.condenser.skip_from}) and cocondenser.skip_from "
-                f"({self.cocondenser.skip_from}) differ, but one head reads them"
-            )
-        trains = self.cocondenser.checkpoint is None and self.cocondenser.steps != 0
-        if self.condenser.objective != "condenser" and self.condenser.checkpoint is None and trains:
-            raise ValueError(
-                f"condenser.objective ({self.condenser.objective}) leaves no Condenser head for coCondenser: "
-                "set cocondenser.steps to 0, and its epochs and tokens to null"
-            )
-
-    def _rounds_fit(self) -> None:
-        """Mining and reranking, where nothing is left for them to read."""
-        given = self.given is not None
-        if self.rounds.mined_from is not None and given:
-            raise ValueError("rounds.mined_from and given both say where the first round's negatives come from")
-        if (self.rounds.mined_from is not None or given) and not self.rounds.number:
-            raise ValueError("rounds.mined_from and given say what rounds.number: 0 never trains on")
-        if (self.rounds.number > given or self.pseudo is not None) and "train" not in self.search.splits:
-            raise ValueError("search.splits lacks train, which negatives are mined for")
-        if self.rerank is None:
-            if self.ensemble > 1:
-                raise ValueError(f"ensemble ({self.ensemble}) is of cross-encoders that rerank: set rerank")
-            return
-        absent = [split for split in self.rerank.splits if split not in self.search.splits]
-        if absent:
-            raise ValueError(f"rerank.splits: {absent[0]} is not in search.splits")
-        if self.stage1.loss == "learning_to_rank" and not self.rounds.number:
-            raise ValueError("rerank: stage 1's learning_to_rank leaves no run to rerank")
-
-    def _teacher_fits(self) -> None:
-        """Losses and the cross-encoder's stages, where they do not go together."""
-        if self.stage1.loss == "soft_labels":
-            raise ValueError("stage1.loss: soft_labels need mined negatives scored by a cross-encoder: stage2.loss")
-        if self.stage1.loss == "learning_to_rank" and self.rounds.number and not (self.rounds.mined_from or self.given):
-            raise ValueError("stage1.loss: learning_to_rank finds nothing to mine: set rounds.number to 0")
-        if self.stage2.loss == "learning_to_rank":
-            raise ValueError("stage2.loss: learning_to_rank is for stage 1, to compare with")
-        if self.stage2.loss == "soft_labels":
-            if self.pseudo is not None:
-                raise ValueError("stage2.loss: soft_labels have no scores of pseudo's questions: set pseudo to null")
-            depth, scored = self.stage2.negative_depth, self.scores.negative_depth
-            if scored and not 0 < depth <= scored:
-                raise ValueError(f"stage2.negative_depth ({depth}) is beyond scores.negative_depth ({scored})")
-            if self.stage2.negatives_from != self.scores.negatives_from:
-                raise ValueError("stage2.negatives_from and scores.negatives_from differ")
-        if self.teaches and not self.rounds.number:
-            raise ValueError("rounds.number: soft labels, denoise and pseudo are for stage 2, which 0 leaves out")
-        if self.pseudo is not None and not self.search.unjudged:
-            raise ValueError("pseudo needs search.unjudged: true")
-        if self.ensemble > 1 and self.cross_encoder.checkpoint is not None:
-            raise ValueError("ensemble: one cross_encoder.checkpoint is one model: set ensemble to 1")
-        thresholds = self.denoise is not None or self.pseudo is not None
-        if thresholds and self.cross_encoder.checkpoint is None and self.cross_encoder.loss != "pointwise":
-            raise ValueError("cross_encoder.loss: denoise and pseudo need thresholds, and so `pointwise`")
 
 
 def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:

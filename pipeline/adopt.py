@@ -30,8 +30,9 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
 
     Raises InputError where it cannot be loaded or has another vocabulary than `tokenizer`.
     """
-    from pipeline.checkpoint import load_encoder, read_vector, save_checkpoint
+    from pipeline.checkpoint import load_encoder, save_checkpoint
     from pipeline.initial import check_vocabulary
+    from pipeline.vector_files import read_vector
 
     for folder in folders(config.checkpoint):
         model = load_encoder(folder)

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.batches import cut
-from pipeline.checkpoint import load_encoder, longest_input, read_vector
+from pipeline.checkpoint import load_encoder, longest_input
 from pipeline.errors import InputError
 from pipeline.inputs import Ids, Packed, pack
 from pipeline.model import apply, embed
 from pipeline.ragged import Specials
 from pipeline.training import autocast
+from pipeline.vector_files import read_vector
 
 
 @dataclass(frozen=True)

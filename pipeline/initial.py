@@ -93,7 +93,8 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     type, lacks a weight, or has another vocabulary than `tokenizer`.
     """
     from pipeline import checkpoint
-    from pipeline.checkpoint import Vector, head_objective, load_head, save_checkpoint
+    from pipeline.checkpoint import head_objective, load_head, save_checkpoint
+    from pipeline.vector_files import Vector
 
     head = projection = None
     if config.pretrained is not None or config.checkpoint is not None:
@@ -192,7 +193,7 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
 
 def _own_projection(place: str, folder: Path, encoder: EncoderConfig) -> "Tensor | None":
     """The projection of an embedding model. InputError where the recipe's `encoder` would do without it."""
-    from pipeline.checkpoint import read_vector
+    from pipeline.vector_files import read_vector
 
     if not (folder / "modules.json").is_file():
         return None

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from pipeline import distributed, flops
 from pipeline.batches import Batch, Chunk
-from pipeline.checkpoint import read_vector, save_checkpoint
+from pipeline.checkpoint import save_checkpoint
 from pipeline.losses import contrastive
 from pipeline.memory import keeps_graphs
 from pipeline.model import States, backbone
 from pipeline.objectives import Objective
 from pipeline.packing import has_kernel
 from pipeline.training import autocast, seed_dropout, summary
+from pipeline.vector_files import read_vector
 from pipeline.work import Metrics
 
 SCORED_AT_ONCE = 512

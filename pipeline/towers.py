@@ -11,13 +11,14 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from pipeline.biencoder import Encoder, check_fits, encode_rows, load_encoders
-from pipeline.checkpoint import Vector, save_checkpoint
+from pipeline.checkpoint import save_checkpoint
 from pipeline.distributed import add, rank, world
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig
 from pipeline.inputs import Ids
 from pipeline.ragged import Tokens
+from pipeline.vector_files import Vector
 
 
 class Towers(NamedTuple):

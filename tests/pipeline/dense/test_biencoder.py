@@ -10,10 +10,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from pipeline.biencoder import Encoder, as_linear, check_fits, encode_rows, load_encoders, vectors
-from pipeline.checkpoint import Vector, read_vector
 from pipeline.errors import InputError
 from pipeline.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
 from pipeline.ragged import Specials, Tokens
+from pipeline.vector_files import Vector, read_vector
 
 
 def test_question_is_cut_at_its_limit():

@@ -10,13 +10,13 @@ from encoders import ENCODER
 from safetensors.numpy import load_file
 
 from pipeline import examples
-from pipeline.checkpoint import read_vector
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
 from pipeline.pools import read_pools
 from pipeline.training import Optimiser
 from pipeline.validation import ValidationConfig
+from pipeline.vector_files import read_vector
 
 OPTIMISER = Optimiser(
     learning_rate=3e-3,
