@@ -89,11 +89,20 @@ class Engine:
         nodes = [] if self.how == "bm25" else [self.model, self.part(f"index-{dense}")]
         return [self.part("ingest"), *nodes, *([] if self.how == "dense" else [self.part("bm25")])]
 
+    def is_there(self) -> bool:
+        """Whether the store still holds all that answers."""
+        return all(node in self.run.nodes and self.run.nodes[node].path.exists() for node in self.needed())
+
 
 def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Engine:
     """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there, to be asked by `by`."""
     for engine in engines(store, recipe, by):
-        return engine
+        if engine.how == "fusion" and not engine.metrics["fusion"]:
+            raise InputError(f"--by fusion: the run of {engine.run.name} joined no dense run with BM25")
+        if engine.how == "dense" and engine.metrics["dense"] is None:
+            raise InputError(f"--by dense: the run of {engine.run.name} has no dense run")
+        if engine.is_there():
+            return engine
     of = f" of {recipe}" if recipe else ""
     raise InputError(
         f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"
@@ -101,16 +110,10 @@ def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Eng
 
 
 def engines(store: Store, recipe: str | None, by: By | None = None) -> Iterator[Engine]:
-    """Of all such runs, newest first."""
+    """Of all runs (of a recipe) that were evaluated, newest first."""
     for run in runs(store, recipe):
-        metrics = read_metrics(run.nodes) if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists() else None
-        engine = Engine(run, metrics, by) if metrics else None
-        if engine and engine.how == "fusion" and not engine.metrics["fusion"]:
-            raise InputError(f"--by fusion: the run of {run.name} joined no dense run with BM25")
-        if engine and engine.how == "dense" and engine.metrics["dense"] is None:
-            raise InputError(f"--by dense: the run of {run.name} has no dense run")
-        if engine and all(node in run.nodes and run.nodes[node].path.exists() for node in engine.needed()):
-            yield engine
+        if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists():
+            yield Engine(run, read_metrics(run.nodes) or {}, by)
 
 
 def search(engine: Engine, question: str, k: int) -> list[Answer]:

@@ -17,7 +17,7 @@ def update(store: Store, recipe: str, given: list[str]) -> tuple[Recipe, list[st
     model's own.
     """
     name = str(layers.read(recipe).data["name"])
-    found = list(engines(store, name, "dense"))
+    found = [engine for engine in engines(store, name, "dense") if engine.metrics["dense"] and engine.is_there()]
     if not found:
         raise InputError(
             f"{store.root}: no finished run of {name} with a model to go on with; `cocondenser run {recipe}` makes one"

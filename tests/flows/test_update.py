@@ -20,6 +20,11 @@ READY = [
     *("ingest", "tokenizer", "tokens", "bm25", "model", "encode-model", "index-model", "search-model"),
     *("evaluate", "report"),
 ]
+OF_TEXTS = [
+    *READY[:-2],
+    *("ingest-whole", "tokens-whole", "bm25-whole", "encode-whole", "index-whole", "evaluate", "report"),
+]
+"""What `search` answers from too: the texts before questions were cut out of them."""
 
 
 @pytest.fixture
@@ -54,7 +59,7 @@ def test_the_last_dense_model_of_the_newest_run_answers_for_new_files(store: Sto
     assert resolved.tokenizer.path == engine.run.nodes["tokenizer"].path
     assert (resolved.ingest.path, resolved.ingest.passage_words) == (Path("notes"), 50)
     assert resolve("text", settings) == resolved
-    assert [n.name for n in nodes(resolved)] == READY
+    assert [n.name for n in nodes(resolved)] == OF_TEXTS
 
 
 def test_what_is_given_counts_more_than_the_runs_settings(store: Store) -> None:
@@ -168,10 +173,11 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
     write_note(notes, 900, "zymurgy")
     (notes / "note040.md").write_text((notes / "note041.md").read_text().replace("41", "forty"))
     first = call("update")
-    assert [*first] == READY
-    encoded = first["encode-model"]["metrics"]
-    assert encoded["shards"] - 8 <= encoded["shards_reused"] < encoded["shards"]
-    assert encoded["shards"] > 20
+    assert [*first] == OF_TEXTS
+    for node in ("encode-model", "encode-whole"):
+        encoded = first[node]["metrics"]
+        assert encoded["shards"] - 8 <= encoded["shards_reused"] < encoded["shards"]
+        assert encoded["shards"] > 20
     found = json.loads(run_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
     assert found["answers"][0]["doc_id"] == "note900.md"
     asked = run_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
