@@ -1,11 +1,11 @@
 """What enters a key."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from artifacts.store import Store
+from flows.dag import nodes
 from flows.recipe import resolve
 from pipeline.config import Config
 from tasks.keys import key_of, paths, sources_of, without_paths
@@ -76,10 +76,18 @@ def test_a_text_files_name_enters_the_key(tmp_path: Path, store: Store) -> None:
 
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"ingest"}))  # which would read the whole environment
-def test_each_key_knows_its_stages_code(stage: str, store: Store) -> None:
-    recipe: Any = resolve("tiny", ["ingest.limit=1"])
-    section = {"finetune": "stage1"}.get(stage, stage)
-    key = key_of(store, stage, getattr(recipe, section), {})
+def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path) -> None:
+    pseudo = "pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: 0, negatives: 0}"
+    labelled = ["denoise.threshold=0.1", pseudo, "search.unjudged=true", "cross_encoder.loss=pointwise"]
+    reranked = ["rerank={depth: 5, splits: [dev]}"]
+    file = tmp_path / "n.tsv"
+    file.write_text("q\tp\n")
+    source = {
+        "adopt": [f"rounds.mined_from={tmp_path}"],
+        "given": [f"given={{file: {file}, number: 0, seed: 0, page_questions: 0}}"],
+    }
+    dag = nodes(resolve("tiny", ["ingest.limit=1", "ict.steps=1", *labelled, *reranked, *source.get(stage, [])]))
+    key = key_of(store, stage, next(node.config for node in dag if node.stage == stage), {})
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)
     assert not [file for file in key.code if not file.startswith("pipeline/")]

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ from pipeline import examples
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.given import GivenConfig, given, missing
+from pipeline.pools import read_pools
 
 PASSAGES = 300
 
@@ -87,10 +89,10 @@ def test_training_reads_what_is_written(collection, work, tmp_path):
     done = work()
     given(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
     file = done.out / "negatives.parquet"
-    pools = examples.read_pools(collection, file, 0, file, "twice", 0, 0)
+    pools = read_pools(collection, file, 0, file, "twice", 0, 0)
     assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
     assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
-    drawn = examples.batch(pools, 0, examples.epoch_size(pools), 2, 0, seed=0)
+    drawn = examples.batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, 0, seed=0))
     assert drawn.passages_QN.shape == (8, 3)  # filled from the whole collection
     for row, query in zip(drawn.passages_QN, drawn.queries_Q, strict=True):
         assert query not in row[1:]  # question i's positive is passage i

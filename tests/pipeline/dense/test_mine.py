@@ -142,6 +142,15 @@ def test_questions_that_the_run_lacks_are_counted(small, work, tmp_path):
     assert (metrics["questions"], metrics["questions_absent"]) == (1, 1)
 
 
+def test_questions_without_a_judged_passage_are_passed_by(small, work, tmp_path):
+    """A run holds them for pseudo-labels."""
+    with writer(tmp_path) as write:
+        write("train", ["q9", "q1"], ["p3", "p6"], np.array([1.0, 1.0]))
+    done = work()
+    assert mine(CONFIG, small[0], tmp_path, done)["questions"] == 1
+    assert pq.read_table(done.out / "negatives.parquet")["query_id"].to_pylist() == ["q1"]
+
+
 def test_a_question_may_straddle_batches_of_rows(tmp_path):
     questions, length = 700, 100  # 70,000 rows; batches hold 65,536
     with writer(tmp_path) as write:

@@ -73,7 +73,7 @@ def test_it_needs_nothing_else_and_suits_dark_phone_and_paper(page):
 
 
 def test_questions_with_positives_come_with_ranks_scores_and_margins(page):
-    first, second = articles(page)  # q2 is not in the run, q3 has no positive
+    first, second = articles(page)  # q2 is not in the run, q3 has no judgement
     assert "positive rank 2 score 19" in plain(first)
     assert "rank 1 score 20 +1" in plain(first)
     assert "−6" in first  # p2, 13 against 19
@@ -101,7 +101,7 @@ def test_the_rest_is_folded_and_long_texts_are_cut(page):
 
 def test_the_counts_stand_at_the_top(page):
     top = plain(page[: page.index("<h2>Questions</h2>")])
-    for part in ("2 of 3 training questions", "dropped judged1", "questions absent1", "questions short3"):
+    for part in ("2 of 2 training questions", "dropped judged1", "questions absent1", "questions short2"):
         assert part in top
 
 
