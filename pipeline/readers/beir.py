@@ -39,7 +39,7 @@ def missing(config: BeirConfig) -> list[str]:
     if not folder.is_dir():
         name, parent = folder.name, quote(str(folder.parent))
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
-        return [f"{folder} is no folder{how if name in NAMES else ''}"]
+        return [f"ingest.folder: {folder} is no folder{how if name in NAMES else ''}"]
     needed = [folder / "corpus.jsonl"]
     if (folder / "qrels").is_dir():
         needed.append(folder / "queries.jsonl")

@@ -117,7 +117,7 @@ def test_an_archive_of_several_files_is_brought_once(marco, tmp_path):
 
 def test_a_folder_that_is_not_of_beir_has_no_download(tmp_path):
     beir = {"reader": "beir", "folder": tmp_path / "my-notes", "document_key": ""}
-    assert missing(CONFIG.validate_python(beir)) == [f"{tmp_path / 'my-notes'} is no folder"]
+    assert missing(CONFIG.validate_python(beir)) == [f"ingest.folder: {tmp_path / 'my-notes'} is no folder"]
 
 
 def test_missing_beir_folder(tmp_path):
