@@ -25,11 +25,11 @@ MOST = 2 << 30
 CHILD = """
 import sys
 from pathlib import Path
-from benchmarks.peak import peak
+from benchmarks.peak import peak_bytes
 from pipeline.scheduler import run
 
 run(Path(sys.argv[1]))
-print(peak())
+print(peak_bytes())
 """
 
 
