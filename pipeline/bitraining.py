@@ -25,7 +25,8 @@ from pipeline.judge import Judge
 from pipeline.memory import keeps
 from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
-from pipeline.targets import Scores, targets
+from pipeline.score_table import Scores
+from pipeline.targets import targets
 from pipeline.towers import Towers, encode_all, starting_towers, write_checkpoint
 from pipeline.validation import Candidates
 from pipeline.work import Machine, Metrics, Progress

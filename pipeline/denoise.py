@@ -27,13 +27,13 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from pipeline.scores import lookup
+    from pipeline.score_table import find, read_scores
 
     path = mined / "negatives.parquet"
     table = pq.read_table(path)
     ids = {name: pc.unique(table[name]) for name in ("query_id", "passage_id")}
     query_N, passage_N = (pc.index_in(table[name], value_set=of).to_numpy() for name, of in ids.items())
-    score_N = lookup(scores, ids["query_id"], ids["passage_id"], query_N, passage_N)
+    score_N = find(read_scores(scores / "scores.parquet", *ids.values()), query_N, passage_N)
     unknown = np.flatnonzero(np.isnan(score_N))
     if len(unknown):
         query_id, passage_id = (table[name][int(unknown[0])].as_py() for name in ids)

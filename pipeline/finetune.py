@@ -136,7 +136,7 @@ def finetune(
         if scores is None:
             raise InputError("loss: soft_labels needs a cross-encoder's scores")
         given["scores"] = work.checkpoints / "scores.npz"
-        save(given["scores"], targets.read_scores(scores / "scores.parquet", collection, drawn_from))
+        save(given["scores"], targets.teacher_scores(scores / "scores.parquet", collection, drawn_from))
     if config.validation.questions:
         given["candidates"] = work.checkpoints / "candidates.npz"
         save(given["candidates"], validation.read_candidates(config.validation, collection, bm25, config.seed))

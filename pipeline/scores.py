@@ -12,8 +12,6 @@ from pipeline.scoring import check_cross_encoder, cut, score
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pipeline.pools import Lists, Pools
 
 ROWS = 1 << 20
@@ -90,24 +88,3 @@ def _write(path: Path, collection: Path, query_N: np.ndarray, passage_N: np.ndar
             part = slice(start, start + ROWS)
             ids = [query_ids.take(pa.array(query_N[part])), passage_ids.take(pa.array(passage_N[part]))]
             writer.write_table(pa.table([*ids, pa.array(score_N[part])], schema=schema))
-
-
-def lookup(
-    scores: Path, query_ids: "pa.Array", passage_ids: "pa.Array", query_N: np.ndarray, passage_N: np.ndarray
-) -> np.ndarray:
-    """Scores of pairs, float32 [N], NaN where there is none. Pairs are places in `query_ids` and `passage_ids`."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(scores / "scores.parquet")
-    places = [
-        pc.fill_null(pc.index_in(table[name], value_set=ids), -1).to_numpy().astype(np.int64)
-        for name, ids in (("query_id", query_ids), ("passage_id", passage_ids))
-    ]
-    known_M = (places[0] >= 0) & (places[1] >= 0)
-    key_M, score_M = (places[0] << 32 | places[1])[known_M], table["score"].to_numpy()[known_M]
-    by = np.argsort(key_M)
-    key_M, score_M = np.append(key_M[by], -1), np.append(score_M[by], np.float32("nan"))
-    wanted_N = query_N.astype(np.int64) << 32 | passage_N.astype(np.int64)
-    at_N = np.searchsorted(key_M[:-1], wanted_N)
-    return np.where(key_M[at_N] == wanted_N, score_M[at_N], np.float32("nan"))

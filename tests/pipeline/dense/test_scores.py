@@ -21,7 +21,8 @@ from pipeline.denoise import DenoiseConfig, denoise
 from pipeline.errors import InputError
 from pipeline.pairs import pair_rows, read_form, score_rows
 from pipeline.ragged import Tokens
-from pipeline.scores import ScoresConfig, lookup, scores
+from pipeline.score_table import find, read_scores
+from pipeline.scores import ScoresConfig, scores
 from pipeline.scoring import read_lengths, relevance, score
 from pipeline.work import Work
 
@@ -98,7 +99,7 @@ def test_finished_shards_are_kept(world, teacher, work, inline, monkeypatch):
     assert again[:50] + again[100:] == whole[:50] + whole[100:]
 
 
-def test_lookup(world, teacher, mined, work, inline):
+def test_scores_are_found_by_places(world, teacher, mined, work, inline):
     done = work()
     _, rows = run(world, teacher, done, mined)
     ids = [pa.array([*sorted({row[name] for row in rows}), "unknown"]) for name in ("query_id", "passage_id")]
@@ -107,10 +108,11 @@ def test_lookup(world, teacher, mined, work, inline):
         np.array([known[i].index(row[name]) for row in rows]) for i, name in enumerate(("query_id", "passage_id"))
     ]
     by = np.random.default_rng(0).permutation(len(rows))
-    found = lookup(done.out, *ids, places[0][by], places[1][by])
+    table = read_scores(done.out / "scores.parquet", *ids)
+    found = find(table, places[0][by], places[1][by])
     np.testing.assert_array_equal(found, np.array([row["score"] for row in rows], np.float32)[by])
     last = len(ids[1]) - 1
-    assert np.isnan(lookup(done.out, *ids, places[0][:1], np.array([last]))).all()
+    assert np.isnan(find(table, places[0][:1], np.array([last]))).all()
 
 
 def denoised(scored, mined, work, threshold):
