@@ -16,6 +16,7 @@ from statistics import median
 import numpy as np
 
 from pipeline import abs as scheduling
+from pipeline import examples
 from pipeline.scheduler import HARDNESS, JOB, PASSAGES, QUESTIONS, Job
 from pipeline.similarity import Similarity, dense, grid
 
@@ -86,7 +87,7 @@ def compare(pairs: int = 5000, batch: int = 64) -> float:
         batches = {}
         for name, improve in ways.items():
             started = time.perf_counter()
-            sizes = scheduling.sizes(pairs, batch)
+            sizes = np.diff(examples.batches(pairs, batch)).tolist()
             batches[name] = np.concatenate(list(scheduling.schedule(similarity, sizes, 0, 0, improve)))
             seconds[name].append(time.perf_counter() - started)
         assert all(np.array_equal(found, batches["kept"]) for found in batches.values())
@@ -100,7 +101,8 @@ def large(pairs: int = 100_000, batch: int = 8, dimension: int = 768) -> None:
         folder = Path(place)
         for name, vectors_ND in zip((QUESTIONS, PASSAGES), vectors(pairs, dimension), strict=True):
             np.save(folder / name, vectors_ND)
-        job = Job("greedy", scheduling.sizes(pairs, batch), seed=0, epoch=0, width=0, depth=100, pool=0)
+        sizes = np.diff(examples.batches(pairs, batch)).tolist()
+        job = Job("greedy", sizes, seed=0, epoch=0, width=0, depth=100, pool=0)
         (folder / JOB).write_text(json.dumps(asdict(job)))
         started = time.monotonic()
         said = subprocess.run([sys.executable, "-c", CHILD, place], capture_output=True, text=True, check=True).stdout

@@ -32,32 +32,16 @@ class Hardness(NamedTuple):
     """Of the random batches that the epoch started from."""
 
 
-def sizes(pairs: int, batch: int) -> list[int]:
-    """As few batches of at most `batch` pairs as hold all, their sizes differing by at most one.
-
-    Raises InputError where one batch is more than there is.
-    """
+def check_pairs(pairs: int, batch: int) -> None:
+    """InputError where one batch is more than there is."""
     if batch > pairs:
         raise InputError(f"batch_queries: {batch} asked for, but there are only {pairs} training pairs to schedule")
-    count = -(-pairs // batch)
-    return [(i + 1) * pairs // count - i * pairs // count for i in range(count)]
-
-
-def sequential_batches(sizes: Sequence[int]) -> list[np.ndarray]:
-    """The pairs as they come."""
-    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
 
 def random_batches(sizes: Sequence[int], seed: int, epoch: int) -> list[np.ndarray]:
     """The pairs in a random order; what scheduled batches start from and are compared with."""
     order_N = np.random.default_rng([seed, epoch]).permutation(sum(sizes))
     return [np.sort(batch) for batch in np.split(order_N, np.cumsum(sizes)[:-1])]
-
-
-def hardness(similarity: Similarity, batches: Sequence[np.ndarray]) -> float:
-    """Sum over the batches of the sum over i != j of sim(q_i, p_j)."""
-    total = sum(_inside(similarity, batch_B) for batch_B in batches)
-    return similarity.grid.units(total, _terms([len(batch_B) for batch_B in batches]))
 
 
 def greedy(similarity: Similarity, sums_N: np.ndarray, batch_B: np.ndarray) -> np.ndarray:

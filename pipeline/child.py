@@ -8,12 +8,10 @@ import importlib
 import json
 import os
 import sys
-import traceback
 from collections.abc import Mapping
 
-from pipeline.errors import InputError
 from pipeline.parent import die_with_parent
-from pipeline.processes import reporter
+from pipeline.processes import errors_told, reporter
 
 
 def become_torchrun(text: str) -> None:
@@ -45,7 +43,7 @@ def main() -> None:
         if first:
             say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
 
-    try:
+    with errors_told(say):
         from pipeline import distributed
 
         module, name = job["function"].split(":")
@@ -55,12 +53,6 @@ def main() -> None:
             result = function(progress=progress, device=job["device"], **job["arguments"])
         if first:
             say({"result": result})
-    except InputError as error:
-        say({"input_error": str(error)})
-        sys.exit(2)
-    except Exception:
-        say({"error": traceback.format_exc()[-3000:]})
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -92,12 +92,12 @@ def check_finetune(config: FinetuneConfig, collection: Path, kinds: int) -> None
 
     `kinds`: of negatives, with each of which a question stands in an epoch.
     """
-    from pipeline.abs import sizes
+    from pipeline.abs import check_pairs
     from pipeline.pools import read_judged
 
     if config.order.startswith("abs"):
         questions = len(read_judged(collection, "train").queries)
-        sizes(kinds * min(questions, config.max_queries or questions), config.batch_queries)
+        check_pairs(kinds * min(questions, config.max_queries or questions), config.batch_queries)
     if config.validation.questions:
         read_judged(collection, "dev")
 
@@ -123,12 +123,12 @@ def finetune(
     were cut. Raises InputError where no training question has a judged passage, before anything is trained.
     """
     from pipeline import drawing, examples, pools, targets, validation
-    from pipeline.abs import sizes
+    from pipeline.abs import check_pairs
     from pipeline.launch import launch
 
     drawn_from = drawing.read(config, collection, bm25, mined, pseudo)
     if config.order.startswith("abs"):
-        sizes(examples.epoch_size(drawn_from), config.batch_queries)  # may be more than there are
+        check_pairs(examples.epoch_size(drawn_from), config.batch_queries)
     work.checkpoints.mkdir(parents=True, exist_ok=True)
     given = {"pools": work.checkpoints / "pools.npz"}
     pools.save_pools(drawn_from, given["pools"])

@@ -1,14 +1,18 @@
 """What all child processes of the library share: how they find its code, are listened to, and how their end is told."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import InputError
 from pipeline.work import Machine, Progress
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -49,6 +53,19 @@ def reporter() -> Say:
         os.write(channel, (json.dumps(message) + "\n").encode())
 
     return say
+
+
+@contextlib.contextmanager
+def errors_told(say: Say) -> Iterator[None]:
+    """Ends the child, once the caller was told why: `input_error` (exit code 2) or `error`, a traceback (1)."""
+    try:
+        yield
+    except InputError as error:
+        say({"input_error": str(error)})
+        sys.exit(2)
+    except Exception:
+        say({"error": traceback.format_exc()[-3000:]})
+        sys.exit(1)
 
 
 def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:

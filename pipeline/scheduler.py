@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.parent import die_with_parent
-from pipeline.processes import ending, environment, reporter
+from pipeline.processes import ending, environment, errors_told, reporter
 
 DENSE = 10_000
 """Pairs up to which greedy search over vectors sees all similarities (1 GB while they are made); lists beyond."""
@@ -43,7 +42,7 @@ JOB, BATCHES, HARDNESS = "job.json", "batches.i32", "hardness.json"
 class Job:
     method: Literal["greedy", "beam"]
     sizes: Sequence[int]
-    """Pairs of each batch (pipeline.abs.sizes); together all N."""
+    """Pairs of each batch; together all N."""
     seed: int
     epoch: int
     width: int
@@ -195,7 +194,7 @@ def read_similarity(folder: Path, members: np.ndarray, n: int, job: Job):
         questions_ND, passages_ND = (_vectors(folder / name, members, n) for name in (QUESTIONS, PASSAGES))
         if job.method == "greedy" and len(members) <= DENSE:
             return similarity.dense(questions_ND @ passages_ND.T, judged_E2)
-        rows = similarity.nearest(questions_ND, passages_ND, job.depth, "cpu")
+        rows = similarity.nearest(questions_ND, passages_ND, job.depth)
         del questions_ND, passages_ND
     return similarity.sparse(rows, len(members), judged_E2)
 
@@ -213,15 +212,8 @@ def _vectors(path: Path, members: np.ndarray, n: int) -> np.ndarray:
 
 def main() -> None:
     die_with_parent()
-    say = reporter()
-    try:
+    with errors_told(reporter()):
         run(Path(sys.argv[1]))
-    except InputError as error:
-        say({"input_error": str(error)})
-        sys.exit(2)
-    except Exception:
-        say({"error": traceback.format_exc()[-3000:]})
-        sys.exit(1)
 
 
 if __name__ == "__main__":

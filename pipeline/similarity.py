@@ -148,10 +148,10 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
     return Sparse(both.indices, both.data, both.indptr, steps)
 
 
-def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int, device: str) -> Rows:
+def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Rows:
     """Each question's `depth` passages of greatest inner product, then each passage's questions, own pairs aside."""
-    by_question = _best(questions_ND, passages_ND, depth, device)
-    by_passage = _best(passages_ND, questions_ND, depth, device)
+    by_question = _best(questions_ND, passages_ND, depth)
+    by_passage = _best(passages_ND, questions_ND, depth)
     return (
         np.concatenate([by_question[0], by_passage[1]]),
         np.concatenate([by_question[1], by_passage[0]]),
@@ -159,35 +159,22 @@ def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int, devic
     )
 
 
-def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int, device: str) -> Rows:
+def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
+    import faiss
+
+    faiss.cvar.distance_compute_blas_threshold = 1  # else small batches leave BLAS and take seven times as long
     n = len(from_ND)
     depth = min(depth, n - 1)
     found_NK = np.empty((n, depth), np.int32)
     scores_NK = np.empty((n, depth), np.float32)
-    search = _by_faiss if device == "cpu" else _by_torch
-    for start, scores_BK, found_BK in search(from_ND, to_ND, depth + 1):
-        own_BK = found_BK == np.arange(start, start + len(found_BK))[:, None]
+    for start in range(0, n, BLOCK):
+        block = slice(start, min(start + BLOCK, n))
+        scores_BK, found_BK = faiss.knn(from_ND[block], to_ND, depth + 1, metric=faiss.METRIC_INNER_PRODUCT)
+        own_BK = found_BK == np.arange(block.start, block.stop)[:, None]
         own_BK[~own_BK.any(1), np.argmin(scores_BK, axis=1)[~own_BK.any(1)]] = True
-        found_NK[start : start + len(found_BK)] = found_BK[~own_BK].reshape(-1, depth)
-        scores_NK[start : start + len(found_BK)] = scores_BK[~own_BK].reshape(-1, depth)
+        found_NK[block] = found_BK[~own_BK].reshape(-1, depth)
+        scores_NK[block] = scores_BK[~own_BK].reshape(-1, depth)
     return np.repeat(np.arange(n, dtype=np.int32), depth), found_NK.ravel(), scores_NK.ravel()
-
-
-def _by_faiss(from_ND: np.ndarray, to_ND: np.ndarray, k: int):
-    import faiss
-
-    faiss.cvar.distance_compute_blas_threshold = 1  # else small batches leave BLAS and take seven times as long
-    for start in range(0, len(from_ND), BLOCK):
-        yield start, *faiss.knn(from_ND[start : start + BLOCK], to_ND, k, metric=faiss.METRIC_INNER_PRODUCT)
-
-
-def _by_torch(from_ND: np.ndarray, to_ND: np.ndarray, k: int):
-    import torch
-
-    to = torch.from_numpy(to_ND).cuda()
-    for start in range(0, len(from_ND), BLOCK):
-        scores, found = (torch.from_numpy(from_ND[start : start + BLOCK]).cuda() @ to.T).topk(k, sorted=False)
-        yield start, scores.cpu().numpy(), found.cpu().numpy()
 
 
 def cut(rows: Rows, depth: int) -> Rows:

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from schedules import hardness as hardness_of
+from schedules import sizes as sizes_of
 
 from pipeline import abs as scheduling
 from pipeline.errors import InputError
@@ -95,7 +97,7 @@ def similarities(kind, n, seed):
 @pytest.mark.parametrize(("n", "batch", "seed"), [(24, 4, 0), (23, 5, 1), (22, 7, 2), (9, 9, 3), (12, 1, 4)])
 def test_greedy_is_the_plain_double_loop(kind, n, batch, seed):
     scores = similarities(kind, n, seed)
-    sizes = scheduling.sizes(n, batch)
+    sizes = sizes_of(n, batch)
     expected, sums = plain(scores.astype(int).tolist(), sizes, seed, 3, plain_greedy)
     found, hardness = drain(scheduling.schedule(dense(scores, NONE), sizes, seed, 3, scheduling.greedy))
     assert found == expected
@@ -111,14 +113,14 @@ def test_over_lists_both_searches_are_the_plain_double_loop(kind, method, seed):
     scores = similarities(kind, 25, seed)
     keep = np.random.default_rng(seed).random((25, 25)) < 0.2
     np.fill_diagonal(keep, False)
-    similarity, sizes = lists(scores, keep), scheduling.sizes(25, 4)
+    similarity, sizes = lists(scores, keep), sizes_of(25, 4)
     # What is in no list stands one step of the grid below the least; all in whole steps here, so that sums are exact.
     steps = np.where(keep, similarity.grid.steps(scores), 0).tolist()
     improve = scheduling.greedy if method == "greedy" else scheduling.beam(3)
     expected, _ = plain(steps, sizes, seed, 0, plain_greedy if method == "greedy" else plain_beam(3, keep))
     found, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, improve))
     assert found == expected
-    assert hardness.scheduled == pytest.approx(scheduling.hardness(similarity, [np.array(batch) for batch in found]))
+    assert hardness.scheduled == pytest.approx(hardness_of(similarity, found))
 
 
 def test_beams_candidates_come_only_from_the_lists():
@@ -144,7 +146,7 @@ def test_beams_candidates_come_only_from_the_lists():
     assert 10 < len(entering) < 50
 
 
-@pytest.mark.parametrize("sizes", [scheduling.sizes(61, 8), [3, 20, 1, 7, 30]])
+@pytest.mark.parametrize("sizes", [sizes_of(61, 8), [3, 20, 1, 7, 30]])
 @pytest.mark.parametrize("kind", ["ties", "clusters", "negative", "equal", "hubs"])
 def test_each_pair_once_and_never_less_hard_than_random(kind, sizes):
     n = sum(sizes)
@@ -159,8 +161,8 @@ def test_each_pair_once_and_never_less_hard_than_random(kind, sizes):
         found, hardness = drain(scheduling.schedule(similarity, sizes, seed, 0, scheduling.greedy))
         assert sorted(pair for batch in found for pair in batch) == list(range(n))
         assert [len(batch) for batch in found] == list(sizes)
-        random = scheduling.hardness(similarity, scheduling.random_batches(sizes, seed, 0))
-        scheduled = scheduling.hardness(similarity, [np.array(batch) for batch in found])
+        random = hardness_of(similarity, scheduling.random_batches(sizes, seed, 0))
+        scheduled = hardness_of(similarity, found)
         assert (scheduled, random) == hardness
         assert scheduled > random if kind == "clusters" else scheduled >= random
 
@@ -174,7 +176,7 @@ def test_a_search_that_makes_an_epoch_easier_falls_back_to_the_random_batches():
         return np.sort(swapped)
 
     scores = similarities("clusters", 60, 1)
-    sizes = scheduling.sizes(60, 6)
+    sizes = sizes_of(60, 6)
     _, hardness = drain(scheduling.schedule(dense(scores, NONE), sizes, 0, 0, worst))
     assert hardness.scheduled >= hardness.random
 
@@ -215,15 +217,14 @@ def test_batches_already_found_are_not_searched_again(known):
         searched.append(given)
         return scheduling.greedy(*given)
 
-    similarity, sizes = dense(scores, NONE), scheduling.sizes(63, 6)
+    similarity, sizes = dense(scores, NONE), sizes_of(63, 6)
     expected = drain(scheduling.schedule(similarity, sizes, 0, 0, scheduling.greedy))
     found = [np.array(batch) for batch in expected[0][:known]]
     assert drain(scheduling.schedule(similarity, sizes, 0, 0, counted, found)) == expected
     assert len(searched) == len(sizes) - known
 
 
-def test_sequential_and_random_batches_hold_each_pair_once():
-    assert [b.tolist() for b in scheduling.sequential_batches([2, 3, 1])] == [[0, 1], [2, 3, 4], [5]]
+def test_random_batches_hold_each_pair_once():
     random = scheduling.random_batches([2, 3, 1], 0, 0)
     assert [len(batch) for batch in random] == [2, 3, 1]
     assert sorted(np.concatenate(random)) == list(range(6))
@@ -234,9 +235,9 @@ def test_sequential_and_random_batches_hold_each_pair_once():
     (10, 4, [3, 3, 4]), (8, 4, [4, 4]), (4, 4, [4]), (5, 4, [2, 3]),
 ])  # fmt: skip
 def test_sizes_differ_by_at_most_one(pairs, batch, expected):
-    assert scheduling.sizes(pairs, batch) == expected
+    assert sizes_of(pairs, batch) == expected
 
 
 def test_a_batch_larger_than_the_collection_is_refused():
     with pytest.raises(InputError, match=r"batch_queries: 11 asked for, but there are only 10 training pairs"):
-        scheduling.sizes(10, 11)
+        scheduling.check_pairs(10, 11)

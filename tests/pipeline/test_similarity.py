@@ -81,7 +81,7 @@ def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
     rng = np.random.default_rng(2)
     questions, passages = rng.standard_normal((2, 30, 4)).astype(np.float32)
     scores = questions @ passages.T
-    question, passage, score = sim.nearest(questions, passages, depth, "cpu")
+    question, passage, score = sim.nearest(questions, passages, depth)
     np.testing.assert_allclose(score, scores[question, passage], rtol=1e-5, atol=1e-6)
     np.fill_diagonal(scores, -np.inf)
     half, depth = len(question) // 2, min(depth, 29)
