@@ -3,7 +3,6 @@
 Shapes: Q questions of a batch, N passages of each, P = Q * N, R = Q + P rows, E dimensions of a vector.
 """
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,35 +67,32 @@ def train(
         found = [encode_all(one, ids, how.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)]
         return found[0].cpu().numpy(), found[1].cpu().numpy()
 
-    def step(i: int) -> dict[str, Any]:
-        epoch, place = divmod(i, epoch_steps)
-        if judge and epoch and not place:
-            judge.after(epoch, i)
-        batch = examples.batch(pools, epoch, order(epoch, place), draw)
-        ids = question_rows(data, batch.queries_Q, form)
-        ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
-        loss = loss_of(c, batch, scores, towers.scorer, device)
-        return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
+    steps, schedule = c.epochs * epoch_steps, Path(checkpoints) / "schedule"
+    with orders.opened(c, pools, data, edges, vectors_of, schedule, device) as order:
 
-    steps = c.epochs * epoch_steps
-    with contextlib.ExitStack() as stack:
-        order = orders.fixed(c, edges)
-        if c.order.startswith("abs"):
-            folder = Path(checkpoints) / "schedule"
-            order = stack.enter_context(orders.Scheduled(c, pools, data, edges, vectors_of, folder, device))
+        def step(i: int) -> dict[str, Any]:
+            epoch, place = divmod(i, epoch_steps)
+            if judge and epoch and not place:
+                judge.after(epoch, i)
+            batch = examples.batch(pools, epoch, order(epoch, place), draw)
+            ids = question_rows(data, batch.queries_Q, form)
+            ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
+            loss = loss_of(c, batch, scores, towers.scorer, device)
+            return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
+
         history = training.train(
             towers.trained, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
         )
-    found: Metrics = judge.last(c.epochs, steps, c.validation.select) if judge else {}  # type: ignore[assignment]
+    validated = judge.last(c.epochs, steps, c.validation.select) if judge else {}
     room = e.question_tokens - 2 - len(form.before_question)
-    found["questions_cut"] = int((data.queries.lengths[pools.queries] > room).sum())
+    cut = int((data.queries.lengths[pools.queries] > room).sum())
     if rank() == 0:
         write_checkpoint(Path(out), towers, e, Path(start), history)
-        tables = {"validation": judge.rows if judge else [], "schedule": getattr(order, "hardness", list)()}
+        tables = {"validation": judge.rows if judge else [], "schedule": orders.hardness(schedule)}
         for name, rows in tables.items():
             if rows:
                 pq.write_table(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
-    return training.summary(history) | found
+    return {**training.summary(history), **validated, "questions_cut": cut}
 
 
 def update(

@@ -4,11 +4,9 @@ Shapes: N examples of an epoch, each a pair of a question and its positive; D di
 """
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import torch
@@ -37,12 +35,35 @@ def fixed(config: FinetuneConfig, edges: np.ndarray) -> Order:
     return order
 
 
+@contextlib.contextmanager
+def opened(
+    config: FinetuneConfig,
+    pools: Pools,
+    data: Tokens,
+    edges: np.ndarray,
+    vectors: Vectors,
+    folder: Path,
+    device: str,
+) -> Iterator[Order]:
+    """The order that the recipe wants. `edges`: of an epoch's batches; `folder`: for what a schedule hangs on."""
+    if not config.order.startswith("abs"):
+        yield fixed(config, edges)
+        return
+    with contextlib.closing(Scheduled(config, pools, data, edges, vectors, folder, device)) as order:
+        yield order
+
+
+def hardness(folder: Path) -> list[dict[str, float]]:
+    """Summed hardness of each finished epoch's batches, and of random ones; none where nothing was scheduled."""
+    epochs = sorted(int(path.parent.name.split("-")[1]) for path in folder.glob(f"epoch-*/{scheduler.HARDNESS}"))
+    return [{"epoch": epoch + 1, **scheduler.hardness(_folder(folder, epoch))} for epoch in epochs]
+
+
 class Scheduled:
     """Adaptive Batch Scheduling: BM25 says in the first epoch what is hard, then the encoder at each epoch's start.
 
-    `with Scheduled(...) as order`. The first rank owns the scheduling process and tells the others each batch. What an
-    epoch's batches hang on lies in `folder` before its first update, so that a training that goes on after a kill sees
-    the same ones.
+    The first rank owns the scheduling process and tells the others each batch. What an epoch's batches hang on lies in
+    `folder` before its first update, so that a training that goes on after a kill sees the same ones.
     """
 
     def __init__(
@@ -61,12 +82,9 @@ class Scheduled:
         self._epoch = -1
         self._batches: Iterator[np.ndarray] = iter(())
         self._process = contextlib.ExitStack()
+        folder.mkdir(parents=True, exist_ok=True)
 
-    def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._process.close()
 
     def __call__(self, epoch: int, place: int) -> np.ndarray:
@@ -82,13 +100,8 @@ class Scheduled:
             next(self._batches, None)  # the process writes its figures behind the last batch
         return batch
 
-    def hardness(self) -> list[dict[str, float]]:
-        """Summed hardness of each finished epoch's batches, and of random ones."""
-        paths = {int(path.parent.name.split("-")[1]): path for path in self._folder.glob("epoch-*/hardness.json")}
-        return [{"epoch": epoch + 1, **json.loads(paths[epoch].read_text())} for epoch in sorted(paths)]
-
     def _begin(self, epoch: int) -> None:
-        folder, job = self._folder / f"epoch-{epoch}", self._job(epoch)
+        folder, job = _folder(self._folder, epoch), self._job(epoch)
         if not self._tell(np.array([folder.is_dir()]) if distributed.rank() == 0 else None, 1)[0]:
             self._prepare(epoch, folder)
         if distributed.rank() == 0:
@@ -142,3 +155,7 @@ class Scheduled:
         if known is not None:
             shared += torch.from_numpy(np.asarray(known, np.int64)).to(self._device)
         return distributed.add(shared).cpu().numpy()
+
+
+def _folder(schedule: Path, epoch: int) -> Path:
+    return schedule / f"epoch-{epoch}"

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -175,7 +174,7 @@ def test_the_process_dies_with_its_parent(tmp_path):
     )
     for name, vectors_ND in zip(("questions", "passages"), vectors(sum(LONG.sizes), 16), strict=True):
         np.save(tmp_path / f"{name}.npy", vectors_ND)
-    paths = os.pathsep.join(path for path in sys.path if path)
+    paths = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
         stdout=subprocess.PIPE,
