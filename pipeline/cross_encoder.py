@@ -13,7 +13,7 @@ from pipeline import drawing
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.initial import check_vocabulary
-from pipeline.scoring import Lengths, check_fits, cut
+from pipeline.scoring import Lengths, check_lengths, count_cut
 from pipeline.starts import model_config
 from pipeline.training import Optimiser
 from pipeline.work import Metrics, Work
@@ -54,7 +54,7 @@ class CrossEncoderConfig(Config):
     dropout: float | None = Field(ge=0, lt=1)
     """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
     seed: int = Field(ge=0)
-    """Seed of examples, subsets and the new head's weights; dropout has the optimiser's."""
+    """Seed of examples and the new head's weights; dropout has the optimiser's."""
     optimiser: Optimiser
     """AdamW. Learning rate 1e-5 in LCE's code."""
 
@@ -80,7 +80,7 @@ def missing(config: CrossEncoderConfig) -> list[str]:
 
 def check_cross_encoder(config: CrossEncoderConfig, tokens: Path, start: Path, tokenizer: Path) -> None:
     """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time."""
-    check_fits(config.checkpoint or start, tokens, lengths(config), "cross_encoder")
+    check_lengths(config.checkpoint or start, tokens, lengths(config), "cross_encoder")
     if config.checkpoint is not None:
         entries = model_config(config.checkpoint)["vocab_size"]
         check_vocabulary(f"cross_encoder.checkpoint {config.checkpoint}", config.checkpoint, entries, tokenizer)
@@ -124,5 +124,5 @@ def cross_encoder(
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.crosstraining:train", arguments, work.machine, work.progress, work.checkpoints)
-    questions_cut = cut(Tokens.open(tokens).queries, drawn_from.queries, lengths(config))
+    questions_cut = count_cut(Tokens.open(tokens).queries, drawn_from.queries, lengths(config))
     return result | drawing.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}

@@ -17,7 +17,7 @@ from pipeline.cross_encoder import CrossEncoderConfig, lengths
 from pipeline.distributed import rank, world
 from pipeline.inbatch import Piece, backward, pieces
 from pipeline.memory import keeps
-from pipeline.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_form
+from pipeline.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_pair_form
 from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
 from pipeline.scoring import write_lengths
@@ -39,11 +39,9 @@ def train(
     """What each rank runs: its chunks of every batch's pairs; rank 0 writes the checkpoint."""
     c, how = CrossEncoderConfig(**config), Machine.model_validate(machine)
     data, drawn_from = Tokens.open(Path(tokens)), load_pools(Path(pools))
-    form = read_form(Path(start), lengths(c), data.specials)
+    form = read_pair_form(Path(start), lengths(c), data.specials)
     model = new_classifier(Path(start), c.seed)
-    for layer in model.modules():
-        if c.dropout is not None and isinstance(layer, nn.Dropout):
-            layer.p = c.dropout
+    training.set_dropout(model, c.dropout)
     # A listwise loss does not see what is added to all logits: rounding errors alone would move the last bias.
     last_bias(model).requires_grad_(c.loss == "pointwise")
     model.to(device)  # type: ignore[arg-type]

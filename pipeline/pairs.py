@@ -25,7 +25,7 @@ CrossEncoder = Any
 
 
 @dataclass(frozen=True)
-class Form:
+class PairForm:
     """How a question and a passage become one row."""
 
     specials: Specials
@@ -36,13 +36,13 @@ class Form:
     """Ids between a title and its text."""
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     ids: Ids
     second_N: np.ndarray
     """Place of each row's passage, where BERT's token types turn from 0 to 1."""
 
 
-def read_form(folder: Path, lengths: Lengths, specials: Specials) -> Form:
+def read_pair_form(folder: Path, lengths: Lengths, specials: Specials) -> PairForm:
     """The form of the pairs that the tokenizer in `folder` makes of (question, title + " " + text)."""
     from pipeline.tokenizer import kind, read_tokenizer
 
@@ -50,10 +50,10 @@ def read_form(folder: Path, lengths: Lengths, specials: Specials) -> Form:
     # Byte-level BPE begins a text's first word without a space, so that one must stand between.
     between = () if kind(tokenizer) == "wordpiece" else tuple(tokenizer.encode(" ", add_special_tokens=False).ids)
     empty = tokenizer.encode("", "").ids  # [CLS] [SEP] [SEP], or <s> </s></s> </s>
-    return Form(specials, lengths, max(1, len(empty) - 2), between)
+    return PairForm(specials, lengths, max(1, len(empty) - 2), between)
 
 
-def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: Form) -> tuple[np.ndarray, int]:
+def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: PairForm) -> tuple[np.ndarray, int]:
     """(`[CLS] question [SEP] title text [SEP]` as int64 ids, place of its passage); RoBERTa: `</s></s>` between.
 
     Question and passage are cut at their own lengths; a title never takes more than half of the passage's.
@@ -66,16 +66,16 @@ def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: Fo
     return row.astype(np.int64), len(asked) + 1 + form.separators
 
 
-def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], form: Form) -> Rows:
-    """Rows of (row of queries.parquet, row of passages.parquet)."""
+def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], form: PairForm) -> PairRows:
+    """The rows of (row of queries.parquet, row of passages.parquet)."""
     pairs = [
         pair_row(tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)], form)
         for q, p in zip(query_N, passage_N, strict=True)
     ]
-    return Rows([ids for ids, _ in pairs], np.array([second for _, second in pairs], np.int64))
+    return PairRows([ids for ids, _ in pairs], np.array([second for _, second in pairs], np.int64))
 
 
-def pack_pairs(model: CrossEncoder, rows: Rows, row_B: np.ndarray, device: str) -> Packed:
+def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str) -> Packed:
     """The rows `row_B`, which must be in order of length; with token types for BERT."""
     second_B = rows.second_N[row_B] if model.config.model_type == "bert" else None
     return pack([rows.ids[row] for row in row_B], device, second_B)
@@ -96,7 +96,9 @@ def logits(model: CrossEncoder, packed: Packed) -> Tensor:
     return logit_B1[:, 0].float()
 
 
-def score_rows(model: CrossEncoder, rows: Rows, budget: int, done: Callable[[int], None] | None = None) -> np.ndarray:
+def score_rows(
+    model: CrossEncoder, rows: PairRows, budget: int, done: Callable[[int], None] | None = None
+) -> np.ndarray:
     """Logits of rows in their order, float32 [N], without gradients; budget and `done` as in biencoder.encode_rows.
 
     Raises InputError where one is not finite.

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pipeline.collection import passage_ids, read_qrels, read_queries, schemas, write_table
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.scoring import check_cross_encoder, cut, relevance, score
+from pipeline.scoring import check_cross_encoder, count_cut, relevance, score
 from pipeline.work import Metrics, Work
 
 
@@ -70,7 +70,7 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
         "questions_without_negatives": kept - len(np.unique(question_N[negative_N])),
         "positives": len(positive_N),
         "negatives": len(negative_N),
-        "questions_cut": cut(Tokens.open(tokens).queries, places[question_N], lengths),
+        "questions_cut": count_cut(Tokens.open(tokens).queries, places[question_N], lengths),
     }
 
 

@@ -13,8 +13,7 @@ def contrastive(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, 
 
     `excluded_QP`: passages left out of a question's softmax.
     """
-    own_Q = torch.arange(len(questions_QE), device=questions_QE.device) * (len(passages_PE) // len(questions_QE))
-    return F.cross_entropy(_scores(questions_QE, passages_PE, excluded_QP, temperature), own_Q)
+    return _of_positives(_scores(questions_QE, passages_PE, excluded_QP, temperature))
 
 
 def soft_labels(
@@ -37,14 +36,20 @@ def learning_to_rank(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Ten
 
     W is linear and sigmoid rises, so that every question orders passages alike: it can rerank, and not well.
     """
-    own_Q = torch.arange(len(questions_QE), device=questions_QE.device) * (len(passages_PE) // len(questions_QE))
-    return F.cross_entropy(pair_scores(questions_QE, passages_PE, scorer).masked_fill(excluded_QP, -torch.inf), own_Q)
+    return _of_positives(pair_scores(questions_QE, passages_PE, scorer).masked_fill(excluded_QP, -torch.inf))
 
 
 def pair_scores(questions_QE: Tensor, passages_PE: Tensor, scorer: nn.Linear) -> Tensor:
     """sigmoid(W [q ; d] + b) of every pair, [Q, P]."""
     of_question_1E, of_passage_1E = scorer.weight.chunk(2, dim=1)
     return torch.sigmoid(questions_QE @ of_question_1E.T + (passages_PE @ of_passage_1E.T).T + scorer.bias)
+
+
+def _of_positives(score_QP: Tensor) -> Tensor:
+    """Mean of -log softmax of each question's positive, the first of its own passages."""
+    questions, passages = score_QP.shape
+    positive_Q = torch.arange(questions, device=score_QP.device) * (passages // questions)
+    return F.cross_entropy(score_QP, positive_Q)
 
 
 def _scores(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, temperature: float) -> Tensor:

@@ -10,7 +10,7 @@ from pydantic import Field
 from pipeline.collection import passage_ids, read_queries
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.scoring import check_cross_encoder, cut, score
+from pipeline.scoring import check_cross_encoder, count_cut, score
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def rerank(
         "questions": len(np.unique(query_N)),
         "pairs": len(query_N),
         "cross_encoders": len(cross_encoders),
-        "questions_cut": max(cut(Tokens.open(tokens).queries, query_N, one) for one in lengths),
+        "questions_cut": max(count_cut(Tokens.open(tokens).queries, query_N, one) for one in lengths),
     }
 
 

@@ -188,7 +188,7 @@ def read_similarity(folder: Path, members: np.ndarray, n: int, job: Job):
         with np.load(folder / CANDIDATES) as file:
             given = file["question"], file["passage"], file["score"]
         _check_numbers(folder / CANDIDATES, np.concatenate(given[:2]), n)
-        rows = similarity.cut(similarity.within(given, members, n), job.depth)
+        rows = similarity.best(similarity.within(given, members, n), job.depth)
         del given
     else:
         questions_ND, passages_ND = (_vectors(folder / name, members, n) for name in (QUESTIONS, PASSAGES))

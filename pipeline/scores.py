@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.drawing import first_negatives
-from pipeline.scoring import check_cross_encoder, cut, score
+from pipeline.scoring import check_cross_encoder, count_cut, score
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def scores(
         "questions": len(own),
         "pairs": len(query_N),
         "judged_first": float((best == best_judged).mean()),
-        "questions_cut": cut(Tokens.open(tokens).queries, query_N, lengths),
+        "questions_cut": count_cut(Tokens.open(tokens).queries, query_N, lengths),
     }
 
 

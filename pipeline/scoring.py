@@ -47,7 +47,7 @@ def read_lengths(cross_encoder: Path) -> Lengths:
         raise InputError(f"{path}: cannot be read; a cross-encoder of this project has it") from error
 
 
-def check_fits(model: Path, tokens: Path, lengths: Lengths, field: str) -> None:
+def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> None:
     """InputError, naming `field`, unless the model in a folder has room for pairs of these lengths and tokens."""
     config = model_config(model)
     entries = json.loads((tokens / "specials.json").read_text())["vocab_size"]
@@ -63,11 +63,11 @@ def check_fits(model: Path, tokens: Path, lengths: Lengths, field: str) -> None:
 def check_cross_encoder(cross_encoder: Path, tokens: Path) -> Lengths:
     """The lengths of a cross-encoder that fits the tokens. Raises InputError for another one."""
     lengths = read_lengths(cross_encoder)
-    check_fits(cross_encoder, tokens, lengths, "cross_encoder")
+    check_lengths(cross_encoder, tokens, lengths, "cross_encoder")
     return lengths
 
 
-def cut(questions: "Ragged", query_N: np.ndarray, lengths: Lengths) -> int:
+def count_cut(questions: "Ragged", query_N: np.ndarray, lengths: Lengths) -> int:
     """How many of the questions are longer than the cross-encoder reads."""
     return int((questions.lengths[np.unique(query_N)] > lengths.question_tokens).sum())
 
@@ -121,11 +121,11 @@ def run(
 ) -> dict:
     """The child of `score`: the shards of logits that `folder` still lacks."""
     from pipeline.checkpoint import load_classifier
-    from pipeline.pairs import pair_rows, read_form, score_rows
+    from pipeline.pairs import pair_rows, read_pair_form, score_rows
     from pipeline.ragged import Tokens
 
     artifact, source = Tokens.open(Path(tokens)), Path(cross_encoder)
-    form = read_form(source, read_lengths(source), artifact.specials)
+    form = read_pair_form(source, read_lengths(source), artifact.specials)
     model = load_classifier(source)
     model.to(device)  # type: ignore[arg-type]
     query_N, passage_N = np.load(Path(folder, "pairs.npy"), mmap_mode="r")

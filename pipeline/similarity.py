@@ -177,7 +177,7 @@ def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
     return np.repeat(np.arange(n, dtype=np.int32), depth), found_NK.ravel(), scores_NK.ravel()
 
 
-def cut(rows: Rows, depth: int) -> Rows:
+def best(rows: Rows, depth: int) -> Rows:
     """The rows among a question's `depth` best passages or a passage's `depth` best questions; ties by number."""
     question_R, passage_R, score_R = rows
     kept_R = _ranks(question_R, passage_R, score_R) < depth

@@ -18,6 +18,7 @@ from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig
 from pipeline.inputs import Ids
 from pipeline.ragged import Tokens
+from pipeline.training import set_dropout
 from pipeline.vector_files import Vector
 
 
@@ -58,9 +59,7 @@ def starting_towers(start: Path, config: FinetuneConfig, encoder: EncoderConfig,
 
 
 def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -> Encoder:
-    for layer in loaded.model.modules():
-        if config.dropout is not None and isinstance(layer, nn.Dropout):
-            layer.p = config.dropout
+    set_dropout(loaded.model, config.dropout)
     projection = loaded.projection
     if encoder.projection and (projection is None or projection.out_features != encoder.projection):
         projection = nn.Linear(loaded.model.config.hidden_size, encoder.projection, bias=False)

@@ -219,6 +219,15 @@ def learning_rate(optimiser: Optimiser, i: int, steps: int) -> float:
     return optimiser.learning_rate * (steps - i) / max(steps - warmup, 1)
 
 
+def set_dropout(model: "torch.nn.Module", share: float | None) -> None:
+    """`share` in each dropout layer; None: as the model has it."""
+    import torch
+
+    for layer in model.modules():
+        if share is not None and isinstance(layer, torch.nn.Dropout):
+            layer.p = share
+
+
 def seed_dropout(*key: int) -> None:
     """Sets torch's random state to a function of `key`, such as (seed, step, chunk)."""
     import numpy as np

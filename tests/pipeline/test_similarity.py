@@ -93,7 +93,7 @@ def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
 def test_cut_keeps_the_best_of_each_question_and_of_each_passage():
     scores = np.random.default_rng(3).integers(0, 4, (12, 12)).astype(np.float32)
     order = np.random.default_rng(4).permutation(144)
-    question, passage, _ = sim.cut(tuple(x[order] for x in rows(scores)), 2)
+    question, passage, _ = sim.best(tuple(x[order] for x in rows(scores)), 2)
     expected = {(i, int(j)) for i in range(12) for j in np.argsort(-scores[i], kind="stable")[:2]}
     expected |= {(int(i), j) for j in range(12) for i in np.argsort(-scores[:, j], kind="stable")[:2]}
     assert set(zip(question.tolist(), passage.tolist(), strict=True)) == expected

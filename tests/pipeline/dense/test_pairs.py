@@ -1,4 +1,4 @@
-"""Rows and scores of pairs are those of transformers and sentence-transformers."""
+"""PairRows and scores of pairs are those of transformers and sentence-transformers."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ from pipeline.checkpoint import load_classifier
 from pipeline.cross_encoder import lengths
 from pipeline.crosstraining import last_bias
 from pipeline.errors import InputError
-from pipeline.pairs import Form, Rows, pair_row, pair_rows, read_form, score_rows
+from pipeline.pairs import PairForm, PairRows, pair_row, pair_rows, read_pair_form, score_rows
 from pipeline.ragged import Specials, Tokens
 from pipeline.scoring import Lengths, check_cross_encoder, read_lengths
 from pipeline.tokenizer import read_tokenizer, special_tokens
@@ -35,7 +35,7 @@ def texts(world):
 
 
 def rows_of(world, teacher, pairs):
-    form = read_form(teacher, read_lengths(teacher), SPECIALS)
+    form = read_pair_form(teacher, read_lengths(teacher), SPECIALS)
     return pair_rows(Tokens.open(world.tokens), *zip(*pairs, strict=True), form)
 
 
@@ -79,7 +79,7 @@ def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
     done = work()
     tokens(TokensConfig(max_tokens=0), collection, tmp_path / "tokenizer", done)
     data = Tokens.open(done.out)
-    form = read_form(tmp_path / "tokenizer", Lengths(64, 64, 128), data.specials)
+    form = read_pair_form(tmp_path / "tokenizer", Lengths(64, 64, 128), data.specials)
     reader = PreTrainedTokenizerFast(
         tokenizer_file=str(tmp_path / "tokenizer" / "tokenizer.json"),
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
@@ -95,7 +95,7 @@ def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
 def test_token_types_matter(world, teacher):
     pairs, _ = texts(world)
     rows = rows_of(world, teacher, pairs)
-    untyped = Rows(rows.ids, np.full(len(rows.ids), 10**6))
+    untyped = PairRows(rows.ids, np.full(len(rows.ids), 10**6))
     model = load_classifier(teacher)
     assert np.abs(score_rows(model, rows, 700) - score_rows(model, untyped, 700)).max() > 1e-3
 
@@ -114,20 +114,20 @@ def test_roberta_pairs(tmp_path):
     folder = make_cross_encoder(start, tmp_path / "cross", config=wide)
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)
-    form = read_form(folder, lengths(wide), specials)
+    form = read_pair_form(folder, lengths(wide), specials)
     written = [(q, p) for q in TEXTS for p in TEXTS]
     ids = {text: np.array(tokenizer.encode(text, add_special_tokens=False).ids) for text in TEXTS}
     rows = [pair_row(ids[q], np.array([], int), ids[p], form) for q, p in written]
     inputs, expected = plain_scores(folder, written)
     for i, (row, _) in enumerate(rows):
         assert row.tolist() == inputs["input_ids"][i][inputs["attention_mask"][i].bool()].tolist()
-    found = score_rows(load_classifier(folder), Rows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
+    found = score_rows(load_classifier(folder), PairRows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
     np.testing.assert_allclose(found, expected, atol=2e-5)
     scores = CrossEncoder(str(folder), device="cpu").predict(written, show_progress_bar=False)
     np.testing.assert_allclose(found, scores, atol=2e-5)
     model = load_classifier(folder)
     torch.nn.init.constant_(last_bias(model), 3.0)
-    shifted = score_rows(model, Rows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
+    shifted = score_rows(model, PairRows([row for row, _ in rows], np.zeros(len(rows), int)), 100)
     np.testing.assert_allclose(shifted, found + 3, atol=2e-5)
     # With a title the row is other ids for the same text.
     title, text = (np.array(tokenizer.encode(t, add_special_tokens=False).ids[:4]) for t in TEXTS[1:3])
@@ -137,14 +137,14 @@ def test_roberta_pairs(tmp_path):
 
 
 def test_long_texts_are_cut():
-    form = Form(SPECIALS, Lengths(question_tokens=3, title_tokens=4, passage_tokens=6))
+    form = PairForm(SPECIALS, Lengths(question_tokens=3, title_tokens=4, passage_tokens=6))
     question, title, text = np.arange(10, 15), np.arange(20, 26), np.arange(30, 40)
     row, second = pair_row(question, title, text, form)
     assert row.tolist() == [2, 10, 11, 12, 3, 20, 21, 22, 30, 31, 32, 3]  # half of the passage is its text
     assert second == 5
     row, _ = pair_row(question[:0], title[:0], text, form)
     assert row.tolist() == [2, 3, 30, 31, 32, 33, 34, 35, 3]
-    without = Form(SPECIALS, Lengths(question_tokens=3, title_tokens=0, passage_tokens=6))
+    without = PairForm(SPECIALS, Lengths(question_tokens=3, title_tokens=0, passage_tokens=6))
     assert pair_row(question, title, text[:2], without)[0].tolist() == [2, 10, 11, 12, 3, 30, 31, 3]
 
 

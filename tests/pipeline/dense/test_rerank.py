@@ -12,7 +12,7 @@ from crossed import CONFIG, make_cross_encoder
 
 from pipeline.checkpoint import load_classifier
 from pipeline.errors import InputError
-from pipeline.pairs import pair_rows, read_form, score_rows
+from pipeline.pairs import pair_rows, read_pair_form, score_rows
 from pipeline.pseudo import PseudoConfig, pseudo
 from pipeline.ragged import Tokens
 from pipeline.rerank import STEP, RerankConfig, rerank
@@ -61,7 +61,7 @@ def plain(world, teacher, query_id, passages):
     """Logits of a question's passages, each row by itself."""
     tokens = Tokens.open(world.tokens)
     ids = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
-    form = read_form(teacher, read_lengths(teacher), tokens.specials)
+    form = read_pair_form(teacher, read_lengths(teacher), tokens.specials)
     rows = pair_rows(tokens, [int(query_id[1:])] * len(passages), [ids.index(p) for p in passages], form)
     return score_rows(load_classifier(teacher), rows, 1)
 

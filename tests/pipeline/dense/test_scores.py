@@ -19,7 +19,7 @@ from machines import make_machine
 from pipeline.checkpoint import load_classifier
 from pipeline.denoise import DenoiseConfig, denoise
 from pipeline.errors import InputError
-from pipeline.pairs import pair_rows, read_form, score_rows
+from pipeline.pairs import pair_rows, read_pair_form, score_rows
 from pipeline.ragged import Tokens
 from pipeline.score_table import find, read_scores
 from pipeline.scores import ScoresConfig, scores
@@ -47,7 +47,7 @@ def plain(world, teacher, pairs):
     """Logits of (query_id, passage_id), each row by itself."""
     tokens = Tokens.open(world.tokens)
     passages = pq.read_table(world.collection / "passages.parquet")["passage_id"].to_pylist()
-    form = read_form(teacher, read_lengths(teacher), tokens.specials)
+    form = read_pair_form(teacher, read_lengths(teacher), tokens.specials)
     query_N, passage_N = [int(q[1:]) for q, _ in pairs], [passages.index(p) for _, p in pairs]
     return score_rows(load_classifier(teacher), pair_rows(tokens, query_N, passage_N, form), 1)
 
