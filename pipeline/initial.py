@@ -18,8 +18,9 @@ from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from torch import Tensor
     from transformers import PreTrainedModel
+
+    from pipeline.vector_files import Vector
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
 HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", *TOKENIZER_HUB_FILES)
@@ -90,13 +91,14 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
     """Write the checkpoint that pre-training starts from: a model for masked LM, without pooler.
 
     A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
-    type, lacks a weight, or has another vocabulary than `tokenizer`.
+    type, lacks a weight, or has another vocabulary than `tokenizer`. The metric `notice` tells where an embedding
+    model's own folder says otherwise than `encoder`.
     """
     from pipeline import checkpoint
     from pipeline.checkpoint import head_objective, load_head, save_checkpoint
     from pipeline.vector_files import Vector
 
-    head = projection = None
+    head = own = None
     if config.pretrained is not None or config.checkpoint is not None:
         if config.pretrained is not None:
             place = f"initial.pretrained {config.pretrained}"
@@ -104,7 +106,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         else:
             assert config.checkpoint is not None
             place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
-        projection = _own_projection(place, folder, encoder)
+        own = _own_vector(place, folder, encoder)
         kept = checkpoint.has_mlm_head(folder)
         model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
         if not kept and config.new_mlm_head:
@@ -114,7 +116,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         objective = head_objective(folder)
     else:
         model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
-    vector = Vector(encoder.pooling, encoder.normalise, projection)
+    vector = Vector(encoder.pooling, encoder.normalise, own.projection_ED if own else None)
     save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
     return {
         "parameters": model.num_parameters(),
@@ -123,6 +125,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
         "hidden_size": model.config.hidden_size,
         "head": "kept" if head else "none",
         "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
+        **(_differing(own, encoder) if own else {}),
     }
 
 
@@ -191,16 +194,31 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
     return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
 
 
-def _own_projection(place: str, folder: Path, encoder: EncoderConfig) -> "Tensor | None":
-    """The projection of an embedding model. InputError where the recipe's `encoder` would do without it."""
+def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | None":
+    """How an embedding model makes vectors. InputError where the recipe's `encoder` would do without its projection."""
     from pipeline.vector_files import read_vector
 
     if not (folder / "modules.json").is_file():
         return None
-    projection_ED = read_vector(folder).projection_ED
-    if projection_ED is not None and len(projection_ED) != encoder.projection:
-        raise InputError(f"{place}: projects to {len(projection_ED)} dimensions, but encoder.projection is not that")
-    return projection_ED
+    own = read_vector(folder)
+    if own.projection_ED is not None and len(own.projection_ED) != encoder.projection:
+        raise InputError(
+            f"{place}: projects to {len(own.projection_ED)} dimensions, but encoder.projection is not that"
+        )
+    return own
+
+
+def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
+    """A notice of what `encoder` says otherwise than the model's folder: it may be wanted, and changes every vector."""
+    fields = ["pooling", "normalise"]
+    fields += [name for name in ("question_prefix", "passage_prefix") if getattr(own, name)]  # many folders name none
+    said = [(name, getattr(encoder, name), getattr(own, name)) for name in fields]
+    differing = [
+        f"encoder.{name} is {here!r}, but {there!r} in the model's folder"
+        for name, here, there in said
+        if here != there
+    ]
+    return {"notice": "; ".join(differing)} if differing else {}
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:

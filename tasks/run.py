@@ -13,6 +13,7 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
+from rich.markup import escape
 
 from artifacts.keys import Key
 from artifacts.locks import Holder
@@ -60,6 +61,8 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
     get_run_logger().info("%s %s in %s: %s", order.node, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
     say(f"  {order.node:<18} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    if "notice" in built.ref.metrics:
+        tell(f"{order.node}: {escape(str(built.ref.metrics['notice']))}")
     page.best_effort(page.show_metrics, order.node, built.ref, how, since)
     page.best_effort(page.show_loss, order.node, built.ref.path)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)

@@ -19,6 +19,7 @@ from pipeline.errors import InputError
 from pipeline.initial import InitialConfig, initial, missing
 from pipeline.tokenizer import TokenizerConfig, tokenizer
 from pipeline.tokens import TokensConfig, tokens
+from pipeline.vector_files import Vector
 from pipeline.work import Work, silent
 
 MACHINE = make_machine()
@@ -207,3 +208,18 @@ def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
     names = ("headed", "again")
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
     assert one == other
+
+
+@pytest.mark.parametrize(("fields", "notice"), [
+    ({}, "encoder.pooling is 'cls', but 'mean' in the model's folder; encoder.normalise is False, but True in"),
+    ({"pooling": "mean", "normalise": True}, None),
+    ({"pooling": "mean", "normalise": True, "passage_prefix": "text: "}, None),
+    ({"pooling": "mean", "normalise": True, "question_prefix": "ask: "}, "is 'ask: ', but 'query: ' in"),
+])  # fmt: skip
+def test_where_the_recipe_reads_a_model_otherwise_than_its_folder_says(inputs, tmp_path, fields, notice):
+    model, _ = run(inputs, tmp_path / "first")
+    vector = Vector("mean", normalise=True, question_prefix="query: " if "question_prefix" in fields else "")
+    save_checkpoint(tmp_path / "ready", model, inputs[0], vector=vector)
+    config = InitialConfig(**{**SCRATCH, "checkpoint": tmp_path / "ready"})
+    found = initial(config, ENCODER.model_copy(update=fields), *inputs, work(tmp_path / "out")).get("notice")
+    assert notice in found if notice else found is None

@@ -114,6 +114,14 @@ def test_a_run_tells_where_a_killed_training_goes_on(
     assert "Letter_1: goes on from update 700" in told[0]
 
 
+def test_a_notice_is_told_each_time(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("tasks.run.say", told.append)
+    for _ in range(2):
+        assert run(order(store, machine, "odd"), {"before": None}).result().metrics["notice"] == "odd [letters]"
+    assert [line for line in told if "Letter_1: odd \\[letters]" in line] == told[1::2]
+
+
 def test_a_broken_artifact_is_built_anew(store: Store, machine: Machine) -> None:
     ref = run(order(store, machine, "a"), {"before": None}).result()
     (ref.path / "letter").unlink()
