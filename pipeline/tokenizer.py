@@ -167,7 +167,7 @@ def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
     total, done, before = passage_count(collection), 0, None
     for batch in passage_batches(collection, ["title", "text"], BATCH_ROWS):
         titles, texts = batch["title"], batch["text"]
-        yield [title for title, last in zip(titles, [before, *titles], strict=False) if title != last] + texts
+        yield [title for last, title in zip([before, *titles[:-1]], titles, strict=True) if title != last] + texts
         before = titles[-1]
         done += len(texts)
         work.progress(round_ * total + done, 2 * total, "passages")

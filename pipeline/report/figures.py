@@ -91,7 +91,7 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
     names = {name: name.replace("_", " ").replace("mlm", "MLM") for name in losses(history)}
 
     def draw(axes: Axes) -> None:
-        for name, drawn in zip(names, CURVES, strict=False):
+        for name, drawn in zip(names, CURVES[: len(names)], strict=True):
             values = np.array(history[name], float)[kept]
             x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
             marker = "." if len(bins) < 5 else ""

@@ -14,7 +14,7 @@ def texts() -> Ragged:
     lengths = [sum(passage) for passage in PASSAGES]
     starts = np.zeros(sum(lengths), bool)
     offsets = np.cumsum([0, *lengths])
-    for offset, passage in zip(offsets, PASSAGES, strict=False):
+    for offset, passage in zip(offsets[:-1], PASSAGES, strict=True):
         # The first sentence's start goes without saying.
         starts[(offset + np.cumsum([0, *passage])[1:-1]).astype(int)] = True
     return Ragged(np.arange(sum(lengths)), offsets, np.ones_like(starts), starts)

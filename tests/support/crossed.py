@@ -1,16 +1,17 @@
 """Cross-encoders of the tests: a configuration, a start whose tokenizer makes pairs, and ready folders."""
 
+import json
 import shutil
 from pathlib import Path
 
 import torch
+from encoders import OPTIMISER
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import RobertaConfig, RobertaModel
 
 from pipeline.checkpoint import new_classifier, save_checkpoint, save_classifier
 from pipeline.cross_encoder import CrossEncoderConfig, lengths
 from pipeline.scoring import write_lengths
-from pipeline.training import Optimiser
 from pipeline.wordpiece import SPECIALS, Normal, build
 
 CONFIG = CrossEncoderConfig(
@@ -30,16 +31,7 @@ CONFIG = CrossEncoderConfig(
     passage_tokens=50,
     dropout=0.0,
     seed=0,
-    optimiser=Optimiser(
-        learning_rate=3e-3,
-        betas=(0.9, 0.98),
-        epsilon=1e-6,
-        weight_decay=0.01,
-        clip_norm=1.0,
-        warmup_ratio=0.1,
-        warmup_steps=None,
-        seed=3,
-    ),
+    optimiser=OPTIMISER,
 )
 
 
@@ -79,9 +71,9 @@ def make_roberta(folder: Path, texts: list[str]) -> Path:
     source = folder / "source"
     source.mkdir(parents=True)
     bpe.save(str(source / "tokenizer.json"))
-    names = {f"{role}_token": name for role, name in zip(("cls", "pad", "sep", "unk"), specials, strict=False)}
+    names = {f"{role}_token": name for role, name in zip(("cls", "pad", "sep", "unk"), specials[:4], strict=True)}
     description = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
-    (source / "tokenizer_config.json").write_text(str({**description, **names}).replace("'", '"'))
+    (source / "tokenizer_config.json").write_text(json.dumps({**description, **names}))
     torch.manual_seed(2)
     config = RobertaConfig(
         vocab_size=bpe.get_vocab_size(),

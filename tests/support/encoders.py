@@ -1,8 +1,9 @@
-"""The bi-encoder of the tests of dense retrieval."""
+"""The bi-encoder of the tests of dense retrieval, and how they train."""
 
 from pipeline.encoder import EncoderConfig
 from pipeline.inputs import Form
 from pipeline.ragged import Specials
+from pipeline.training import Optimiser
 
 SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 ENCODER = EncoderConfig(
@@ -15,5 +16,15 @@ ENCODER = EncoderConfig(
     title_join="sep",
     question_prefix="",
     passage_prefix="",
+)
+OPTIMISER = Optimiser(
+    learning_rate=3e-3,
+    betas=(0.9, 0.98),
+    epsilon=1e-6,
+    weight_decay=0.01,
+    clip_norm=1.0,
+    warmup_ratio=0.1,
+    warmup_steps=None,
+    seed=3,
 )
 FORM = Form(SPECIALS, question_tokens=16, title_tokens=4, between=(3,))

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from encoders import ENCODER
+from encoders import ENCODER, OPTIMISER
 from safetensors.numpy import load_file
 
 from pipeline import examples
@@ -14,20 +14,9 @@ from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
 from pipeline.pools import read_pools
-from pipeline.training import Optimiser
 from pipeline.validation import ValidationConfig
 from pipeline.vector_files import read_vector
 
-OPTIMISER = Optimiser(
-    learning_rate=3e-3,
-    betas=(0.9, 0.98),
-    epsilon=1e-6,
-    weight_decay=0.01,
-    clip_norm=1.0,
-    warmup_ratio=0.1,
-    warmup_steps=None,
-    seed=3,
-)
 CONFIG = FinetuneConfig(
     epochs=2,
     batch_queries=7,
