@@ -145,12 +145,11 @@ def _listing(config: TextConfig) -> tuple[dict[str, Path], Counter[str]]:
     matching = {path.relative_to(config.path): path for path in config.path.glob(config.pattern) if path.is_file()}
     paths = {}
     for relative, path in sorted((name.as_posix(), path) for name, path in matching.items()):
-        ending = _ending(path)
         if not shows_hidden and any(part.startswith(".") for part in PurePath(relative).parts):
             counts["hidden_files"] += 1
-        elif config.endings and ending not in config.endings:
+        elif config.endings and _ending(path) not in config.endings:
             counts["other_files"] += 1
-        elif reason := _no_text(path, ending):
+        elif reason := _no_text(relative, path):
             counts[f"{reason}_files"] += 1
         else:
             paths[relative] = path
@@ -163,9 +162,16 @@ def _listing(config: TextConfig) -> tuple[dict[str, Path], Counter[str]]:
     return paths, counts
 
 
-def _no_text(path: Path, ending: str) -> str:
-    """Why the file is no text in UTF-8; empty where it is. JSONL is not looked into: its faults are errors."""
-    if ending == "jsonl":
+def _no_text(name: str, path: Path) -> str:
+    """Why the file is no text in UTF-8, or its name is not; empty where both are.
+
+    JSONL is not looked into: its faults are errors.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "undecodable"
+    if _ending(path) == "jsonl":
         return "" if path.stat().st_size else "empty"
     decode, empty = codecs.getincrementaldecoder("utf-8")(), True
     with files.open_binary(path) as stream:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,17 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
         ingested(**fields(folder, endings=["md", "txt", "html"]))
 
 
+def test_a_name_that_is_no_utf8_is_counted(tmp_path, ingested):
+    put(tmp_path, "set/good.md", "text")
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path / "set") + b"/caf\xe9.md")).write_text(REST)
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 alone")
+    made = ingested(**fields(tmp_path / "set"))
+    assert [row[0] for row in made.passages] == ["good.md#0"]
+    assert made.counts["undecodable_files"] == 1
+
+
 def test_an_empty_folder(tmp_path, ingested):
     (tmp_path / "set").mkdir()
     with pytest.raises(InputError, match=r"set: no file matches ingest\.pattern '\*\*/\*'$"):
@@ -98,6 +110,14 @@ def test_an_empty_folder(tmp_path, ingested):
     put(tmp_path, "set/blank.md", " ", "")
     made = ingested(**fields(tmp_path / "set"))
     assert made.passages == [("blank.md#0", "blank.md", "blank", "")]
+
+
+@pytest.mark.parametrize("questions", [[], ["crops"]])
+@pytest.mark.parametrize("row", [{"id": "a", "text": f"\ud800 {REST}"}, {"id": "\udc00", "text": REST}])
+def test_half_of_a_surrogate_pair_is_refused_by_its_line(tmp_path, ingested, row, questions):
+    path = put(tmp_path, "t.jsonl", json.dumps({"id": "fine", "text": 2 * REST}), json.dumps(row))
+    with pytest.raises(InputError, match=r"t\.jsonl:2: .* holds half of a surrogate pair"):
+        ingested(**fields(path, id_key="id", questions=questions))
 
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a/../../*"])
