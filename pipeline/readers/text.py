@@ -249,8 +249,8 @@ def _questions(documents: Documents, config: TextConfig, repeated: set[int], cou
         total += 1
         left_out.update(made.left_out)
         split = split_of(found.document_id, config)
+        seen.update(_hash(question.text) for question in made.questions if question.kind == "crops")
         for question in made.questions:
-            seen.update([_hash(question.text)] if question.kind == "crops" else [])
             passages = [f"{found.document_id}#{i}" for i in question.passages]
             query = Query(question.question_id, split, question.text, [])
             asked.append((question.kind, (place, query, passages)))
@@ -258,7 +258,7 @@ def _questions(documents: Documents, config: TextConfig, repeated: set[int], cou
     kept = [(kind, one) for kind, one in asked if kind != "crops" or _hash(one[1].text) not in repeated]
     left_out["repeated"] += len(asked) - len(kept)
 
-    made_from = Counter(dict.fromkeys(config.questions, 0)) + Counter(kind for kind, _ in kept)
+    made_from = Counter(kind for kind, _ in kept)
     counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})
     counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
     splits = Counter(query.split for _, (_, query, _) in kept)
