@@ -76,20 +76,21 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
     (folder / "cut.txt").write_bytes("é".encode()[:1])
     (folder / "image.txt").write_bytes(b"GIF\0")
     (folder / "empty.html.gz").write_bytes(gzip.compress(b""))
-    made = ingested(**fields(folder, endings=["md", "txt", "html"]))
+    (folder / "empty.jsonl.gz").write_bytes(gzip.compress(b""))
+    made = ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
     assert [row[0] for row in made.passages] == ["good.md#0"]
     assert {name: n for name, n in made.counts.items() if name.endswith("files")} == {
         "files": 1,
         "hidden_files": 1,
         "other_files": 1,
-        "empty_files": 1,
+        "empty_files": 2,
         "undecodable_files": 2,
         "binary_files": 1,
     }
     assert ingested(**fields(folder, pattern=".git/*")).passages[0][3] == "hidden"
     (folder / "good.md").unlink()
-    with pytest.raises(InputError, match=r"no text among .* \(1 hidden, 1 other, 1 empty, 1 binary, 2 undecodable\)"):
-        ingested(**fields(folder, endings=["md", "txt", "html"]))
+    with pytest.raises(InputError, match=r"no text among .* \(1 hidden, 1 other, 2 empty, 1 binary, 2 undecodable\)"):
+        ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
 
 
 def test_a_name_that_is_no_utf8_is_counted(tmp_path, ingested):
