@@ -189,9 +189,10 @@ def test_a_parquet_table_without_a_column(collection, work, tmp_path):
         given(config(tmp_path / "n.parquet"), collection, work())
 
 
-def test_files_of_other_kinds_are_refused_by_their_field(tmp_path):
+@pytest.mark.parametrize("name", ["negatives.csv", "negatives.parquet.gz"])
+def test_files_of_other_kinds_are_refused_by_their_field(name, tmp_path):
     with pytest.raises(ValidationError, match=r"file\n.*DPR's \.json or a table"):
-        config(tmp_path / "negatives.csv")
+        config(tmp_path / name)
 
 
 def test_an_absent_file_comes_with_its_command(tmp_path):
