@@ -94,8 +94,7 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
             counts.update(dropped)
             yield ranking, np.array(places, dtype=np.int64)
 
-    shape = (config.number, config.seed, config.page_questions)
-    return write(pools(), "given", *shape, positives, collection, counts, work)
+    return write(pools(), counts, config, source="given", positives=positives, collection=collection, work=work)
 
 
 def names_by_text(path: Path) -> bool:
