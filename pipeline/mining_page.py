@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.templates import environment, styles
 from pipeline.work import Metrics
 
 if TYPE_CHECKING:
@@ -56,20 +57,18 @@ def write_page(
         question(queries.get(t.ranking.query_id, {}), t, positives[t.ranking.query_id], passages) for t in drawn
     ]
     questions.sort(key=lambda q: -sum(bool(n["strong"]) for n in q["negatives"]))
-    page = render(source=source, questions=questions, marks=marks(questions), metrics=metrics)
-    path.write_text(page, encoding="utf-8", newline="\n")
-
-
-def render(**values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    here = Path(__file__).parent / "report"
-    environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    page = (
+        environment()
+        .get_template("negatives.html")
+        .render(
+            css=styles("report.css", "negatives.css"),
+            source=source,
+            questions=questions,
+            marks=marks(questions),
+            metrics=metrics,
+        )
     )
-    css = Markup("".join((here / name).read_text() for name in ("report.css", "negatives.css")))
-    return environment.get_template("negatives.html").render(css=css, **values)
+    path.write_text(page, encoding="utf-8", newline="\n")
 
 
 def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any]]:
