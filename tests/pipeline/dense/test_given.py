@@ -88,8 +88,7 @@ def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_pat
 def test_training_reads_what_is_written(collection, work, tmp_path):
     done = work()
     given(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
-    file = done.out / "negatives.parquet"
-    pools = read_pools(collection, file, 0, file, "twice", 0, 0)
+    pools = read_pools(collection, done.out, mined=done.out)
     assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
     assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
     drawn = examples.batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, 0, seed=0))
