@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -175,9 +176,8 @@ def titled(made) -> dict[str, tuple[str, str]]:
 
 @pytest.fixture
 def guide(tmp_path) -> Path:
-    put(tmp_path, "set/guide.md", "# Keeping cats", "Cats like fish a lot. " + REST, "## Large cats", REST)
-    put(tmp_path, "set/guide.md", *(tmp_path / "set/guide.md").read_text().splitlines(), "### Lions at home", REST)
-    return tmp_path / "set"
+    first = ["# Keeping cats", "Cats like fish a lot. " + REST]
+    return put(tmp_path, "set/guide.md", *first, "## Large cats", REST, "### Lions at home", REST).parent
 
 
 def test_titles_ask_for_all_passages_and_leave_their_titles(guide, ingested):
@@ -251,10 +251,8 @@ def test_crops_are_spans_of_their_passage_and_taken_out(tmp_path, ingested):
 
 
 def test_equal_passages_give_no_crops(tmp_path, ingested):
-    for name in "abc":
-        put(
-            tmp_path, f"set/{name}.txt", "Another text of some words entirely, and more of it." if name == "c" else REST
-        )
+    for name, text in (("a", REST), ("b", REST), ("c", "Another text of some words entirely, and more of it.")):
+        put(tmp_path, f"set/{name}.txt", text)
     made = ingested(**fields(tmp_path / "set", questions=["crops"]))
     assert [query.query_id for query in made.queries] == ["c.txt?crops:0"]
     assert made.counts["repeated_left_out"] == 2
@@ -283,13 +281,10 @@ def test_a_folder_without_any_heading(tmp_path, ingested):
     assert "\n" not in str(error.value)
 
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
 @pytest.fixture
 def many(tmp_path) -> Path:
-    for a in LETTERS[:10]:
-        for b in LETTERS:
+    for a in "abcdefghij":
+        for b in ascii_lowercase:
             put(tmp_path, f"set/{a}{b}.md", f"# About {a}{b}xy", f"The word is {a}{b}xy here. {REST}")
     return tmp_path / "set"
 
@@ -321,7 +316,7 @@ def test_whole_documents_are_held_out_and_stay_so(many, ingested):
 
 def test_a_share_of_the_training_questions_stays_in_the_passages(many, ingested):
     made = ingested(**fields(many, **HELD_OUT, kept_share=0.4))
-    stays = {"train": [], "dev": [], "test": []}
+    stays: dict[str, list[bool]] = {"train": [], "dev": [], "test": []}
     for query in made.queries:
         (passage,) = made.qrels[query.query_id]
         title, text = titled(made)[passage]
