@@ -77,7 +77,10 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
 def words(text: str) -> str:
     """The words made of letters, in lower case: two texts that differ in numbers or signs alone become equal.
 
-    Marks (vowel signs, combining accents) belong to their letters.
+    Marks (vowel signs, combining accents) belong to the letter before them; an emoji's does to none.
     """
-    kept = (c if c.isalpha() or c in APOSTROPHES or category(c)[0] == "M" else " " for c in text.lower())
-    return " ".join(word for part in "".join(kept).split() if (word := part.strip(APOSTROPHES)))
+    kept = [" "]
+    for c in text.lower():
+        joins = kept[-1] != " " and (c in APOSTROPHES or category(c)[0] == "M")
+        kept.append(c if c.isalpha() or joins else " ")
+    return " ".join(word.rstrip(APOSTROPHES) for word in "".join(kept).split())

@@ -169,4 +169,5 @@ def test_words_are_those_of_letters():
     assert words("'Quoted' cats' -- don't") == "quoted cats don't"
     # Vowel signs and combining accents are no letters, but parts of words.
     assert words("१. बिल्लियों की देखभाल") == "बिल्लियों की देखभाल"
+    assert words("⚙\ufe0f Getting started ☺\ufe0f") == "getting started"
     assert words("un cafe\u0301 noir") == "un cafe\u0301 noir"
