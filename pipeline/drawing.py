@@ -27,8 +27,8 @@ class Drawing(Protocol):
 
 
 def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
-    """The negatives.parquet of the bm25 stage, or the one that came with the collection."""
-    return (collection if negatives_from == "collection" else bm25) / "negatives.parquet"
+    """The folder of the first negatives: those of the bm25 stage, or those that came with the collection."""
+    return collection if negatives_from == "collection" else bm25
 
 
 def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseudo: Path | None = None) -> "Pools":
@@ -39,10 +39,16 @@ def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseu
     from pipeline.examples import check_enough
     from pipeline.pools import read_pools
 
-    first = first_negatives(config.negatives_from, collection, bm25)
-    later = mined / "negatives.parquet" if mined else None
-    depth, most = config.negative_depth, config.max_queries
-    pools = read_pools(collection, first, depth, later, config.mix, most, config.subset_seed, pseudo)
+    pools = read_pools(
+        collection,
+        first_negatives(config.negatives_from, collection, bm25),
+        config.negative_depth,
+        mined=mined,
+        pseudo=pseudo,
+        pooled=config.mix == "pooled",
+        max_queries=config.max_queries,
+        seed=config.subset_seed,
+    )
     check_enough("negatives_per_query", config.negatives_per_query, pools.judged, pools.passages)
     return pools
 

@@ -17,14 +17,14 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.negatives import Ranking, duplicates, free, train_positives, write
-from pipeline.readers.dpr import OFFICIAL
+from pipeline.readers import dpr
 from pipeline.work import Metrics, Work
 
-DPR, TABLES = ".json", (".tsv", ".jsonl", ".parquet")
-COMMANDS = {
-    name: [f"wget {OFFICIAL}/data/retriever/{name}.gz"]
-    for name in ("biencoder-nq-train.json", "biencoder-nq-adv-hn-train.json", "biencoder-trivia-train.json")
-}
+DPR, TABLES, PARQUET = ".json", (".tsv", ".jsonl"), ".parquet"
+ADVANCED = "biencoder-nq-adv-hn-train.json"
+COMMANDS = dpr.COMMANDS | {ADVANCED: [f"wget {dpr.OFFICIAL}/data/retriever/{ADVANCED}.gz"]}
+COLUMNS = ("query_id", "passage_id", "score")
+"""Of a table; it may lack the last one."""
 UNKNOWN_IDS = 0.01  # of the rows may name unknown ids; more means that files do not belong together
 UNKNOWN_TEXTS = 0.5  # DPR's hard negatives are of 69,639 questions, its training set has 58,880 (its issue 137)
 
@@ -43,8 +43,8 @@ class GivenConfig(Config):
     @field_validator("file")
     @classmethod
     def _readable(cls, file: Path) -> Path:
-        if not files.plain_name(file).endswith((DPR, *TABLES)):
-            raise ValueError(f"{file.name}: DPR's .json or a table in {', '.join(TABLES)} expected")
+        if not files.plain_name(file).endswith((DPR, *TABLES)) and file.suffix != PARQUET:
+            raise ValueError(f"{file.name}: DPR's .json or a table in {', '.join((*TABLES, PARQUET))} expected")
         return file
 
 
@@ -79,7 +79,7 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
     import pyarrow.parquet as pq
 
     positives = train_positives(collection)
-    query_ids, known = questions(collection, by_text=files.plain_name(config.file).endswith(DPR))
+    query_ids, known = questions(collection, by_text=names_by_text(config.file))
     counts = Counter(dict.fromkeys(("judged", "duplicate", "repeated", "other_split", "unknown"), 0))
     question_N, passage_N, score_N = numbered(config.file, known, collection, counts, work)
     passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0).combine_chunks()
@@ -94,8 +94,12 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
             counts.update(dropped)
             yield ranking, np.array(places, dtype=np.int64)
 
-    shape = (config.number, config.seed, config.page_questions)
-    return write(pools(), "given", *shape, positives, collection, counts, work)
+    return write(pools(), counts, config, source="given", positives=positives, collection=collection, work=work)
+
+
+def names_by_text(path: Path) -> bool:
+    """Whether the file is DPR's, which names questions by their texts."""
+    return files.plain_name(path).endswith(DPR)
 
 
 def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tuple[int, ...]]]:
@@ -115,13 +119,13 @@ def numbered(
     path: Path, known: dict[str, tuple[int, ...]], collection: Path, counts: Counter[str], work: Work
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(place of the question, row of the passage, score) of each usable row, [N]; a question's rows stand together."""
-    by_text = files.plain_name(path).endswith(DPR)
+    by_text = names_by_text(path)
     hashes, order = passage_order(collection)
     question_N, passage_N, score_N = array("i"), array("i"), array("f")
     total, of_known, unknown_questions, unknown_passages = 0, 0, Unknown("query"), Unknown("passage")
     stream = dpr_rows(path) if by_text else table_rows(path)
     while group := list(islice(stream, ROWS)):
-        for row, passage in zip(group, places(hashes, order, [r.passage_id for r in group]), strict=True):
+        for row, passage in zip(group, rows_of([r.passage_id for r in group], hashes, order), strict=True):
             total += 1
             asked = known.get(row.question)
             if asked is None:
@@ -164,15 +168,15 @@ class Unknown:
 
 
 def passage_order(collection: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(the passage ids' hashes in ascending order, uint64; the passages' rows in that order, int64)."""
+    """(the P passage ids' hashes in ascending order, uint64 [P]; the passages' rows in that order, int64 [P])."""
     ids = (i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"])
     hashes = np.fromiter(map(hash_id, ids), dtype=np.uint64)
     order = np.argsort(hashes)
     return hashes[order], order
 
 
-def places(hashes: np.ndarray, order: np.ndarray, ids: list[str]) -> np.ndarray:
-    """The passages' rows in the collection, -1 where unknown."""
+def rows_of(ids: list[str], hashes: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The passages' rows in the collection, -1 where unknown, int64 [N]; `hashes`, `order`: see `passage_order`."""
     asked = np.fromiter(map(hash_id, ids), dtype=np.uint64, count=len(ids))
     at = np.searchsorted(hashes, asked).clip(max=len(hashes) - 1)
     return np.where(hashes[at] == asked, order[at], -1)
@@ -182,17 +186,14 @@ def dpr_rows(path: Path) -> Iterator[Row]:
     """The `hard_negative_ctxs` of DPR's format; their ids are called `passage_id`, `psg_id` or `id`."""
     for place, record in files.json_list(path):
         question = files.text_of(place, record, "question").strip()
-        contexts = record.get("hard_negative_ctxs", [])
-        if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
-            raise InputError(f"{place}: field 'hard_negative_ctxs' is no list of objects")
-        for context in contexts:
+        for context in dpr.contexts(place, record, "hard_negative_ctxs"):
             key = next((k for k in ("passage_id", "psg_id") if k in context), "id")
             yield Row(place, question, files.text_of(place, context, key), score_of(place, context.get("score")))
 
 
 def table_rows(path: Path) -> Iterator[Row]:
     """Rows of a table; the first line of a .tsv may name its columns."""
-    if path.suffix == ".parquet":
+    if path.suffix == PARQUET:
         records: Iterable[tuple[str, dict[str, Any]]] = parquet_records(path)
     else:
         lines = files.plain_name(path).endswith(".jsonl")
@@ -207,8 +208,8 @@ def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         fields = line.split("\t")
         if len(fields) not in (2, 3):
             raise InputError(f"{path}:{number}: 2 or 3 columns expected, {len(fields)} found")
-        if number > 1 or fields[:2] != ["query_id", "passage_id"]:
-            yield f"{path}:{number}", dict(zip(("query_id", "passage_id", "score"), fields, strict=False))
+        if number > 1 or tuple(fields[:2]) != COLUMNS[:2]:
+            yield f"{path}:{number}", dict(zip(COLUMNS[: len(fields)], fields, strict=True))
 
 
 def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -221,10 +222,10 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     with file:
         names = file.schema_arrow.names
-        absent = {"query_id", "passage_id"} - set(names)
+        absent = set(COLUMNS[:2]) - set(names)
         if absent:
             raise InputError(f"{path}: no column {' and '.join(sorted(absent))}; it has {', '.join(names)}")
-        columns = [name for name in ("query_id", "passage_id", "score") if name in names]
+        columns = [name for name in COLUMNS if name in names]
         done = 0
         for batch in file.iter_batches(batch_size=ROWS, columns=columns):
             for i, record in enumerate(batch.to_pylist(), done + 1):

@@ -53,8 +53,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
         if ranking is None:
             raise InputError(f"{run / 'run.parquet'}: no training questions; mining needs `train` among search.splits")
 
-    shape = (config.number, config.seed, config.page_questions)
-    return write(pools(), "mined", *shape, positives, collection, counts, work)
+    return write(pools(), counts, config, source="mined", positives=positives, collection=collection, work=work)
 
 
 def rankings(path: Path) -> Iterator[Ranking]:

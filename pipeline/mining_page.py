@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pipeline.collection import ROWS
+from pipeline.negatives import Taken, best_place
+from pipeline.templates import environment, styles
 from pipeline.work import Metrics
-
-if TYPE_CHECKING:
-    from pipeline.negatives import Taken
 
 HEAD = 260
 """Characters of a text shown before it is opened."""
@@ -40,7 +40,7 @@ def write_page(
     path: Path,
     collection: Path,
     source: str,
-    drawn: Sequence["Taken"],
+    drawn: Sequence[Taken],
     positives: Mapping[str, tuple[str, ...]],
     metrics: Metrics,
 ) -> None:
@@ -52,24 +52,11 @@ def write_page(
     wanted |= {passage for taken in drawn for passage in positives[taken.ranking.query_id]}
     passages = read_rows(collection / "passages.parquet", "passage_id", wanted)
     queries = read_rows(collection / "queries.parquet", "query_id", {taken.ranking.query_id for taken in drawn})
-    questions = [
-        question(queries.get(t.ranking.query_id, {}), t, positives[t.ranking.query_id], passages) for t in drawn
-    ]
+    questions = [question(queries[t.ranking.query_id], t, positives[t.ranking.query_id], passages) for t in drawn]
     questions.sort(key=lambda q: -sum(bool(n["strong"]) for n in q["negatives"]))
-    page = render(source=source, questions=questions, marks=marks(questions), metrics=metrics)
+    css, template = styles("report.css", "negatives.css"), environment().get_template("negatives.html")
+    page = template.render(css=css, source=source, questions=questions, marks=marks(questions), metrics=metrics)
     path.write_text(page, encoding="utf-8", newline="\n")
-
-
-def render(**values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    here = Path(__file__).parent / "report"
-    environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    css = Markup("".join((here / name).read_text() for name in ("report.css", "negatives.css")))
-    return environment.get_template("negatives.html").render(css=css, **values)
 
 
 def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any]]:
@@ -80,46 +67,44 @@ def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any
 
     ids, found = pa.array(sorted(wanted), pa.string()), {}
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=8192):
+        for batch in file.iter_batches(batch_size=ROWS):
             for row in batch.filter(pc.is_in(batch[key], value_set=ids)).to_pylist():
                 found[row[key]] = row
     return found
 
 
 def question(
-    row: Mapping[str, Any], taken: "Taken", judged: Sequence[str], passages: Mapping[str, Mapping[str, Any]]
+    row: Mapping[str, Any], taken: Taken, judged: Sequence[str], passages: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What the template shows of one question."""
     ranking = taken.ranking
-    text, answers = row.get("text", ranking.query_id), [a for a in row.get("answers") or [] if a.strip()]
+    text, answers = row["text"], [a for a in row["answers"] if a.strip()]
     asked = asked_words(text)
     pattern = looked_for(asked, answers)
-    of_positives = [passages[p] for p in judged if p in passages]
+    of_positives = [passages[p] for p in judged]
     place_of = {passage: i for i, passage in enumerate(ranking.passage_ids)}
-    places = [place_of[p] for p in judged if p in place_of]
-    best = float(ranking.scores[min(places)]) if places else None
+    first = best_place(ranking, judged)
+    best = None if first is None else float(ranking.scores[first])
 
     def shown(passage_id: str) -> dict[str, Any]:
-        passage = passages.get(passage_id, {"title": "", "text": f"{passage_id}: not in the collection"})
-        place = place_of.get(passage_id)
-        score = None if place is None or np.isnan(ranking.scores[place]) else float(ranking.scores[place])
+        passage, place = passages[passage_id], place_of.get(passage_id)
         return {
             "rank": None if place is None else place + 1,
-            "score": number(score),
+            "score": number(None if place is None else float(ranking.scores[place])),
             "title": pieces(passage["title"], pattern, answers),
             **cut(passage["text"], pattern, answers),
         }
 
     def negative(place: int) -> dict[str, Any]:
         passage_id = ranking.passage_ids[place]
-        passage = passages.get(passage_id)
-        strong, weak = suspicions(passage, of_positives, answers) if passage else ([], [])
+        passage = passages[passage_id]
+        strong, weak = suspicions(passage, of_positives, answers)
         margin = None if best is None else float(ranking.scores[place]) - best
         if margin is not None and margin > 0:
             weak.append("above the positive")
-        hits = len(asked & set(words(f"{passage['title']} {passage['text']}"))) if passage else 0
-        marks = {"strong": strong, "weak": weak, "hits": f"{hits} of {len(asked)} words" if asked else ""}
-        return shown(passage_id) | marks | {"margin": signed(margin)}
+        hits = len(asked & set(words(f"{passage['title']} {passage['text']}")))
+        held = f"{hits} of {len(asked)} words" if asked else ""
+        return shown(passage_id) | {"strong": strong, "weak": weak, "hits": held, "margin": signed(margin)}
 
     negatives = [negative(int(i)) for i in taken.places]
     return {
@@ -133,10 +118,9 @@ def question(
 
 
 def suspicions(
-    negative: Mapping[str, Any], positives: Iterable[Mapping[str, Any]], answers: Iterable[str]
+    negative: Mapping[str, Any], positives: Sequence[Mapping[str, Any]], answers: Iterable[str]
 ) -> tuple[list[str], list[str]]:
     """(strong signs, weak signs) that a negative is none: it holds an answer, it is a positive's text or neighbour."""
-    positives = list(positives)
     strong, spoken = [], f" {' '.join(words(negative['text']))} "
     held = [a for a in answers if words(a) and f" {' '.join(words(a))} " in spoken]
     if held:
@@ -150,8 +134,13 @@ def suspicions(
 
 def overlap(one: str, other: str) -> float:
     """Share of the shorter text's word triples that stand in the other one too."""
-    a, b = (set(zip(w, w[1:], w[2:], strict=False)) for w in (words(one[:LONGEST]), words(other[:LONGEST])))
+    a, b = triples(one[:LONGEST]), triples(other[:LONGEST])
     return len(a & b) / max(1, min(len(a), len(b)))
+
+
+def triples(text: str) -> set[tuple[str, ...]]:
+    found = words(text)
+    return {tuple(found[i : i + 3]) for i in range(len(found) - 2)}
 
 
 def words(text: str) -> list[str]:
@@ -202,7 +191,7 @@ def cut(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> d
 
 
 def number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}".replace("-", "−")
+    return "" if value is None or np.isnan(value) else f"{value:.4g}".replace("-", "−")
 
 
 def signed(value: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,17 @@ from pipeline.collection import passage_batches, read_qrels, write_table
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.work import Metrics, Work
+
+
+class Sampling(Protocol):
+    """The fields of a stage's configuration that say what it takes of the pools; described in `MineConfig`."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def page_questions(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -97,19 +109,18 @@ def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
 
 def write(
     pools: Iterable[tuple[Ranking, np.ndarray]],
+    dropped: Counter[str],
+    config: Sampling,
+    *,
     source: str,
-    number: int,
-    seed: int,
-    page_questions: int,
     positives: dict[str, tuple[str, ...]],
     collection: Path,
-    counts: Counter[str],
     work: Work,
 ) -> Metrics:
     """Sample from the pools, write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
 
-    `pools`: (candidates, places that may be negatives), each question once. `counts`, what their maker drops, belongs
-    to the metrics and may grow while they are read.
+    `pools`: (candidates, places that may be negatives), each question once. `dropped`: candidates that their maker
+    drops, by reason; it may grow while they are read. `positives`: see `train_positives`.
     Raises InputError where no question has a negative left.
     """
     from pipeline.mining_page import write_page
@@ -121,18 +132,18 @@ def write(
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
         for ranking, pool in pools:
-            taken = Taken(ranking, sample(pool, number, seed, ranking.query_id))
+            taken = Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
             best = best_place(ranking, positives.get(ranking.query_id, ()))
             made.update(
                 questions=1,
-                questions_short=int(len(taken.places) < number),
+                questions_short=int(len(taken.places) < config.number),
                 questions_empty=int(len(taken.places) == 0),
                 questions_absent=-int(ranking.query_id in positives),
                 negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
             )
-            if page_questions and ranking.query_id in positives:
-                push = heapq.heappush if len(drawn) < page_questions else heapq.heappushpop
-                push(drawn, (hash_id(f"{seed} {ranking.query_id}"), ranking.query_id, taken))
+            if config.page_questions and ranking.query_id in positives:
+                push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
+                push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
             work.progress(made["questions"], len(positives), "questions")
             for i in taken.places:
                 score = float(ranking.scores[i])
@@ -140,12 +151,12 @@ def write(
 
     negatives = write_table(work.out / "negatives.parquet", NEGATIVES, rows())
     if not negatives:
-        dropped = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
-        raise InputError(f"{source} negatives: no question has one left; dropped: {dropped or 'nothing'}")
+        reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.items()))
+        raise InputError(f"{source} negatives: no question has one left; dropped: {reasons}")
     kept = {"questions": made.pop("questions"), "negatives": negatives, **made}
-    metrics: Metrics = {**kept, **{f"dropped_{name}": n for name, n in counts.items()}}
+    metrics: Metrics = {**kept, **{f"dropped_{name}": n for name, n in dropped.items()}}
     (work.out / "negatives.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-    if page_questions:
+    if config.page_questions:
         shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
         write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
     return metrics

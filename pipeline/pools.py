@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
 
+NEGATIVES = "negatives.parquet"
 SUBSET = 1  # first word of a seed, so that no two draws share a stream (pipeline/examples.py has the others)
 
 
@@ -74,8 +75,8 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
     rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
     query_ids = table["query_id"].take(pa.array(rows))
     filters = [("split", "=", split), ("relevance", ">", 0)]
-    given = [pq.read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
-    qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in given])
+    tables = [pq.read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
+    qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
     lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
     chosen = np.flatnonzero(lists.lengths)
     if not len(chosen):
@@ -87,36 +88,37 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
 def read_pools(
     collection: Path,
     first: Path,
-    depth: int,
-    mined: Path | None,
-    mix: str,
-    max_queries: int,
-    seed: int,
+    depth: int = 0,
+    *,
+    mined: Path | None = None,
     pseudo: Path | None = None,
+    pooled: bool = False,
+    max_queries: int = 0,
+    seed: int = 0,
 ) -> Pools:
-    """Read the tables into pools. `first`, `mined`: negatives.parquet files; `depth`: best of `first` (0: all).
+    """Read the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
+    qrels.parquet of further questions.
 
-    `mix` = `twice` keeps both kinds apart, `pooled` joins them. `max_queries`: of the judged questions. `pseudo`: a
-    folder with the qrels.parquet and negatives.parquet of further questions. Passages or questions unknown to the
-    collection are left out. Raises InputError where no training question has a judged passage.
+    `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`: of
+    the judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
+    Raises InputError where no training question has a judged passage.
     """
-    known = read_judged(collection, "train")
+    judged = known = read_judged(collection, "train")
     if max_queries:
-        chosen = np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(known.queries))[:max_queries])
-        known = take(known, chosen)
+        chosen = np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(judged.queries))[:max_queries])
+        known = take(judged, chosen)
     if pseudo is not None:
         both = read_judged(collection, "train", pseudo / "qrels.parquet")
-        before = read_judged(collection, "train").queries
-        kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, before)
+        kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
         known = take(both, np.flatnonzero(kept))
-    kinds = [read_lists(first, known, depth)]
+    kinds = [read_lists(first / NEGATIVES, known, depth)]
     if mined is not None:
-        kinds.append(read_lists(mined, known))
-        if mix == "pooled":
-            kinds = [_join(*kinds)]
+        kinds.append(read_lists(mined / NEGATIVES, known))
+        if pooled:
+            kinds = [joined(*kinds)]
     if pseudo is not None:  # no other kind has negatives of these questions
-        further = read_lists(pseudo / "negatives.parquet", known)
-        kinds = [_join(kind, further) for kind in kinds]
+        further = read_lists(pseudo / NEGATIVES, known)
+        kinds = [joined(kind, further) for kind in kinds]
     return Pools(known.queries, known.lists, tuple(kinds), len(known.passage_ids))
 
 
@@ -151,10 +153,16 @@ def read_lists(path: Path, known: Judged, depth: int = 0) -> Lists:
     return _lists(*_best(lists, depth), len(known.queries))
 
 
+def joined(*kinds: Lists) -> Lists:
+    """Each question's passages of all `kinds`, in their order, none twice."""
+    queries, passages = (np.concatenate(column) for column in zip(*map(_pairs, kinds), strict=True))
+    return _lists(queries, passages, len(kinds[0]))
+
+
 def positions(
     table: pa.Table, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of a table's query and passage ids; -1 where unknown."""
+    """(places in `query_ids`, in `passage_ids`) of a table's query_id and passage_id, int32 [N]; -1 where unknown."""
     queries = pc.fill_null(pc.index_in(table["query_id"], value_set=query_ids), -1)
     passages = pc.fill_null(pc.index_in(table["passage_id"], value_set=passage_ids), -1)
     return queries.to_numpy(), passages.to_numpy()
@@ -179,12 +187,6 @@ def _best(lists: Lists, depth: int) -> tuple[np.ndarray, np.ndarray]:
     queries, passages = _pairs(lists)
     inside = np.arange(len(passages)) - lists.offsets[queries] < depth
     return queries[inside], passages[inside]
-
-
-def _join(one: Lists, other: Lists) -> Lists:
-    pairs = zip(_pairs(one), _pairs(other), strict=True)
-    queries, passages = (np.concatenate(pair) for pair in pairs)
-    return _lists(queries, passages, len(one))
 
 
 def _take(lists: Lists, chosen: np.ndarray) -> Lists:

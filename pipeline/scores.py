@@ -1,7 +1,7 @@
 """Soft labels: a cross-encoder's logits of each training question's own passages (coCondenser, section 5.1)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -10,9 +10,6 @@ from pipeline.config import Config
 from pipeline.drawing import first_negatives
 from pipeline.scoring import check_cross_encoder, count_cut, score
 from pipeline.work import Metrics, Work
-
-if TYPE_CHECKING:
-    from pipeline.pools import Lists, Pools
 
 ROWS = 1 << 20
 """Rows of scores.parquet written at a time."""
@@ -40,14 +37,13 @@ def scores(
     tell how often a judged passage has the highest score, and count the questions that were cut.
     Raises InputError where the cross-encoder does not fit the tokens or no training question has a judged passage.
     """
-    from pipeline.pools import read_pools
+    from pipeline.pools import joined, read_pools
     from pipeline.ragged import Tokens
 
     lengths = check_cross_encoder(cross_encoder, tokens)
     first = first_negatives(config.negatives_from, collection, bm25)
-    later = mined / "negatives.parquet" if mined else None
-    pools = read_pools(collection, first, config.negative_depth, later, "twice", 0, 0)
-    own = own_passages(pools)
+    pools = read_pools(collection, first, config.negative_depth, mined=mined)
+    own = joined(pools.judged, *pools.negatives)
     query_N = pools.queries.repeat(own.lengths)
     score_N = score(cross_encoder, tokens, query_N, own.flat, work)
     _write(work.out / "scores.parquet", collection, query_N, own.flat, score_N)
@@ -61,19 +57,6 @@ def scores(
         "judged_first": float((best == best_judged).mean()),
         "questions_cut": count_cut(Tokens.open(tokens).queries, query_N, lengths),
     }
-
-
-def own_passages(pools: "Pools") -> "Lists":
-    """All passages that may stand beside each question, judged ones first, none twice."""
-    from pipeline.pools import Lists
-
-    kinds = (pools.judged, *pools.negatives)
-    question_N = np.concatenate([np.arange(len(kind)).repeat(kind.lengths) for kind in kinds])
-    passage_N = np.concatenate([kind.flat for kind in kinds])
-    once_N = np.sort(np.unique(question_N << 32 | passage_N, return_index=True)[1])
-    by = once_N[np.argsort(question_N[once_N], kind="stable")]
-    offsets = np.concatenate(([0], np.bincount(question_N[by], minlength=len(pools.queries)).cumsum()))
-    return Lists(passage_N[by], offsets)
 
 
 def _write(path: Path, collection: Path, query_N: np.ndarray, passage_N: np.ndarray, score_N: np.ndarray) -> None:

@@ -95,20 +95,27 @@ def _queries(given: dict[str, Path]) -> Iterator[tuple[str, Query]]:
 
 def _qrels(given: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
     for place, split, query_id, record in _questions(given):
-        for passage_id in _contexts(place, record, "positive_ctxs"):
+        for passage_id in _passage_ids(place, record, "positive_ctxs"):
             yield place, Judgement(split, query_id, passage_id, 1)
 
 
 def _negatives(given: dict[str, Path]) -> Iterator[tuple[str, Negative]]:
     for place, _, query_id, record in _questions(given):
-        for passage_id in _contexts(place, record, "hard_negative_ctxs"):
+        for passage_id in _passage_ids(place, record, "hard_negative_ctxs"):
             yield place, Negative(query_id, passage_id)
 
 
-def _contexts(place: str, record: dict[str, Any], key: str) -> list[str]:
-    """Distinct passage ids of the record's contexts, in order; DPR calls them `passage_id` or `psg_id`."""
-    contexts = record.get(key, [])
-    if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
+def contexts(place: str, record: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """The passages that a record lists at `key`; absent: none. Raises InputError for what is no list of objects."""
+    found = record.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(context, dict) for context in found):
         raise InputError(f"{place}: field '{key}' is no list of objects")
-    named = ((context, "passage_id" if "passage_id" in context else "psg_id") for context in contexts)
+    return found
+
+
+def _passage_ids(place: str, record: dict[str, Any], key: str) -> list[str]:
+    """Distinct passage ids of the record's contexts, in order; DPR calls them `passage_id` or `psg_id`."""
+    named = (
+        (context, "passage_id" if "passage_id" in context else "psg_id") for context in contexts(place, record, key)
+    )
     return list(dict.fromkeys(files.text_of(place, context, name) for context, name in named))

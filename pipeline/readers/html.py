@@ -70,32 +70,34 @@ def _blocks(root: Any) -> list[Block]:
     walk = etree.iterwalk(root, events=("start", "end"))
     for event, element in walk:
         tag, start = element.tag, event == "start"
-        if start and element is not root and _hidden(element):
-            walk.skip_subtree()
+        if element is not root and _hidden(element):
+            if start:
+                walk.skip_subtree()  # its end comes all the same
+            else:
+                add(element.tail)
             continue
-        if not (_hidden(element) and element is not root):
-            if heading and not HEADING.match(tag):
-                add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
-            elif HEADING.match(tag):
-                if start:
-                    end("\n\n")
-                    heading = int(tag[1])
-                elif heading:
-                    if text := PERMALINK.sub("", SPACE.sub(" ", "".join(pieces))):
-                        found.append((heading, text))
-                    pieces.clear()
-                    heading = 0
-            elif tag in PARAGRAPHS:
-                end("\n" if tag in LISTS else "\n\n")
-                if not start and tag in LISTS and element.getparent().tag != "li":
-                    found.append((0, "\n"))
-                preformatted += (tag == "pre") * (1 if start else -1)
-            elif tag in LINES:
-                end("\n")
-            elif tag == "br" and start:
-                pieces.append("\n")
-            elif tag in ("td", "th") and start and "".join(pieces).strip():
-                pieces.append(" | ")
+        if heading and not HEADING.match(tag):
+            add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
+        elif HEADING.match(tag):
+            if start:
+                end("\n\n")
+                heading = int(tag[1])
+            elif heading:
+                if text := PERMALINK.sub("", SPACE.sub(" ", "".join(pieces))):
+                    found.append((heading, text))
+                pieces.clear()
+                heading = 0
+        elif tag in PARAGRAPHS:
+            end("\n" if tag in LISTS else "\n\n")
+            if not start and tag in LISTS and element.getparent().tag != "li":
+                found.append((0, "\n"))
+            preformatted += (tag == "pre") * (1 if start else -1)
+        elif tag in LINES:
+            end("\n")
+        elif tag == "br" and start:
+            pieces.append("\n")
+        elif tag in ("td", "th") and start and "".join(pieces).strip():
+            pieces.append(" | ")
         if start:
             add(element.text)
         elif element is not root:

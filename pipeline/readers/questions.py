@@ -3,11 +3,14 @@
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pipeline.ids import hash_id
 from pipeline.readers.cut import WORD, cut
 from pipeline.readers.sections import Document, words
+
+if TYPE_CHECKING:
+    from pipeline.readers.text import TextConfig
 
 Kind = Literal["titles", "headings", "first_sentences", "crops"]
 
@@ -27,31 +30,6 @@ SIGNS = frozenset("{}[]<>|=_\\/#$@*^~`+&%;")
 SIGNS_SHARE = 0.1  # of a sentence's characters; more is code
 
 
-class Rules(Protocol):
-    """The fields of `text.TextConfig` that are read here; their docstrings stand there."""
-
-    @property
-    def questions(self) -> tuple[Kind, ...]: ...
-    @property
-    def heading_words(self) -> int: ...
-    @property
-    def sentence_words(self) -> tuple[int, int]: ...
-    @property
-    def crop_share(self) -> tuple[float, float]: ...
-    @property
-    def remaining_words(self) -> int: ...
-    @property
-    def kept_share(self) -> float: ...
-    @property
-    def dev_share(self) -> float: ...
-    @property
-    def test_share(self) -> float: ...
-    @property
-    def passage_words(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-
-
 class Question(NamedTuple):
     """`passages`: the places, in the document, of those that answer it."""
 
@@ -69,22 +47,22 @@ class Made(NamedTuple):
     left_out: list[str]
 
 
-def split_of(document_id: str, rules: Rules) -> str:
+def split_of(document_id: str, config: "TextConfig") -> str:
     """Train, dev or test by a hash of the id: other documents, new or changed, do not matter."""
-    x = _uniform(f"{rules.seed} split {document_id}")
-    if x < rules.test_share:
+    x = _uniform(f"{config.seed} split {document_id}")
+    if x < config.test_share:
         return "test"
-    return "dev" if x < rules.test_share + rules.dev_share else "train"
+    return "dev" if x < config.test_share + config.dev_share else "train"
 
 
-def asking(document: Document, rules: Rules) -> Iterator[str]:
+def asking(document: Document, config: "TextConfig") -> Iterator[str]:
     """What would ask if no other document said the same: titles, headings and first sentences, not crops."""
-    for kind, _, text in _candidates(document, rules):
-        if not _says_nothing(kind, text, rules):
+    for kind, _, text in _candidates(document, config):
+        if not _says_nothing(kind, text, config):
             yield text
 
 
-def make(document: Document, rules: Rules, repeated: Callable[[str], bool]) -> Made:
+def make(document: Document, config: "TextConfig", repeated: Callable[[str], bool]) -> Made:
     """The document's passages and questions; `repeated` tells which texts ask in several places, and so do not.
 
     A question whose words stand in its passage is found by them alone: BM25 would win every evaluation and the dense
@@ -97,18 +75,18 @@ def make(document: Document, rules: Rules, repeated: Callable[[str], bool]) -> M
     sentence for the rest of its section (without subsections), a crop for the rest of its passage. A heading asks
     without the document's title, which stands over all its passages and would find them alone.
     """
-    split = split_of(document.document_id, rules)
+    split = split_of(document.document_id, config)
     left_out: list[str] = []
     asked: dict[tuple[Kind, int], str] = {}
     lengths = [len(WORD.findall(section.text)) for section in document.sections]
     answering = _answering(document)
-    for kind, place, text in _candidates(document, rules):
+    for kind, place, text in _candidates(document, config):
         rest = sum(lengths[i] for i in answering(kind, place)) - (len(text.split()) if kind == "first_sentences" else 0)
-        if _says_nothing(kind, text, rules):
+        if _says_nothing(kind, text, config):
             left_out.append("saying_nothing")
         elif repeated(text):
             left_out.append("repeated")
-        elif rest < rules.remaining_words:
+        elif rest < config.remaining_words:
             left_out.append("without_rest")
         else:
             asked[kind, place] = text
@@ -119,7 +97,7 @@ def make(document: Document, rules: Rules, repeated: Callable[[str], bool]) -> M
     def removed(kind: Kind, place: int) -> bool:
         if (kind, place) not in asked:
             return False
-        return split != "train" or _uniform(f"{rules.seed} kept {question_id(kind, place)}") >= rules.kept_share
+        return split != "train" or _uniform(f"{config.seed} kept {question_id(kind, place)}") >= config.kept_share
 
     title = "" if removed("titles", 0) else document.title
     passages: list[tuple[str, str]] = []
@@ -129,7 +107,7 @@ def make(document: Document, rules: Rules, repeated: Callable[[str], bool]) -> M
         text = section.text
         if removed("first_sentences", i):
             text = text[_sentence_end(text) :]
-        pieces = cut(text, rules.passage_words) or [""]
+        pieces = cut(text, config.passage_words) or [""]
         of_section.append(list(range(len(passages), len(passages) + len(pieces))))
         passages += [(": ".join(part for part in (title, *headings) if part), piece) for piece in pieces]
 
@@ -137,9 +115,9 @@ def make(document: Document, rules: Rules, repeated: Callable[[str], bool]) -> M
     for (kind, place), text in asked.items():
         answers = [passage for i in answering(kind, place) for passage in of_section[i]]
         questions.append(Question(question_id(kind, place), kind, text, answers))
-    if "crops" in rules.questions:
+    if "crops" in config.questions:
         for i, (passage_title, text) in enumerate(passages):
-            crop = _crop(text, rules)
+            crop = _crop(text, config)
             if not crop:
                 left_out.append("without_rest")
             elif repeated(crop[0]):
@@ -152,25 +130,25 @@ def make(document: Document, rules: Rules, repeated: Callable[[str], bool]) -> M
     return Made(passages, questions, left_out)
 
 
-def _candidates(document: Document, rules: Rules) -> Iterator[tuple[Kind, int, str]]:
+def _candidates(document: Document, config: "TextConfig") -> Iterator[tuple[Kind, int, str]]:
     """(kind, place, text); the place counts headings or sections."""
-    if "titles" in rules.questions and document.title:
+    if "titles" in config.questions and document.title:
         yield "titles", 0, document.title
-    if "headings" in rules.questions:
+    if "headings" in config.questions:
         yield from (("headings", i, text) for i, text in enumerate(document.headings))
-    if "first_sentences" in rules.questions:
+    if "first_sentences" in config.questions:
         for i, section in enumerate(document.sections):
             if section.text:
                 yield "first_sentences", i, " ".join(section.text[: _sentence_end(section.text)].split())
 
 
-def _says_nothing(kind: Kind, text: str, rules: Rules) -> bool:
+def _says_nothing(kind: Kind, text: str, config: "TextConfig") -> bool:
     if kind == "first_sentences":
-        low, high = rules.sentence_words
+        low, high = config.sentence_words
         prose = sum(c in SIGNS for c in text) <= SIGNS_SHARE * len(text)
         return not (low <= len(text.split()) <= high and text[:1].isalpha() and prose)
     plain = words(text)
-    return sum(len(word) > 1 for word in plain.split()) < rules.heading_words or plain in SAYING_NOTHING
+    return sum(len(word) > 1 for word in plain.split()) < config.heading_words or plain in SAYING_NOTHING
 
 
 def _answering(document: Document) -> Callable[[Kind, int], Sequence[int]]:
@@ -196,13 +174,13 @@ def _sentence_end(text: str) -> int:
     return next((end for end in ends if not ABBREVIATION.search(first[:end])), 0)
 
 
-def _crop(text: str, rules: Rules) -> tuple[str, str] | None:
+def _crop(text: str, config: "TextConfig") -> tuple[str, str] | None:
     """(a random span of whole words, the rest); None where either is too short. Equal texts give equal crops."""
     spans = [match.span() for match in WORD.finditer(text)]
-    draw = random.Random(hash_id(f"{rules.seed} crop {text}"))
-    low, high = rules.sentence_words
-    length = min(max(round(draw.uniform(*rules.crop_share) * len(spans)), low), high)
-    if len(spans) - length < rules.remaining_words:
+    draw = random.Random(hash_id(f"{config.seed} crop {text}"))
+    low, high = config.sentence_words
+    length = min(max(round(draw.uniform(*config.crop_share) * len(spans)), low), high)
+    if len(spans) - length < config.remaining_words:
         return None
     first = draw.randrange(len(spans) - length + 1)
     start, end = spans[first][0], spans[first + length - 1][1]

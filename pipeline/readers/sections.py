@@ -3,12 +3,13 @@
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
+from unicodedata import category
 
 Block = tuple[int, str]
 """A heading's level, 1 to 6, and its text; or 0 and a piece of text, which ends in its own line ends."""
 
 BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*\n")
-LETTERS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+APOSTROPHES = "'’"
 
 
 class Section(NamedTuple):
@@ -69,10 +70,17 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
             path.append((level, len(headings)))
             headings.append(text)
             opened = level
-    close(opened or 0)
+    close(opened)
     return Document(document_id, title, headings, sections or [Section((), "")])
 
 
 def words(text: str) -> str:
-    """The words made of letters, in lower case: two texts that differ in numbers or signs alone become equal."""
-    return " ".join(LETTERS.findall(text.lower()))
+    """The words made of letters, in lower case: two texts that differ in numbers or signs alone become equal.
+
+    Marks (vowel signs, combining accents) belong to the letter before them; an emoji's does to none.
+    """
+    kept = [" "]
+    for c in text.lower():
+        joins = kept[-1] != " " and (c in APOSTROPHES or category(c)[0] == "M")
+        kept.append(c if c.isalpha() or joins else " ")
+    return " ".join(word.rstrip(APOSTROPHES) for word in "".join(kept).split())

@@ -1,4 +1,8 @@
-"""What is costly to make and read several times, kept in a file meanwhile."""
+"""What is costly to make and read several times, kept in a file meanwhile.
+
+Pickled: nobody else can write the file, which has no name; JSON took 0.8 s in the place of 0.5 s to write 10,000
+documents of 8 sections, as long to read, and gives no tuples back.
+"""
 
 import pickle
 import tempfile

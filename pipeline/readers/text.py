@@ -1,13 +1,10 @@
 """Anyone's own texts: plain text, Markdown, HTML or JSONL, without questions or with questions made from them."""
 
-import codecs
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Literal, Self
-from urllib.parse import quote
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,13 +13,11 @@ from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
+from pipeline.readers.folder import documents_of, listing
 from pipeline.readers.questions import Kind, Made, asking, make, split_of
-from pipeline.readers.sections import Document, document, plain, words
+from pipeline.readers.sections import Document, words
 from pipeline.readers.spool import spooled
 from pipeline.work import Progress
-
-MARKUP = {"md": "markdown", "markdown": "markdown", "html": "html", "htm": "html"}
-LEFT_OUT = ("hidden", "other", "empty", "binary", "undecodable")
 
 Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Starts a stream of (place, document)."""
@@ -113,8 +108,8 @@ def read(config: TextConfig, progress: Progress) -> Source:
     folder, what is no text is passed over and counted. A text that would ask in several places does not ask. Memory:
     one document, and the questions.
     """
-    paths, counts = _listing(config)
-    documents: Documents = partial(_documents, paths, config)
+    paths, counts = listing(config)
+    documents: Documents = partial(documents_of, paths, config)
     repeated: set[int] = set()
     asked: list[Asked] = []
     if config.questions:
@@ -136,88 +131,10 @@ def read(config: TextConfig, progress: Progress) -> Source:
     )
 
 
-def _listing(config: TextConfig) -> tuple[dict[str, Path], Counter[str]]:
-    """{name in the folder: path} of the texts, and how many files were passed over, by reason."""
-    if not config.path.is_dir():
-        return {config.path.name: config.path}, Counter(files=1)
-    counts = Counter({f"{reason}_files": 0 for reason in LEFT_OUT})
-    shows_hidden = any(part.startswith(".") for part in PurePath(config.pattern).parts)
-    matching = {path.relative_to(config.path): path for path in config.path.glob(config.pattern) if path.is_file()}
-    paths = {}
-    for relative, path in sorted((name.as_posix(), path) for name, path in matching.items()):
-        ending = _ending(path)
-        if not shows_hidden and any(part.startswith(".") for part in PurePath(relative).parts):
-            counts["hidden_files"] += 1
-        elif config.endings and ending not in config.endings:
-            counts["other_files"] += 1
-        elif reason := _no_text(path, ending):
-            counts[f"{reason}_files"] += 1
-        else:
-            paths[relative] = path
-    if not matching:
-        raise InputError(f"{config.path}: no file matches ingest.pattern '{config.pattern}'")
-    if not paths:
-        reasons = ", ".join(f"{counts[f'{reason}_files']} {reason}" for reason in LEFT_OUT if counts[f"{reason}_files"])
-        raise InputError(f"{config.path}: no text among the files that match ingest.pattern and endings ({reasons})")
-    counts["files"] = len(paths)
-    return paths, counts
-
-
-def _no_text(path: Path, ending: str) -> str:
-    """Why the file is no text in UTF-8; empty where it is. JSONL is not looked into: its faults are errors."""
-    if ending == "jsonl":
-        return "" if path.stat().st_size else "empty"
-    decode, empty = codecs.getincrementaldecoder("utf-8")(), True
-    with files.open_binary(path) as stream:
-        while chunk := stream.read(files.CHUNK):
-            empty = False
-            if b"\0" in chunk:
-                return "binary"
-            try:
-                decode.decode(chunk)
-            except UnicodeDecodeError:
-                return "undecodable"
-    return "empty" if empty else "undecodable" if decode.getstate()[0] else ""
-
-
-def _ending(path: Path) -> str:
-    return files.plain_name(path).rpartition(".")[2].lower()
-
-
-def _documents(paths: dict[str, Path], config: TextConfig) -> Iterator[tuple[str, Document]]:
-    """(place, document)."""
-    for name, path in paths.items():
-        name = re.sub(r"\s", lambda space: quote(space[0]), name)
-        ending = _ending(path)
-        if ending == "jsonl":
-            for number, (place, row) in enumerate(files.json_lines(path), 1):
-                document_id = files.text_of(place, row, config.id_key) if config.id_key else f"{name}:{number}"
-                title = files.text_of(place, row, config.title_key, required=False) if config.title_key else ""
-                yield place, plain(document_id, title, files.text_of(place, row, config.text_key))
-        elif ending not in MARKUP and config.documents == "lines":
-            for number, line in files.lines(path):
-                yield f"{path}:{number}", plain(f"{name}:{number}", "", line)
-        else:
-            text = "\n".join(line for _, line in files.lines(path, blank=True))
-            yield str(path), _document(name, files.plain_name(path).rsplit(".", 1)[0], text, MARKUP.get(ending))
-
-
 def _told(documents: Iterator[tuple[str, Document]], progress: Progress) -> Iterator[tuple[str, Document]]:
     for done, found in enumerate(documents, 1):
         progress(done, None, "documents")
         yield found
-
-
-def _document(document_id: str, name: str, text: str, markup: str | None) -> Document:
-    from pipeline.readers import html, markdown
-
-    if markup == "markdown":
-        title, blocks = markdown.blocks(text)
-    elif markup == "html":
-        title, blocks = html.blocks(text.encode())
-    else:
-        return plain(document_id, name, text)
-    return document(document_id, title, name, blocks)
 
 
 def _made(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Document, Made]]:
@@ -243,8 +160,8 @@ def _questions(documents: Documents, config: TextConfig, repeated: set[int], cou
         total += 1
         left_out.update(made.left_out)
         split = split_of(found.document_id, config)
+        seen.update(_hash(question.text) for question in made.questions if question.kind == "crops")
         for question in made.questions:
-            seen.update([_hash(question.text)] if question.kind == "crops" else [])
             passages = [f"{found.document_id}#{i}" for i in question.passages]
             query = Query(question.question_id, split, question.text, [])
             asked.append((question.kind, (place, query, passages)))
@@ -252,7 +169,7 @@ def _questions(documents: Documents, config: TextConfig, repeated: set[int], cou
     kept = [(kind, one) for kind, one in asked if kind != "crops" or _hash(one[1].text) not in repeated]
     left_out["repeated"] += len(asked) - len(kept)
 
-    made_from = Counter(dict.fromkeys(config.questions, 0)) + Counter(kind for kind, _ in kept)
+    made_from = Counter(kind for kind, _ in kept)
     counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})
     counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
     splits = Counter(query.split for _, (_, query, _) in kept)

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config
 from pipeline.tables import TABLE, estimate_text, label, shown_split
+from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
 
 TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
@@ -72,20 +73,15 @@ def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, *
 
 
 def render(**values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     from pipeline.report.figures import colour_of
 
-    here = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
-    environment.filters["colour"] = colour_of
-    environment.filters["estimate"] = estimate_text
-    css = Markup((here / "report.css").read_text())
-    return environment.get_template("report.html").render(css=css, **values)
+    pages = environment()
+    pages.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
+    pages.filters["colour"] = colour_of
+    pages.filters["estimate"] = estimate_text
+    return pages.get_template("report.html").render(css=styles("report.css"), **values)
 
 
 def headline(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -166,3 +166,8 @@ def test_broken_pages(page, expected):
 def test_words_are_those_of_letters():
     assert words("1.2 What’s NEW in `v2`?") == "what’s new in v"
     assert words("Version 1.2 (2021)") == words("version 3")
+    assert words("'Quoted' cats' -- don't") == "quoted cats don't"
+    # Vowel signs and combining accents are no letters, but parts of words.
+    assert words("१. बिल्लियों की देखभाल") == "बिल्लियों की देखभाल"
+    assert words("⚙\ufe0f Getting started ☺\ufe0f") == "getting started"
+    assert words("un cafe\u0301 noir") == "un cafe\u0301 noir"

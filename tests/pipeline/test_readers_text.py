@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -75,20 +77,32 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
     (folder / "cut.txt").write_bytes("é".encode()[:1])
     (folder / "image.txt").write_bytes(b"GIF\0")
     (folder / "empty.html.gz").write_bytes(gzip.compress(b""))
-    made = ingested(**fields(folder, endings=["md", "txt", "html"]))
+    (folder / "empty.jsonl.gz").write_bytes(gzip.compress(b""))
+    made = ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
     assert [row[0] for row in made.passages] == ["good.md#0"]
     assert {name: n for name, n in made.counts.items() if name.endswith("files")} == {
         "files": 1,
         "hidden_files": 1,
         "other_files": 1,
-        "empty_files": 1,
+        "empty_files": 2,
         "undecodable_files": 2,
         "binary_files": 1,
     }
     assert ingested(**fields(folder, pattern=".git/*")).passages[0][3] == "hidden"
     (folder / "good.md").unlink()
-    with pytest.raises(InputError, match=r"no text among .* \(1 hidden, 1 other, 1 empty, 1 binary, 2 undecodable\)"):
-        ingested(**fields(folder, endings=["md", "txt", "html"]))
+    with pytest.raises(InputError, match=r"no text among .* \(1 hidden, 1 other, 2 empty, 1 binary, 2 undecodable\)"):
+        ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
+
+
+def test_a_name_that_is_no_utf8_is_counted(tmp_path, ingested):
+    put(tmp_path, "set/good.md", "text")
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path / "set") + b"/caf\xe9.md")).write_text(REST)
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 alone")
+    made = ingested(**fields(tmp_path / "set"))
+    assert [row[0] for row in made.passages] == ["good.md#0"]
+    assert made.counts["undecodable_files"] == 1
 
 
 def test_an_empty_folder(tmp_path, ingested):
@@ -98,6 +112,14 @@ def test_an_empty_folder(tmp_path, ingested):
     put(tmp_path, "set/blank.md", " ", "")
     made = ingested(**fields(tmp_path / "set"))
     assert made.passages == [("blank.md#0", "blank.md", "blank", "")]
+
+
+@pytest.mark.parametrize("questions", [[], ["crops"]])
+@pytest.mark.parametrize("row", [{"id": "a", "text": f"\ud800 {REST}"}, {"id": "\udc00", "text": REST}])
+def test_half_of_a_surrogate_pair_is_refused_by_its_line(tmp_path, ingested, row, questions):
+    path = put(tmp_path, "t.jsonl", json.dumps({"id": "fine", "text": 2 * REST}), json.dumps(row))
+    with pytest.raises(InputError, match=r"t\.jsonl:2: .* holds half of a surrogate pair"):
+        ingested(**fields(path, id_key="id", questions=questions))
 
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a/../../*"])
@@ -154,9 +176,8 @@ def titled(made) -> dict[str, tuple[str, str]]:
 
 @pytest.fixture
 def guide(tmp_path) -> Path:
-    put(tmp_path, "set/guide.md", "# Keeping cats", "Cats like fish a lot. " + REST, "## Large cats", REST)
-    put(tmp_path, "set/guide.md", *(tmp_path / "set/guide.md").read_text().splitlines(), "### Lions at home", REST)
-    return tmp_path / "set"
+    first = ["# Keeping cats", "Cats like fish a lot. " + REST]
+    return put(tmp_path, "set/guide.md", *first, "## Large cats", REST, "### Lions at home", REST).parent
 
 
 def test_titles_ask_for_all_passages_and_leave_their_titles(guide, ingested):
@@ -230,10 +251,8 @@ def test_crops_are_spans_of_their_passage_and_taken_out(tmp_path, ingested):
 
 
 def test_equal_passages_give_no_crops(tmp_path, ingested):
-    for name in "abc":
-        put(
-            tmp_path, f"set/{name}.txt", "Another text of some words entirely, and more of it." if name == "c" else REST
-        )
+    for name, text in (("a", REST), ("b", REST), ("c", "Another text of some words entirely, and more of it.")):
+        put(tmp_path, f"set/{name}.txt", text)
     made = ingested(**fields(tmp_path / "set", questions=["crops"]))
     assert [query.query_id for query in made.queries] == ["c.txt?crops:0"]
     assert made.counts["repeated_left_out"] == 2
@@ -262,13 +281,10 @@ def test_a_folder_without_any_heading(tmp_path, ingested):
     assert "\n" not in str(error.value)
 
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
 @pytest.fixture
 def many(tmp_path) -> Path:
-    for a in LETTERS[:10]:
-        for b in LETTERS:
+    for a in "abcdefghij":
+        for b in ascii_lowercase:
             put(tmp_path, f"set/{a}{b}.md", f"# About {a}{b}xy", f"The word is {a}{b}xy here. {REST}")
     return tmp_path / "set"
 
@@ -300,7 +316,7 @@ def test_whole_documents_are_held_out_and_stay_so(many, ingested):
 
 def test_a_share_of_the_training_questions_stays_in_the_passages(many, ingested):
     made = ingested(**fields(many, **HELD_OUT, kept_share=0.4))
-    stays = {"train": [], "dev": [], "test": []}
+    stays: dict[str, list[bool]] = {"train": [], "dev": [], "test": []}
     for query in made.queries:
         (passage,) = made.qrels[query.query_id]
         title, text = titled(made)[passage]

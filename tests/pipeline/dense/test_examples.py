@@ -1,14 +1,10 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import examples
-from pipeline import pools as reading
-from pipeline.collection import read_qrels
-from pipeline.errors import InputError
 from pipeline.examples import Draw
 from pipeline.pools import Lists, Pools
 
@@ -96,72 +92,3 @@ def test_batches_are_a_function_of_seed_and_position():
     other = examples.batch(drawn, 1, np.arange(9), Draw(3, 0, seed=3))
     assert (whole.passages_QN != other.passages_QN).any()
     assert (examples.order(2, 0, 9) != examples.order(3, 0, 9)).any()
-
-
-def read(world, mined=None, depth=0, mix="twice", max_queries=0, seed=0, first=None):
-    return reading.read_pools(
-        world.collection, first or world.bm25 / "negatives.parquet", depth, mined, mix, max_queries, seed
-    )
-
-
-def test_pools_follow_the_tables(world):
-    found = read(world)
-    assert found.queries.tolist() == list(range(24))
-    assert found.judged[5].tolist() == [10, 11]
-    assert (found.passages, set(found.negatives[0].lengths)) == (120, {9})
-    assert set(read(world, depth=4).negatives[0].lengths) == {4}
-    assert all(p % 2 == 0 and p // 2 != q for q in range(24) for p in found.negatives[0][q])
-
-
-def test_judged_passages_and_strangers_leave_the_pool(world, tmp_path, write_negatives):
-    rows = [("q0", p, "mined", rank, 1.0) for rank, p in enumerate(["d0-0", "d5-0", "nowhere", "d5-0", "d6-1"], 1)]
-    write_negatives(
-        tmp_path / "mined.parquet", [*rows, ("q59", "d1-0", "mined", 1, 1.0), ("q999", "d1-0", "mined", 1, 1.0)]
-    )
-    found = read(world, mined=tmp_path / "mined.parquet")
-    assert found.negatives[1][0].tolist() == [10, 13]
-    assert found.negatives[1].lengths[1:].sum() == 0
-    pooled = read(world, mined=tmp_path / "mined.parquet", mix="pooled")
-    assert len(pooled.negatives) == 1
-    assert set(pooled.negatives[0][0]) == {*read(world).negatives[0][0], 10, 13}
-
-
-def test_subsets_are_nested(world):
-    small, large = (set(read(world, max_queries=n, seed=4).queries) for n in (5, 12))
-    assert (len(small), len(large)) == (5, 12)
-    assert small < large
-    assert small != set(read(world, max_queries=5, seed=5).queries)
-
-
-def test_official_triples_need_no_rank(world, tmp_path):
-    from pipeline.collection import schemas, write_table
-
-    rows = [("q0", "d5-0"), ("q0", "d7-0"), ("q0", "d6-0"), ("q1", "d1-1"), ("q1", "d9-0")]
-    write_table(tmp_path / "negatives.parquet", schemas()["negatives"], rows)
-    first = tmp_path / "negatives.parquet"
-    assert read(world, first=first).negatives[0][0].tolist() == [10, 14, 12]
-    assert read(world, first=first, depth=2).negatives[0][0].tolist() == [10, 14]
-    assert read(world, first=first).negatives[0][1].tolist() == [18]
-
-
-def test_no_training_question_is_an_input_error(world, tmp_path):
-    import shutil
-
-    from pipeline.collection import schemas, write_table
-
-    shutil.copytree(world.collection, tmp_path / "collection")
-    kept = [("dev", q, p, r) for q, judged in read_qrels(world.collection, ["dev"]).items() for p, r in judged.items()]
-    write_table(tmp_path / "collection" / "qrels.parquet", schemas()["qrels"], kept)
-    with pytest.raises(InputError, match="no training question"):
-        reading.read_pools(tmp_path / "collection", world.bm25 / "negatives.parquet", 0, None, "twice", 0, 0)
-    with pytest.raises(InputError, match="missing"):
-        read(world, first=tmp_path / "nothing.parquet")
-
-
-def test_pools_survive_a_file(world, tmp_path):
-    found = read(world)
-    reading.save_pools(found, tmp_path / "pools.npz")
-    again = reading.load_pools(tmp_path / "pools.npz")
-    assert again.passages == found.passages
-    np.testing.assert_array_equal(again.judged.flat, found.judged.flat)
-    np.testing.assert_array_equal(again.negatives[0].offsets, found.negatives[0].offsets)

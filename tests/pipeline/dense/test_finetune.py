@@ -13,7 +13,6 @@ from pipeline import examples
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
-from pipeline.pools import read_pools
 from pipeline.validation import ValidationConfig
 from pipeline.vector_files import read_vector
 
@@ -173,15 +172,6 @@ def test_pseudo_labelled_questions_are_trained_on(world, work, inline, tmp_path,
     assert (metrics["queries"], metrics["negatives_filled"]) == (26, 0)
     metrics, _ = train(larger, work("few"), pseudo=tmp_path / "pseudo", max_queries=4)
     assert metrics["queries"] == 6
-
-
-def test_smaller_sets_of_questions_lie_within_larger_ones(world):
-    found = [
-        set(read_pools(world.collection, world.bm25 / "negatives.parquet", 0, None, "twice", n, 5).queries)
-        for n in (3, 9, 24)
-    ]
-    assert [len(one) for one in found] == [3, 9, 24]
-    assert found[0] < found[1] < found[2]
 
 
 def test_learning_to_rank_has_weights_of_its_own(world, work, inline):

@@ -8,31 +8,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
+from searched import write_collection
 
 from pipeline import examples
-from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.given import GivenConfig, given, missing
 from pipeline.pools import read_pools
-
-PASSAGES = 300
 
 
 @pytest.fixture
 def collection(tmp_path):
     """300 passages; p7 has the text of p0. q0 and q1 ask the same; q9 is a dev question, q4 is judged 0 alone."""
-    folder = tmp_path / "collection"
-    folder.mkdir()
-    tables = schemas()
-    texts = [f"text {0 if i == 7 else i}" for i in range(PASSAGES)]
-    write_table(folder / "passages.parquet", tables["passages"], [(f"p{i}", "d", "", t) for i, t in enumerate(texts)])
+    passages = [(f"p{i}", "d", "", f"text {0 if i == 7 else i}") for i in range(300)]
     asked = [("q0", "train", "who?"), ("q1", "train", "who? "), ("q2", "train", "when?"), ("q3", "train", "why?")]
     asked += [("q4", "train", "how?"), ("q9", "dev", "where?")]
-    write_table(folder / "queries.parquet", tables["queries"], [(*q, []) for q in asked])
     judged = [("train", "q0", "p0", 1), ("train", "q1", "p1", 1), ("train", "q2", "p2", 1), ("train", "q3", "p3", 1)]
     judged += [("train", "q4", "p4", 0), ("dev", "q9", "p9", 1)]
-    write_table(folder / "qrels.parquet", tables["qrels"], judged)
-    return folder
+    return write_collection(tmp_path / "collection", passages, asked, judged)
 
 
 def config(file, number=0, page_questions=5):
@@ -57,7 +49,8 @@ def written(path, rows):
         lines = [json.dumps({"query_id": r[0], "passage_id": r[1]}) for r in rows]
     else:
         lines = ["query_id\tpassage_id", *("\t".join(r) for r in rows)]
-    (gzip.open if path.suffix == ".gz" else open)(path, "wb").write(("\n".join(lines) + "\n").encode())
+    content = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 
@@ -88,8 +81,7 @@ def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_pat
 def test_training_reads_what_is_written(collection, work, tmp_path):
     done = work()
     given(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
-    file = done.out / "negatives.parquet"
-    pools = read_pools(collection, file, 0, file, "twice", 0, 0)
+    pools = read_pools(collection, done.out, mined=done.out)
     assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
     assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
     drawn = examples.batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, 0, seed=0))
@@ -120,11 +112,10 @@ def dpr(question, *contexts):
 
 def test_dpr_names_questions_by_text_and_has_three_names_for_ids(collection, work, tmp_path):
     records = [
-        dpr("when?", {"id": "p5", "score": "79.81784"}, {"passage_id": "p6", "score": 13.5}, {"psg_id": 2}),
+        dpr("when?", {"id": "p5", "score": "79.81784"}, {"passage_id": "p6", "score": 13.5}, {"psg_id": "p8"}),
         dpr("who?", {"id": "p0"}, {"id": "p20"}),
         dpr("a question of its own", {"id": "p5"}, {"id": "nowhere"}),
     ]
-    records[0]["hard_negative_ctxs"][2]["psg_id"] = "p8"
     with gzip.open(tmp_path / "biencoder.json.gz", "wt") as file:
         json.dump(records, file, indent=4)
     done = work()
@@ -189,9 +180,10 @@ def test_a_parquet_table_without_a_column(collection, work, tmp_path):
         given(config(tmp_path / "n.parquet"), collection, work())
 
 
-def test_files_of_other_kinds_are_refused_by_their_field(tmp_path):
+@pytest.mark.parametrize("name", ["negatives.csv", "negatives.parquet.gz"])
+def test_files_of_other_kinds_are_refused_by_their_field(name, tmp_path):
     with pytest.raises(ValidationError, match=r"file\n.*DPR's \.json or a table"):
-        config(tmp_path / "negatives.csv")
+        config(tmp_path / name)
 
 
 def test_an_absent_file_comes_with_its_command(tmp_path):

@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from searched import write_collection
 
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
@@ -59,22 +60,12 @@ def test_samples_are_distinct_and_repeatable(size, number, seed, query):
 @pytest.fixture
 def small(tmp_path):
     """(collection, run): two training questions, one of another split; passage p5 has the text of p0."""
-    collection, run = tmp_path / "collection", tmp_path / "run"
-    collection.mkdir()
-    run.mkdir()
     texts = ["same", "b", "c", "d", "e", "same", "g", "h"]
-    write_table(
-        collection / "passages.parquet",
-        schemas()["passages"],
-        [(f"p{i}", f"p{i}", "", text) for i, text in enumerate(texts)],
-    )
-    queries = [(f"q{i}", split, f"question {i}", []) for i, split in enumerate(("train", "train", "test"))]
-    write_table(collection / "queries.parquet", schemas()["queries"], queries)
-    write_table(
-        collection / "qrels.parquet",
-        schemas()["qrels"],
-        [("train", "q0", "p0", 1), ("train", "q0", "p2", 0), ("train", "q1", "p1", 2), ("test", "q2", "p3", 1)],
-    )
+    passages = [(f"p{i}", f"p{i}", "", text) for i, text in enumerate(texts)]
+    asked = [(f"q{i}", split, f"question {i}") for i, split in enumerate(("train", "train", "test"))]
+    judged = [("train", "q0", "p0", 1), ("train", "q0", "p2", 0), ("train", "q1", "p1", 2), ("test", "q2", "p3", 1)]
+    collection, run = write_collection(tmp_path / "collection", passages, asked, judged), tmp_path / "run"
+    run.mkdir()
     with writer(run) as write:
         for split, queries in (("test", ["q2"]), ("train", ["q0", "q1"])):
             ids = [query for query in queries for _ in range(8)]
