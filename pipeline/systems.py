@@ -21,7 +21,9 @@ Name = Annotated[str, Field(pattern=r"^[\w(][\w.()-]*( [\w(][\w.()-]*)*$")]
 """Words of letters, digits and `.()-_`: tables join names by ` + ` and ` - `."""
 OWN = re.compile(r"bm25|pretrained|stage1|stage2(-[2-9])?|rerank")
 """What the flow calls its own runs."""
-TAKEN = re.compile(r"(bm25|pre-?trained( only)?|stage ?\d.*|rerank(ed)?|fusion|first stage.*)", re.IGNORECASE)
+TAKEN = re.compile(
+    r"(bm25|(ready )?model|pre-?trained( only)?|stage ?\d.*|rerank(ed)?|fusion|first stage.*)", re.IGNORECASE
+)
 """Names that would stand for two rows of a table, the flow's labels among them."""
 
 
