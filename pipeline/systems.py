@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,13 +79,14 @@ def read(
     passages = {passage_id: row for row, passage_id in enumerate(passage_ids.to_pylist())}
     ends = np.cumsum([0, *map(len, query_ids.values())])
     for name, path in sorted(systems.items()):
-        rows, counted = run_file.read(path, places, passages, progress)
+        rows, counted = run_file.read(path, places.get, passages.get, progress)
+        score_R = rows.score_R.astype(np.float32)  # as the flow's own runs have them
         counts[name] = dict(counted)
-        for split, start, end in zip(query_ids, ends, ends[1:], strict=False):
+        for split, (start, end) in zip(query_ids, pairwise(ends), strict=True):
             first, last = np.searchsorted(rows.question_R, [start, end])
             if first < last:
                 part = slice(first, last)
-                run = ranked(rows.question_R[part] - start, rows.passage_R[part], rows.score_R[part])
+                run = ranked(rows.question_R[part] - start, rows.passage_R[part], score_R[part])
                 check_unique(run, path, query_ids[split])
                 found[split][name] = run
     return found, counts
