@@ -1,6 +1,7 @@
 """The command line. Everything heavy is imported inside the commands, so that --help is quick."""
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
@@ -27,7 +28,7 @@ app = typer.Typer(
     help="From a text collection and training questions to a strong dense retriever, as one cached Prefect flow.",
     epilog="Example: [bold]cocondenser run pydocs-small[/bold]",
 )
-EXAMPLES = {
+EXAMPLES: dict[Callable[..., None], str] = {
     run: "run pydocs-small --set cocondenser.tokens=1e6 --until stage1",
     update: "update text",
     plan: "plan pydocs-small --set stage2.epochs=4",
