@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.processes import cores
+
 FOLDER = Path(__file__).parent
 RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"
 # fmt: off
@@ -61,7 +63,7 @@ def rows() -> dict[str, Callable[[], float]]:
 
 
 def cpu() -> str:
-    """The processor's name, and the cores that this process may use."""
+    """The processor's name."""
     found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return found[1] if found else platform.processor()
 
@@ -69,8 +71,6 @@ def cpu() -> str:
 def save(ratios: dict[str, float]) -> None:
     """Keeps what was measured before and not now."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    from pipeline.processes import cores
-
     note = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{cpu()}, {cores()} cores",

@@ -63,7 +63,7 @@ def new_model() -> Any:
     return new_module("mini", 0.0)["lm"].bert
 
 
-def ours(questions: int, own: int, titles: bool, budget: int = BUDGET) -> Step:
+def ours(questions: int, own: int, titles: bool) -> Step:
     """This project's update: drawing, packing, loss, gradients, optimiser."""
     encoder, source = Encoder(new_model(), "cls"), Source(questions, own, titles)
     optimiser = adam(encoder.model, fused=True)
@@ -77,7 +77,7 @@ def ours(questions: int, own: int, titles: bool, budget: int = BUDGET) -> Step:
     def step(i: int) -> Figures:
         ids = source(i)
         length_R = np.array([len(row) for row in ids])
-        given = pieces(length_R, questions, True, 0, budget)
+        given = pieces(length_R, questions, True, 0, BUDGET)
         keep = keeps(encoder.model.config, len(given), int(length_R.sum()), int(length_R.max()), "auto", "cpu")
 
         def encode(piece: Piece) -> Tensor:

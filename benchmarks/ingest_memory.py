@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+SMALL, LARGE = 100_000, 1_000_000
 CHILD = """
 import sys
 from pathlib import Path
@@ -54,10 +55,10 @@ def peak(passages: int) -> float:
         return int(said.split()[-1]) / 2**20
 
 
-def compare(small: int = 100_000, large: int = 1_000_000) -> float:
-    peaks = {passages: peak(passages) for passages in (small, large)}
+def compare() -> float:
+    peaks = {passages: peak(passages) for passages in (SMALL, LARGE)}
     print(", ".join(f"{passages:,} passages: {peak:.0f} MB" for passages, peak in peaks.items()), file=sys.stderr)
-    return peaks[large] / peaks[small]
+    return peaks[LARGE] / peaks[SMALL]
 
 
 ROWS = {"ingest_memory": compare}

@@ -5,13 +5,11 @@ import sys
 import time
 from statistics import median
 
-import numpy as np
 import torch
 
 from benchmarks.data import FOLDER
 from benchmarks.paired import Figures, Step, Way, ask, start
 from benchmarks.steps import LIMIT, Source
-from pipeline.spans import spans
 from pipeline.tokenizer import read_tokenizer
 
 ROUNDS = 40
@@ -21,9 +19,7 @@ def looped(source: Source, vocabulary: list[str], i: int) -> tuple[torch.Tensor,
     """(padded ids, labels) as the published collators make them, token by token: words by their entries' text."""
     specials, ids, labels = source.data.specials, [], []
     draw = random.Random(i)
-    row_S = np.random.default_rng(i).choice(len(source.begin_N), source.sequences // 2, replace=False, shuffle=False)
-    begin_S, length_S = source.begin_N[row_S], source.length_N[row_S]
-    begin_S, length_S = spans(begin_S, length_S, row_S, LIMIT - 2, LIMIT - 2, 0, i)
+    begin_S, length_S, _ = source.draw(i)
     for begin, length in zip(begin_S.tolist(), length_S.tolist(), strict=True):
         span = source.data.passages.tokens[begin : begin + length].tolist()
         words: list[list[int]] = []

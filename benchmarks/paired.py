@@ -1,6 +1,7 @@
 """Times several ways of doing the same work, in turn, each in a process of its own.
 
-    python -m benchmarks.paired benchmarks.condenser_step:ours '{"shape": "mini"}'    one such process
+    python -m benchmarks.paired benchmarks.steps:ours '{"shape": "mini", "kind": "spans", "sequences": 32}'
+    one such process
 
 A way is a function of keyword arguments that returns a step: step(i) does the work once and returns figures. The
 process runs step 0, 1, ... as it is told to, and reports each one's seconds.

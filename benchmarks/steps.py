@@ -57,9 +57,9 @@ def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
 class Source:
     """Batches of spans (pairs of them) or blocks of pydocs, drawn at random."""
 
-    def __init__(self, kind: str, sequences: int, chunk: int = 0, budget: int = BUDGET, device: str = "cpu") -> None:
+    def __init__(self, kind: str, sequences: int, budget: int = BUDGET, device: str = "cpu") -> None:
         self.data, self.kind, self.sequences, self.device = pydocs(), kind, sequences, device
-        self.machine = Machine.model_construct(token_budget=budget, chunk_spans=chunk)
+        self.machine = Machine.model_construct(token_budget=budget, chunk_spans=0)
         edges = self.data.passages.offsets[self.data.doc_offsets]
         if kind == "spans":
             fits_N = np.flatnonzero(long_enough(np.diff(edges), 16))
@@ -68,14 +68,19 @@ class Source:
             assert self.data.passages.sentence_starts is not None
             self.begin_N, self.length_N = blocks(self.data.passages.sentence_starts, edges, LIMIT - 2, 0.1, 0)
 
-    def __call__(self, i: int) -> Batch:
-        """Batch i, collated anew at each call as in training."""
+    def draw(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Beginning, length and number of each sequence of batch i."""
         drawn = self.sequences // (2 if self.kind == "spans" else 1)
         row_S = np.random.default_rng(i).choice(len(self.begin_N), drawn, replace=False, shuffle=False)
         begin_S, length_S = self.begin_N[row_S], self.length_N[row_S]
         if self.kind == "spans":
             begin_S, length_S = spans(begin_S, length_S, row_S, LIMIT - 2, LIMIT - 2, 0, i)
             row_S = (2 * row_S[:, None] + np.arange(2)).ravel()
+        return begin_S, length_S, row_S
+
+    def __call__(self, i: int) -> Batch:
+        """Batch i, collated anew at each call as in training."""
+        begin_S, length_S, row_S = self.draw(i)
         data = self.data
         return batch(data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, self.device)
 
@@ -85,19 +90,19 @@ def adam(module: torch.nn.Module, fused: bool) -> torch.optim.Optimizer:
 
 
 def ours(
+    *,
     shape: str,
     kind: str,
     sequences: int,
     pairs: bool = False,
     cache: str = "auto",
-    chunk: int = 0,
     dropout: float = 0.0,
     budget: int = BUDGET,
     device: str = "cpu",
 ) -> Step:
     """This project's update: packing, losses, gradients, optimiser. On CUDA losses stay unread: no wait."""
     module, skip_from = new_module(shape, dropout).to(device), SHAPES[shape]["skip_from"]
-    source, optimiser = Source(kind, sequences, chunk, budget, device), adam(module, fused=True)
+    source, optimiser = Source(kind, sequences, budget, device), adam(module, fused=True)
     goal = objective("condenser")
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -115,6 +120,7 @@ def ours(
 
 
 def theirs(
+    *,
     shape: str,
     kind: str,
     sequences: int,

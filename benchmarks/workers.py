@@ -7,7 +7,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.data import FOLDER, pydocs
+from benchmarks.steps import new_module
 from flows.recipe import resolve
+from pipeline.checkpoint import save_checkpoint
 from pipeline.launch import launch
 
 ROUNDS, UPDATES = 2, 4
@@ -39,9 +41,6 @@ def speed(ranks: int, threads: int, start: Path) -> float:
 
 
 def compare() -> float:
-    from benchmarks.steps import new_module
-    from pipeline.checkpoint import save_checkpoint
-
     pydocs()
     with tempfile.TemporaryDirectory() as place:
         module = new_module("mini", 0.1)

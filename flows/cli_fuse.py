@@ -42,7 +42,7 @@ def fuse(
     from pipeline.fuse_files import fuse_files
     from pipeline.tables import share_text
 
-    fused = fuse_files(runs, output, qrels, method, weight, relevance, depth)
+    fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)
     if as_json:
         print_json({"out": output, **asdict(fused)})
         return

@@ -1,9 +1,9 @@
-"""What the commands share: options, and the two consoles."""
+"""What the commands share: options, the two consoles, and how an error ends them."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -28,3 +28,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def fail(text: str, code: int) -> NoReturn:
+    """Ends the command with one line."""
+    terminal.print("[red]error:[/] ", end="")
+    terminal.print(text, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)

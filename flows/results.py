@@ -14,7 +14,7 @@ from rich.markup import escape
 from artifacts.records import Ref
 from flows.recipe import Recipe
 from flows.selection import store_folder
-from pipeline.tables import TABLE, estimate_text, shown_split, table
+from pipeline.tables import TABLE, rows, shown_split, table
 from tasks import page
 from tasks.terminal import TERMINAL, say
 
@@ -60,12 +60,8 @@ def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:
 
 
 def markdown(metrics: Mapping[str, Any]) -> str:
-    """The final table."""
+    """The short table for the page."""
     split = shown_split(metrics)
-    found = metrics["splits"][split]
-    rows = [
-        f"| {metrics['labels'][name]} | " + " | ".join(estimate_text(figures[measure]) for measure in TABLE) + " |"
-        for name, figures in found["systems"].items()
-    ]
-    head = f"| {split}, {found['questions']:,} questions | " + " | ".join(TABLE.values()) + " |"
-    return "\n".join([head, "|---" * (1 + len(TABLE)) + "|", *rows])
+    head = [f"{split}, {metrics['splits'][split]['questions']:,} questions", *TABLE.values()]
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows(metrics))]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])

@@ -51,5 +51,6 @@ def _settings(engine: Engine, given: list[str]) -> list[str]:
     }
     # An update's own settings are those of the run before and so on: none is to stand twice.
     before = [setting for setting in engine.run.details["set"] if setting.partition("=")[0] not in adopted]
-    last = [setting for setting in before if setting not in given]
-    return [*last, *given, *(f"{field}={value}" for field, value in adopted.items())]
+    alone = "evaluate.fusions=[]"  # they may join runs that an update does not make
+    last = [setting for setting in before if setting not in (alone, *given)]
+    return [*last, alone, *given, *(f"{field}={value}" for field, value in adopted.items())]

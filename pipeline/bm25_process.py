@@ -8,26 +8,20 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline import first_stage, java, sparse
-from pipeline.collection import Query, passage_batches, passage_count, passage_ids
+from pipeline.collection import Query, passage_batches, passage_ids
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
+from pipeline.lucene import QUERY_CHARACTERS, Document, best, index, opened
 from pipeline.parent import die_with_parent
 from pipeline.processes import Say, reporter
 
-FIELD = "contents"
-BUFFER = 256
-"""MiB of Lucene's index buffer, inside Java's heap."""
-DOCUMENTS, CHARACTERS = 8192, 1 << 24
-"""Passages, and about as many characters, handed to Lucene at once: weights make long texts."""
-QUERY_CHARACTERS = 20_000
-"""What is read of a question. A 1 MB question would hold Lucene for minutes and say no more."""
 QUERY_TERMS = 4_000
 """What is read of a question of weights."""
 UNKNOWN_SHARE = 0.01
@@ -36,18 +30,6 @@ UNKNOWN_SHARE = 0.01
 IDENTIFIER = re.compile(r"_|(?<=[^\W\d])\.(?=[^\W\d])|(?<=[a-z0-9])(?=[A-Z])")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 WORD = re.compile(r"\w+")
-
-Document = tuple[str, str]
-"""Passage id and what is indexed of it."""
-
-
-class Lucene(NamedTuple):
-    """An open index. Its functions may be called from several threads."""
-
-    search: Callable[[str, int], Hits]
-    """(text, k) -> passage ids and scores, best first; equal scores in the index's own order."""
-    terms: Callable[[str], int]
-    """Terms that the analyser finds in a text."""
 
 
 def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
@@ -97,91 +79,6 @@ def given(job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str]) 
     counts["passages_missing"] = seen.count(0)
 
 
-def pieces(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """At most DOCUMENTS at a time, and no more once there are CHARACTERS."""
-    piece: list[Document] = []
-    size = 0
-    for document in documents:
-        piece.append(document)
-        size += len(document[1])
-        if len(piece) == DOCUMENTS or size >= CHARACTERS:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
-
-
-def index(
-    autoclass: Any, documents: Iterable[Document], total: int, folder: Path, job: Mapping[str, Any], say: Say
-) -> Counter[str]:
-    """Index the documents that are not empty into `folder`. Counts `passages` and `passages_empty`."""
-    # fmt: off
-    indexer = autoclass("io.anserini.index.SimpleIndexer")([
-        "-input", "", "-collection", "JsonCollection", "-index", str(folder), "-stemmer", job["stemmer"],
-        "-threads", str(job["threads"]), "-memoryBuffer", str(BUFFER),
-        *(["-pretokenized"] if job["scores"] == "weights" else []),
-    ])
-    # fmt: on
-    counts: Counter[str] = Counter(passages=0, passages_empty=0)
-    for piece in pieces(documents):
-        raw = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in piece if text]
-        if indexer.addRawDocuments(raw) != len(raw):
-            raise RuntimeError("Lucene refused a passage")
-        counts["passages"] += len(raw)
-        counts["passages_empty"] += len(piece) - len(raw)
-        say({"progress": [counts.total(), total, "passages"]})
-    indexer.close()
-    (folder / "write.lock").unlink(missing_ok=True)
-    if counts["passages"] == 0:
-        where = job["passages"] or Path(job["collection"]) / "passages.parquet"
-        raise InputError(f"{where}: no passage holds any text")
-    return counts
-
-
-def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
-    """The index in `folder`, to search by BM25 or by weights.
-
-    Lucene is asked directly, not by Anserini's searchers, which cut scores to four decimals and lower the equal ones
-    to tell them apart.
-    """
-    from jnius import cast
-
-    directory = autoclass("org.apache.lucene.store.FSDirectory").open(
-        autoclass("java.nio.file.Paths").get(str(folder.resolve()))
-    )
-    reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
-    IndexSearcher = autoclass("org.apache.lucene.search.IndexSearcher")
-    IndexSearcher.setMaxClauseCount(QUERY_CHARACTERS)
-    lucene = IndexSearcher(cast("org.apache.lucene.index.IndexReader", reader))
-    if job["scores"] == "weights":
-        lucene.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
-        analyser = autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
-    else:
-        lucene.setSimilarity(autoclass("org.apache.lucene.search.similarities.BM25Similarity")(job["k1"], job["b"]))
-        analyser = autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newStemmingInstance(job["stemmer"])
-    generator = autoclass("io.anserini.search.query.BagOfWordsQueryGenerator")()
-    ScoredDocs = autoclass("io.anserini.search.ScoredDocs")
-    AnalyzerUtils = autoclass("io.anserini.analysis.AnalyzerUtils")
-
-    def search(text: str, k: int) -> Hits:
-        hits = ScoredDocs.fromTopDocs(lucene.search(generator.buildQuery(FIELD, analyser, text), k), lucene)
-        return hits.docids, hits.scores
-
-    return Lucene(search, lambda text: AnalyzerUtils.analyze(analyser, text).size())
-
-
-def best(search: Callable[[str, int], Hits], text: str, depth: int, row: Mapping[str, int]) -> Hits:
-    """The first `depth` by score, then passage order (`row`), also where `depth` cuts through equal scores."""
-    asked = depth + 16
-    while True:
-        ids, scores = search(text, asked)
-        if len(ids) < asked or scores[-1] < scores[depth - 1]:
-            break
-        asked *= 2
-    by = sorted(range(len(ids)), key=lambda i: (-scores[i], row[ids[i]]))[:depth]
-    return [ids[i] for i in by], [scores[i] for i in by]
-
-
 def read_topics(job: Mapping[str, Any], questions: Sequence[Query], counts: Counter[str]) -> dict[str, sparse.Content]:
     """{query id: what another system made of it} of the questions that are asked.
 
@@ -225,7 +122,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     topics = read_topics(job, questions, counts) if job["topics"] else {q.query_id: q.text for q in questions}
     row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
     documents = given(job, row, counts) if job["passages"] else own(collection, job)
-    counts.update(index(autoclass, documents, passage_count(collection), out / "index", job, say))
+    counts.update(index(autoclass, job, documents, say))
     lucene = opened(autoclass, out / "index", job)
 
     with ThreadPoolExecutor(job["threads"]) as pool:

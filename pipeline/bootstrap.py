@@ -1,8 +1,15 @@
-"""Bootstrap over questions: how far a mean may be off because these questions were drawn and not others."""
+"""Bootstrap over questions: how far a mean may be off because these questions were drawn and not others.
+
+Legend of suffixes: Q questions, M measures, C columns (of any systems), S resamples.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 LEVEL = 0.95
+DIGITS = 6
 
 
 def resampled_means(values_QC: np.ndarray, samples: int, seed: int) -> np.ndarray:
@@ -26,3 +33,28 @@ def interval(means_SC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The central 95 % of the resampled means: lower and upper ends, each [columns]."""
     low_C, high_C = np.quantile(means_SC, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low_C, high_C
+
+
+def summary(
+    values: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], samples: int, seed: int
+) -> dict[str, Any]:
+    """Means of the systems and differences of the pairs with their 95 % intervals, from {system: [Q, M]}."""
+    resampled = resampled_means(np.concatenate(list(values.values()), axis=1), samples, seed)
+    means = dict(zip(values, np.split(resampled, len(values), axis=1), strict=True))
+    return {
+        "systems": {name: estimates(values[name].mean(0), means[name]) for name in values},
+        "differences": {
+            f"{a} - {b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b]) for a, b in pairs
+        },
+    }
+
+
+def estimates(mean_M: np.ndarray, means_SM: np.ndarray) -> dict[str, dict[str, float]]:
+    """{measure: {mean, low, high}}, rounded so that the bytes do not hang on the processor's order of sums."""
+    from pipeline.measures import MEASURES
+
+    columns = zip(MEASURES, mean_M, *interval(means_SM), strict=True)
+    return {
+        name: {key: round(float(x), DIGITS) + 0.0 for key, x in zip(("mean", "low", "high"), figures, strict=True)}
+        for name, *figures in columns
+    }

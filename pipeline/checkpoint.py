@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -48,21 +48,13 @@ def save_checkpoint(
     an update, `step` and one number a figure, the same keys in each; none is written where it is None or empty.
     `vector`: what is made of the last layer.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    logging.disable_progress_bar()
-    model.config._name_or_path = ""  # a path would make equal models unequal in bytes
-    model.save_pretrained(folder, max_shard_size="1TB")
+    _save(folder, model, history)
     if head_state is not None:
         head = {name: x.detach().cpu().contiguous() for name, x in head_state.items()}
         save_file(head, folder / "head.safetensors", metadata={"objective": objective})
-    if history:
-        _write_history(folder / "history.parquet", history)
-    _write_tokenizer(folder, tokenizer_folder, longest_input(model))
     write_vector(folder, model.config.hidden_size, vector)
-    # safetensors writes mode 0600; modules.json was written by us, so its mode is the umask's.
-    mode = (folder / "modules.json").stat().st_mode & 0o777
-    for path in folder.rglob("*.safetensors"):
-        path.chmod(mode)
+    _write_tokenizer(folder, tokenizer_folder, longest_input(model))
+    _open_to_readers(folder)
 
 
 def load_backbone_for_mlm(folder: Path) -> PreTrainedModel:
@@ -112,18 +104,13 @@ def save_classifier(
 
     Parameters as in `save_checkpoint`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    logging.disable_progress_bar()
-    model.config._name_or_path = ""
     model.config.architectures = [type(model).__name__]
     # Otherwise sentence-transformers gives the logit's sigmoid.
     model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
-    model.save_pretrained(folder, max_shard_size="1TB")
-    if history:
-        _write_history(folder / "history.parquet", history)
+    _save(folder, model, history)
     types = ["token_type_ids"] if model.config.model_type == "bert" else []
     _write_tokenizer(folder, tokenizer_folder, longest_input(model), ["input_ids", *types, "attention_mask"])
-    (folder / "model.safetensors").chmod((folder / "tokenizer.json").stat().st_mode & 0o777)
+    _open_to_readers(folder)
 
 
 def has_mlm_head(folder: Path) -> bool:
@@ -156,7 +143,7 @@ def load_head(folder: Path) -> dict[str, torch.Tensor]:
         raise InputError(f"{path}: missing; a Condenser head is part of the checkpoint, a fresh one would spoil it")
     try:
         return load_file(path)
-    except Exception as error:  # safetensors raises its own and the system's
+    except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
@@ -201,6 +188,22 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise InputError(f"{folder}: the model {fault} weight {names[0]}{more}")
     return model.eval()
+
+
+def _save(folder: Path, model: PreTrainedModel, history: list[dict[str, Any]] | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
+    model.config._name_or_path = ""  # a path would make equal models unequal in bytes
+    model.save_pretrained(folder, max_shard_size="1TB")
+    if history:
+        _write_history(folder / "history.parquet", history)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """safetensors writes mode 0600; tokenizer.json was written by us, so its mode is the umask's."""
+    mode = (folder / "tokenizer.json").stat().st_mode & 0o777
+    for path in folder.rglob("*.safetensors"):
+        path.chmod(mode)
 
 
 def _write_history(path: Path, history: list[dict[str, Any]]) -> None:

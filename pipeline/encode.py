@@ -105,7 +105,8 @@ def run(
     return {"dim": model.dimension, "pooling": model.pooling}
 
 
-def _halves(vectors_NE):
+def _halves(vectors_NE: "np.ndarray") -> "np.ndarray":
+    """Raises InputError where a number does not fit."""
     import numpy as np
 
     halves_NE = vectors_NE.astype(np.float16)

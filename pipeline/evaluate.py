@@ -1,7 +1,4 @@
-"""Measures of every run on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs.
-
-Legend of suffixes: Q questions, M measures, S resamples.
-"""
+"""Measures of every run on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs."""
 
 import itertools
 import json
@@ -14,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline import systems
-from pipeline.bootstrap import interval, resampled_means
+from pipeline.bootstrap import summary
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.tables import FIRST_STAGES, TABLE, label
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from pipeline.runs import Run
 
 SPLITS = ("dev", "test")
-DIGITS = 6
 FUSION = "fusion"
 """The row that joins BM25 with the last dense run."""
 
@@ -228,31 +224,6 @@ def choose_fusion(
     return choose(runs, relevant, len(query_ids), methods, weights, config.reciprocal_k)
 
 
-def summary(
-    values: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], samples: int, seed: int
-) -> dict[str, Any]:
-    """Means and paired differences with their 95 % intervals, from {system: [questions, measures]}."""
-    resampled = resampled_means(np.concatenate(list(values.values()), axis=1), samples, seed)
-    means = dict(zip(values, np.split(resampled, len(values), axis=1), strict=True))
-    return {
-        "systems": {name: estimates(values[name].mean(0), means[name]) for name in values},
-        "differences": {
-            f"{a} - {b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b]) for a, b in pairs
-        },
-    }
-
-
-def estimates(mean_M: np.ndarray, means_SM: np.ndarray) -> dict[str, dict[str, float]]:
-    """{measure: {mean, low, high}}, rounded so that the bytes do not hang on the processor's order of sums."""
-    from pipeline.measures import MEASURES
-
-    columns = zip(MEASURES, mean_M, *interval(means_SM), strict=True)
-    return {
-        name: {key: round(float(x), DIGITS) + 0.0 for key, x in zip(("mean", "low", "high"), figures, strict=True)}
-        for name, *figures in columns
-    }
-
-
 def winner(splits: Mapping[str, Any], dense: str | None) -> str:
     """What `cocondenser search` should ask: `dense`, `fusion`, or `bm25` where there is no dense run.
 
@@ -261,7 +232,7 @@ def winner(splits: Mapping[str, Any], dense: str | None) -> str:
     if dense is None:
         return "bm25"
     systems = splits.get("dev", {}).get("systems", {})
-    better = "fusion" in systems and systems["fusion"]["RR@10"]["mean"] > systems[dense]["RR@10"]["mean"]
+    better = FUSION in systems and systems[FUSION]["RR@10"]["mean"] > systems[dense]["RR@10"]["mean"]
     return "fusion" if better else "dense"
 
 

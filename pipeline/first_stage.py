@@ -55,7 +55,7 @@ def write(
                 write_run(split, *columns(ids, found))
                 counts["questions"] += len(piece)
                 counts["questions_without_hits"] += sum(not passages for passages, _ in found)
-                if split == "train" and (rows := list(unjudged(ids, found, positives))):
+                if split == "train" and (rows := list(negative_rows(ids, found, positives))):
                     counts["negatives"] += len(rows)
                     negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
                 progress(counts["questions"], len(questions), "questions")
@@ -71,7 +71,7 @@ def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str],
     )
 
 
-def unjudged(
+def negative_rows(
     query_ids: Sequence[str], found: Sequence[Hits], positives: Mapping[str, set[str]]
 ) -> Iterator[tuple[str, str, str, int, float]]:
     """Rows of negatives.parquet: hits that are no positive, with their rank among all hits."""

@@ -3,23 +3,23 @@
 Legend of suffixes: R rows of a run.
 """
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import get_args
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline import run_file
 from pipeline.errors import InputError
 from pipeline.files import integer, lines
+from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
+from pipeline.runs import SCHEMA, Run, check_unique, ranked, trec_lines
+from pipeline.work import silent
 
-if TYPE_CHECKING:
-    from pipeline.fusion import Method
-    from pipeline.runs import Run
-
-METHODS: "tuple[Method, ...]" = ("reciprocal_rank", "weighted_sum")
+METHODS: tuple[Method, ...] = get_args(Method)
 WEIGHTS = tuple(n / 10 for n in range(1, 10))
 """Shares of the first run that are tried."""
 K = 60.0
@@ -34,7 +34,7 @@ Qrels = dict[str, dict[str, int]]
 class Fused:
     """What became of the runs."""
 
-    method: "Method"
+    method: Method
     weight: float
     """Of the first run; the others have equal parts of the rest."""
     chosen: bool
@@ -49,8 +49,9 @@ class Fused:
 def fuse_files(
     paths: Sequence[Path],
     out: Path,
+    *,
     qrels: Path | None,
-    method: "Method | None",
+    method: Method | None,
     weight: float | None,
     relevance: int,
     depth: int,
@@ -62,8 +63,6 @@ def fuse_files(
     Raises InputError as `run_file.rows` does, for a passage twice under a question, and for judgements that no run
     meets.
     """
-    from pipeline.fusion import Choice, choose, fuse, is_relevant, mean_reciprocal_rank
-
     _check(paths, out, qrels, weight)
     judgements = read_qrels(qrels) if qrels else {}
     questions: dict[str, int] = {}
@@ -105,20 +104,16 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
         raise InputError(f"--weight {weight:g}: between 0 and 1, both left out")
 
 
-def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> "Run":
-    """A run file by numbers of questions and passages; new ones are numbered as they come. Memory: 16 bytes a row."""
-    import pyarrow as pa
-
-    from pipeline.runs import check_unique, ranked
-
-    question_R, passage_R, score_R = array("i"), array("i"), array("d")
-    for _, query_id, passage_id, score in run_file.rows(path):
-        question_R.append(questions.setdefault(query_id, len(questions)))
-        passage_R.append(passages.setdefault(passage_id, len(passages)))
-        score_R.append(score)
-    run = ranked(*(np.frombuffer(column, dtype=column.typecode) for column in (question_R, passage_R, score_R)))
+def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
+    """A run file by numbers of questions and passages; new ones are numbered as they come."""
+    found, _ = run_file.read(path, partial(_numbered, questions), partial(_numbered, passages), silent)
+    run = ranked(found.question_R, found.passage_R, found.score_R)
     check_unique(run, path, pa.array([*questions], pa.string()))
     return run
+
+
+def _numbered(numbers: dict[str, int], name: str) -> int:
+    return numbers.setdefault(name, len(numbers))
 
 
 def read_qrels(path: Path) -> Qrels:
@@ -151,11 +146,7 @@ def _relevant(
     return (question_R, passage_R), sum(map(bool, positives.values()))
 
 
-def _write(out: Path, run: "Run", questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
-    import pyarrow as pa
-
-    from pipeline.runs import SCHEMA, Run, trec_lines
-
+def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
     query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
     top_R = run.rank_R <= depth
     top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R].astype(np.float32))

@@ -1,8 +1,8 @@
-"""Another system's run file as the first stage."""
+"""Other systems' run files: how they are read, and one of them as the first stage."""
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
 
 Row = tuple[int, str, str, float]
 """Number of the line, question, passage, score."""
+Number = Callable[[str], int | None]
+"""The number of an id; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,8 @@ class Rows:
     question_R: np.ndarray
     """Ascending."""
     passage_R: np.ndarray
-    """Row in the collection."""
     score_R: np.ndarray
-    """float32."""
+    """float64."""
     line_R: np.ndarray
     """Line of the file."""
 
@@ -73,7 +74,8 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     ids = passage_ids(collection)
     questions, positives = first_stage.asked(collection)
     place = {q.query_id: n for n, q in enumerate(questions)}
-    found, counts = read(path, place, {passage_id: row for row, passage_id in enumerate(ids)}, work.progress)
+    row = {passage_id: n for n, passage_id in enumerate(ids)}
+    found, counts = read(path, place.get, row.get, work.progress)
     start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
 
     def find(piece: Sequence[Query], depth: int) -> "list[Hits]":
@@ -84,26 +86,28 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     return dict(counts)
 
 
-def read(
-    path: Path, questions: Mapping[str, int], passages: Mapping[str, int], progress: Progress
-) -> tuple[Rows, Counter[str]]:
-    """The rows whose question and passage are known (id -> number), and the counts of all. Memory: 16 bytes a row."""
+def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:
+    """The rows whose question and passage are known, and the counts of all. Memory: 20 bytes a row.
+
+    Raises InputError as `rows` does, where no question is known, and where more than 1 % of the passages are unknown.
+    """
     counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
-    question_R, passage_R, score_R, line_R = array("i"), array("i"), array("f"), array("I")
+    question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")
     first = ""
     for number, query_id, passage_id, score in rows(path):
         counts["rows"] += 1
         if counts["rows"] % 1000 == 0:
             progress(counts["rows"], None, "rows")
-        question, passage = questions.get(query_id), passages.get(passage_id)
-        if question is None:
+        asked = question(query_id)
+        found = None if asked is None else passage(passage_id)
+        if asked is None:
             counts["rows_of_other_questions"] += 1
-        elif passage is None:
+        elif found is None:
             counts["rows_of_unknown_passages"] += 1
             first = first or f"{path}:{number}: unknown passage id {passage_id!r}"
         else:
-            question_R.append(question)
-            passage_R.append(passage)
+            question_R.append(asked)
+            passage_R.append(found)
             score_R.append(score)
             line_R.append(number)
     unknown, total = counts["rows_of_unknown_passages"], counts["rows"] - counts["rows_of_other_questions"]
@@ -120,7 +124,7 @@ def read(
 
 def top(path: Path, found: Rows, span: slice, ids: Sequence[str], depth: int) -> "Hits":
     """The first `depth` of one question's rows. Raises InputError where it has a passage twice."""
-    passage_N, score_N = found.passage_R[span], found.score_R[span]
+    passage_N, score_N = found.passage_R[span], found.score_R[span].astype(np.float32)  # as they are written
     by_passage = np.argsort(passage_N, kind="stable")
     again = by_passage[1:][passage_N[by_passage][1:] == passage_N[by_passage][:-1]]
     if len(again):

@@ -6,7 +6,7 @@ Shapes: Q questions, N passages, D dimension, K or C passages of a list.
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,11 @@ from pipeline.errors import InputError
 from pipeline.index import read_vectors
 from pipeline.rescore import best, error_bound, is_certain, rescore
 from pipeline.work import Metrics, Progress, Work
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from pipeline.biencoder import Encoder
 
 SPARE = 20  # candidates beyond k, so that rounding rarely asks for a second search
 QUESTIONS = 1024  # questions encoded and searched at a time
@@ -142,7 +147,7 @@ def encode_text(checkpoint: Path, texts: Sequence[str], config: EncoderConfig) -
 
 
 @lru_cache(maxsize=1)
-def _question_encoder(checkpoint: Path):
+def _question_encoder(checkpoint: Path) -> "tuple[Encoder, Tokenizer]":
     from pipeline.biencoder import load_encoders
     from pipeline.tokenizer import read_tokenizer
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,9 @@ Name = Annotated[str, Field(pattern=r"^[\w(][\w.()-]*( [\w(][\w.()-]*)*$")]
 """Words of letters, digits and `.()-_`: tables join names by ` + ` and ` - `."""
 OWN = re.compile(r"bm25|pretrained|stage1|stage2(-[2-9])?|rerank")
 """What the flow calls its own runs."""
-TAKEN = re.compile(r"(bm25|pre-?trained( only)?|stage ?\d.*|rerank(ed)?|fusion|first stage.*)", re.IGNORECASE)
+TAKEN = re.compile(
+    r"(bm25|(ready )?model|pre-?trained( only)?|stage ?\d.*|rerank(ed)?|fusion|first stage.*)", re.IGNORECASE
+)
 """Names that would stand for two rows of a table, the flow's labels among them."""
 
 
@@ -76,13 +79,14 @@ def read(
     passages = {passage_id: row for row, passage_id in enumerate(passage_ids.to_pylist())}
     ends = np.cumsum([0, *map(len, query_ids.values())])
     for name, path in sorted(systems.items()):
-        rows, counted = run_file.read(path, places, passages, progress)
+        rows, counted = run_file.read(path, places.get, passages.get, progress)
+        score_R = rows.score_R.astype(np.float32)  # as the flow's own runs have them
         counts[name] = dict(counted)
-        for split, start, end in zip(query_ids, ends, ends[1:], strict=False):
+        for split, (start, end) in zip(query_ids, pairwise(ends), strict=True):
             first, last = np.searchsorted(rows.question_R, [start, end])
             if first < last:
                 part = slice(first, last)
-                run = ranked(rows.question_R[part] - start, rows.passage_R[part], rows.score_R[part])
+                run = ranked(rows.question_R[part] - start, rows.passage_R[part], score_R[part])
                 check_unique(run, path, query_ids[split])
                 found[split][name] = run
     return found, counts

@@ -26,18 +26,27 @@ def shown_split(metrics: Mapping[str, Any]) -> str:
     return "test" if "test" in metrics["splits"] else "dev"
 
 
+def rows(metrics: Mapping[str, Any]) -> list[list[str]]:
+    """The short table of the parsed `metrics.json`: each system's label, then MRR@10, nDCG@10, R@100 [95 %]."""
+    systems = metrics["splits"][shown_split(metrics)]["systems"]
+    return [
+        [metrics["labels"][name], *(estimate_text(figures[measure]) for measure in TABLE)]
+        for name, figures in systems.items()
+    ]
+
+
 def table(metrics: Mapping[str, Any]) -> "Table":
-    """The short table of the parsed `metrics.json`, to be printed: a row a system, MRR@10, nDCG@10, R@100 [95 %]."""
+    """The short table, to be printed."""
     from rich.table import Table
 
     split = shown_split(metrics)
-    found = metrics["splits"][split]
-    shown = Table(title=f"{split}: {found['questions']:,} questions, mean [95 % interval]", title_justify="left")
+    questions = metrics["splits"][split]["questions"]
+    shown = Table(title=f"{split}: {questions:,} questions, mean [95 % interval]", title_justify="left")
     shown.add_column("")
     for name in TABLE.values():
         shown.add_column(name, justify="right")
-    for system, figures in found["systems"].items():
-        shown.add_row(metrics["labels"][system], *(estimate_text(figures[measure]) for measure in TABLE))
+    for row in rows(metrics):
+        shown.add_row(*row)
     return shown
 
 

@@ -1,10 +1,8 @@
 """Folders of a test's own for Prefect and the store, and the real command line in a process of its own."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,30 +42,13 @@ def run_cli(environment: dict[str, str]) -> Cli:
 
 
 @pytest.fixture(scope="module")
-def served(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def served(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """The environment of runs that share one Prefect server, which saves each its start."""
-    from flows.processes import free_port, healthy
+    from flows.processes import free_port, prefect_process, wait_until_healthy
 
     port = free_port()
     there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
-    with (tmp_path_factory.mktemp("server") / "log").open("w") as log:
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(command, env=there, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        try:
-            end = time.monotonic() + 120
-            while not healthy(there["PREFECT_API_URL"]):
-                assert time.monotonic() < end
-                time.sleep(0.3)
-            yield there
-        finally:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-
-
-@pytest.fixture(scope="session")
-def harness() -> Iterator[None]:
-    """A Prefect server for tests that call tasks in this process."""
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+    command = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with prefect_process(command, there, ROOT, quiet=True) as server:
+        wait_until_healthy(there["PREFECT_API_URL"], server)
+        yield there

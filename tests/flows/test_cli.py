@@ -14,13 +14,7 @@ from flows.cli import app, main
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
-    ("run",),
-    ("plan",),
-    ("search",),
-    ("fuse",),
-    ("recipes",),
-    ("up",),
-    ("deployments",),
+    *((name,) for name in ("run", "update", "plan", "search", "fuse", "recipes", "up", "join", "deployments")),
     ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
 ]

@@ -20,15 +20,20 @@ def node(name: str, *settings: str, recipe: str = "tiny") -> Node:
     return next(n for n in nodes(resolve(recipe, settings)) if n.name == name)
 
 
-@pytest.mark.parametrize("recipe", layers.named())
-def test_each_node_stands_after_what_it_reads_and_fits_its_function(recipe: str) -> None:
+def check(dag: list[Node]) -> None:
+    """Each node stands once, after what it reads, and its function takes what it is given."""
     seen: set[str] = set()
-    for n in nodes(resolve(recipe)):
+    for n in dag:
         assert n.name not in seen
         assert {given.name for given in n.inputs.values() if given} <= seen
         seen.add(n.name)
         inspect.signature(STAGES[n.stage].function).bind(n.config, **n.shared, **n.inputs, work=None)
     assert "report" in seen
+
+
+@pytest.mark.parametrize("recipe", layers.named())
+def test_each_node_stands_after_what_it_reads_and_fits_its_function(recipe: str) -> None:
+    check(nodes(resolve(recipe)))
 
 
 PSEUDO = "pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: 0, negatives: 0}"
@@ -44,26 +49,14 @@ def test_every_stage_is_used() -> None:
         for source in ("rounds.mined_from=given", GIVEN)
     )
     assert {n.stage for n in (*mined, *from_file)} == set(STAGES)
-    for n in (*mined, *from_file):
-        inspect.signature(STAGES[n.stage].function).bind(n.config, **n.shared, **n.inputs, work=None)
-    assert (
-        names(mined)[-24:]
-        == [
-            *("encode-miner", "index-miner", "search-miner", "mine", "cross-encoder", "scores", "denoise", "pseudo"),
-            *(
-                "stage2",
-                "encode-stage2",
-                "index-stage2",
-                "search-stage2",
-                "mine-2",
-                "scores-2",
-                "denoise-2",
-                "pseudo-2",
-            ),
-            *("stage2-2", "encode-stage2-2", "index-stage2-2", "search-stage2-2", "cross-encoder-2", "rerank"),
-            *("evaluate", "report"),
-        ][-27:]
-    )
+    for dag in (mined, from_file):
+        check(dag)
+    assert names(mined)[-24:] == [
+        *("encode-miner", "index-miner", "search-miner", "mine", "cross-encoder", "scores", "denoise", "pseudo"),
+        *("stage2", "encode-stage2", "index-stage2", "search-stage2", "mine-2", "scores-2", "denoise-2", "pseudo-2"),
+        *("stage2-2", "encode-stage2-2", "index-stage2-2", "search-stage2-2", "cross-encoder-2", "rerank"),
+        *("evaluate", "report"),
+    ]
     assert next(n for n in from_file if n.name == "search-stage1").config.splits == ["train", "dev", "test"]
 
 
@@ -94,8 +87,8 @@ def test_negatives_of_another_model_or_from_a_file() -> None:
     assert inputs("stage2", GIVEN)["mined"] == "given"
     dag = names(nodes(resolve("tiny", [other])))
     assert dag.index("miner") < dag.index("condenser"), "what is wrong with it ends the run before pre-training"
-    read = ["pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: 0, negatives: 0}", POINTWISE]
-    searched = {n: node(f"search-{n}", "search.unjudged=true", *read).config for n in ("pretrained", "stage1")}
+    labelled = ["search.unjudged=true", PSEUDO, POINTWISE]
+    searched = {n: node(f"search-{n}", *labelled).config for n in ("pretrained", "stage1")}
     assert [searched[n].unjudged for n in ("pretrained", "stage1")] == [False, True]
 
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from flows.results import next_line
+from flows.results import markdown, next_line
 
 
 def test_the_line_to_type_next(monkeypatch, tmp_path: Path) -> None:
@@ -22,3 +22,15 @@ def test_it_can_be_typed_where_the_environment_is_not_active(monkeypatch, tmp_pa
     assert next_line("How?", tmp_path) == '.venv/bin/cocondenser search "How?"'
     monkeypatch.setattr(sys, "argv", ["flows/cli.py", "run"])
     assert next_line("How?", tmp_path) == 'cocondenser search "How?"'
+
+
+def test_the_table_for_the_page() -> None:
+    figure = {"mean": 0.4966, "low": 0.475, "high": 0.519}
+    systems = {"stage1": dict.fromkeys(("RR@10", "nDCG@10", "R@100"), figure)}
+    metrics = {"labels": {"stage1": "stage 1"}, "splits": {"dev": {"questions": 1234, "systems": systems}}}
+    shown = ".497 [.475, .519]"
+    assert markdown(metrics).splitlines() == [
+        "| dev, 1,234 questions | MRR@10 | nDCG@10 | R@100 |",
+        "|---|---|---|---|",
+        f"| stage 1 | {shown} | {shown} | {shown} |",
+    ]

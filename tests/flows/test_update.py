@@ -77,6 +77,15 @@ def test_an_update_goes_on_with_the_update_before(store: Store) -> None:
     assert len(again) == len(settings)
 
 
+def test_runs_that_an_update_does_not_make_are_joined_no_more(store: Store) -> None:
+    record(store, 1, "evaluate.fusions=[[bm25, stage1]]")
+    resolved, settings, _ = update(store, "text", [])
+    assert resolved.evaluate.fusions == []
+    assert [n.name for n in nodes(resolved)] == OF_TEXTS
+    record(store, 2, *settings, dense="model")
+    assert len(update(store, "text", [])[1]) == len(settings)
+
+
 def test_of_several_folders_it_is_the_run_of_the_same(store: Store) -> None:
     notes = record(store, 1, "ingest.path=notes")
     mails = record(store, 2, "ingest.path=mails")

@@ -15,8 +15,9 @@ from searched import CONFIG, build, machine, rows, write_collection
 
 from pipeline import java
 from pipeline.bm25 import Searcher
-from pipeline.bm25_process import best, cleaned, contents
+from pipeline.bm25_process import cleaned, contents
 from pipeline.errors import InputError
+from pipeline.lucene import best
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import read
 

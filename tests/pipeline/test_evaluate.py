@@ -1,6 +1,7 @@
 """Measures against numbers done by hand, intervals, and the stage on a collection of six passages."""
 
 import gzip
+import io
 import json
 from math import log2
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from machines import make_machine
 from pydantic import ValidationError
 from rich.console import Console
+from searched import write_collection
 
 from pipeline import runs
 from pipeline.bootstrap import interval, resampled_means
@@ -40,16 +42,12 @@ PASSAGES = [f"p{n}" for n in range(6)]
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Path:
-    folder = tmp_path / "collection"
-    folder.mkdir()
-    tables = schemas()
-    write_table(folder / "passages.parquet", tables["passages"], [(p, p, "", f"text of {p}") for p in PASSAGES])
-    queries = [("d0", "dev"), ("d1", "dev"), ("t0", "test"), ("t1", "test"), ("t2", "test"), ("t3", "test")]
-    write_table(folder / "queries.parquet", tables["queries"], [(q, s, f"text of {q}", []) for q, s in queries])
+    passages = [(p, p, "", f"text of {p}") for p in PASSAGES]
+    asked = [("d0", "dev"), ("d1", "dev"), ("t0", "test"), ("t1", "test"), ("t2", "test"), ("t3", "test")]
+    queries = [(q, split, f"text of {q}") for q, split in asked]
     judged = [("dev", "d0", "p0", 1), ("dev", "d1", "p1", 1), ("test", "t0", "p1", 2), ("test", "t0", "p2", 1)]
     judged += [("test", "t1", "p3", 1), ("test", "t2", "p5", 1), ("test", "t3", "p0", 0)]
-    write_table(folder / "qrels.parquet", tables["qrels"], judged)
-    return folder
+    return write_collection(tmp_path / "collection", passages, queries, judged)
 
 
 def write_run(folder: Path, lists: dict[str, dict[str, str]]) -> Path:
@@ -78,6 +76,12 @@ def evaluated(collection: Path, out: Path, config=CONFIG, bm25=None, **runs):
     out.mkdir()
     figures = evaluate(config, collection, bm25, Work(out, out.parent, MACHINE, silent), **runs)
     return figures, json.loads((out / "metrics.json").read_text())
+
+
+def printed(metrics: dict) -> str:
+    console = Console(width=100, file=io.StringIO())
+    console.print(table(metrics))
+    return console.file.getvalue()
 
 
 def test_measures_by_hand():
@@ -180,10 +184,9 @@ def test_a_first_stage_that_is_no_bm25_is_not_called_so(collection, folders, tmp
 
 def write_trec(path: Path, lists: dict[str, str]) -> Path:
     """lists: {query id: passage numbers, best first}."""
-    rows = [f"{q} Q0 p{n} {r} {-r}.0 x\n" for q, found in lists.items() for r, n in enumerate(found, 1)]
-    packed = gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w")  # noqa: SIM115
-    with packed as file:
-        file.writelines(rows)
+    rows = [f"{q} Q0 p{n} {r} {-r}.0 x" for q, found in lists.items() for r, n in enumerate(found, 1)]
+    text = "\n".join(rows).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 
@@ -213,9 +216,7 @@ def test_other_systems_are_rows_of_every_table(collection, folders, systems, tmp
     assert difference == pytest.approx(figures["test/stage2/RR@10"] - figures["test/GAR/RR@10"], abs=2e-6)
     for name in ("per_query.parquet", "answers.parquet"):
         assert {"GAR", "DPR-PAQ (one)"} < {*pq.read_table(tmp_path / "out" / name)["system"].to_pylist()}
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(table(metrics))
-    assert "DPR-PAQ (one)" in console.export_text()
+    assert "DPR-PAQ (one)" in printed(metrics)
 
 
 def test_neither_paths_nor_their_order_enter_the_artifact(collection, folders, systems, tmp_path):
@@ -252,6 +253,8 @@ def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems
         ({"Stage 2, round 2": "x"}, [], "systems"),
         ({"Fusion": "x"}, [], r"systems\.Fusion is what"),
         ({"BM25": "x"}, [], r"systems\.BM25 is what"),
+        ({"model": "x"}, [], r"systems\.model is what"),
+        ({"ready model": "x"}, [], r"systems\.ready model is what"),
         ({"a - b": "x"}, [], "should match pattern"),
         ({"a/b": "x"}, [], "should match pattern"),
         ({"GAR": "x"}, [["bm25", "GRA"]], "fusions: no system 'GRA'"),
@@ -305,9 +308,7 @@ def test_no_relevant_passage_is_an_error(collection, folders, tmp_path):
 
 def test_the_printed_table(collection, folders, tmp_path):
     _, metrics = evaluated(collection, tmp_path / "out", **folders)
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(table(metrics))
-    text = console.export_text()
+    text = printed(metrics)
     for part in ("3 questions", "MRR@10", "nDCG@10", "R@100", "BM25 + stage 2", "pre-trained only", ".500 ["):
         assert part in text
 

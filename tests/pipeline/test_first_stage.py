@@ -14,9 +14,10 @@ from searched import CONFIG, build, rows, write_collection
 
 from pipeline import sparse
 from pipeline.bm25 import BM25Config, Searcher, missing
-from pipeline.bm25_process import QUERY_TERMS, given, pieces, query, read_topics
+from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics
 from pipeline.collection import read_queries
 from pipeline.errors import InputError
+from pipeline.lucene import pieces
 
 IDS = [f"p{n}" for n in range(200)]
 QUERIES = [
@@ -277,7 +278,7 @@ def test_terms_of_topics_weigh_as_often_as_they_stand_there(collection, tmp_path
 
 
 def test_pieces_are_cut_by_characters(monkeypatch):
-    monkeypatch.setattr("pipeline.bm25_process.CHARACTERS", 10)
+    monkeypatch.setattr("pipeline.lucene.CHARACTERS", 10)
     assert [len(piece) for piece in pieces([("a", "x" * 4)] * 7)] == [3, 3, 1]
 
 

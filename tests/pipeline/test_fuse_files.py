@@ -25,9 +25,9 @@ def found(path: Path) -> dict[str, str]:
     return lists
 
 
-def join(*paths: Path, **given):
+def join(*paths: Path, out: Path | None = None, **given):
     fields = {"qrels": None, "method": None, "weight": None, "relevance": 1, "depth": 1000}
-    return fuse_files(paths, paths[0].parent / "out", **fields | given)
+    return fuse_files(paths, out or paths[0].parent / "out", **fields | given)
 
 
 def test_without_judgements_all_weigh_alike(tmp_path):
@@ -110,5 +110,5 @@ def test_bad_input_is_said_before_anything_is_written(tmp_path):
         with pytest.raises(InputError, match=message):
             join(*paths, **given)
     with pytest.raises(InputError, match="its folder does not exist"):
-        fuse_files([first, second], tmp_path / "no" / "out", None, None, None, 1, 10)
+        join(first, second, out=tmp_path / "no" / "out")
     assert not (tmp_path / "out").exists()

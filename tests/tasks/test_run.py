@@ -1,5 +1,6 @@
 """The one task, under a real Prefect server."""
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -145,17 +146,21 @@ def test_the_page_shows_digest_and_metrics(store: Store, machine: Machine) -> No
 
 def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[float] = []
+    begun = threading.Event()
+
+    def create(percent: float, **given: Any) -> int:
+        shown.append(percent)
+        begun.set()
+        return 1
+
     monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 0.2)
-    monkeypatch.setattr(
-        "prefect.artifacts.create_progress_artifact", lambda percent, **given: shown.append(percent) or 1
-    )
+    monkeypatch.setattr("prefect.artifacts.create_progress_artifact", create)
     monkeypatch.setattr(
         "prefect.artifacts.update_progress_artifact", lambda _, progress, **given: shown.append(progress)
     )
     with page.live("letter") as progress:
         progress(1, 4, "letters", None)
-        while not shown:
-            time.sleep(0.01)
+        assert begun.wait(60)
         monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 60.0)
         progress(4, 4, "letters", None)
     assert (shown[0], shown[-1]) == (25.0, 100.0)

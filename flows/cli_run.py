@@ -1,0 +1,124 @@
+"""`cocondenser run` and `cocondenser update`: the flow, once all that can be known to fail has been looked at."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from flows.cli_options import Device, Json, RecipeName, Settings, StoreFolder, Until, fail, print_json, terminal
+
+if TYPE_CHECKING:
+    from flows.recipe import Recipe
+
+
+def run(
+    recipe: RecipeName,
+    set: Settings = None,
+    until: Until = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="STAGE", help="The one stage to run; what it reads must be in the store.")
+    ] = None,
+    refresh: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="Build this stage anew; may stand several times.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STAGE", help="Accept this stage's artifact of older code; may stand several times."),
+    ] = None,
+    store: StoreFolder = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Run a recipe. A stage whose configuration, inputs and code are as before is taken from the store."""
+    from flows.recipe import resolve
+    from flows.selection import store_folder
+
+    settings = set or []
+    start(
+        resolve(recipe, settings),
+        settings,
+        store_folder(store),
+        as_json,
+        called=recipe,
+        until=until,
+        only=only,
+        refresh=refresh or [],
+        keep=keep or [],
+        device=device,
+    )
+
+
+def update(
+    recipe: RecipeName,
+    set: Settings = None,
+    store: StoreFolder = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Take in new, changed and removed files with the model and the settings of the recipe's newest run.
+
+    Nothing is trained, and only the shards of passages that changed are encoded; `search` then answers from them.
+    """
+    from artifacts.store import Store
+    from flows.selection import store_folder
+    from flows.update import update as settle
+
+    root = store_folder(store)
+    resolved, settings, engine = settle(Store(root), recipe, set or [])
+    of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
+    terminal.print(f"model: {of} UTC", highlight=False, soft_wrap=True)
+    start(resolved, settings, root, as_json, called=recipe, device=device)
+
+
+def start(
+    recipe: "Recipe",
+    settings: list[str],
+    root: Path,
+    as_json: bool,
+    *,
+    called: str,
+    until: str | None = None,
+    only: str | None = None,
+    refresh: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+) -> None:
+    """Runs the flow. `called`: the recipe as the user named it."""
+    from artifacts.store import Store
+    from flows import preflight
+    from flows.dag import nodes
+    from flows.selection import names, select, upstream
+
+    # All that can be known to fail does so here, before Prefect is imported.
+    shelf, dag = Store(root), nodes(recipe)
+    wanted = select(dag, until, only)
+    names(dag, [*refresh, *keep])
+    preflight.check(shelf, dag, wanted)
+    if only:
+        upstream(shelf, dag, wanted, called)
+
+    from flows.server import reachable_server
+    from tasks.terminal import TERMINAL
+
+    TERMINAL.set(terminal)
+    with ExitStack() as running:
+        with terminal.status("Starting Prefect ..."):
+            address, own = running.enter_context(reachable_server())
+            from flows.flow import cocondenser
+        where = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
+        name = "" if recipe.title == recipe.name else f" ({recipe.name})"
+        terminal.print(f"[bold]{recipe.title}[/]{name}, store {root}, {where}", highlight=False, soft_wrap=True)
+        try:
+            # The settings once more, which changes nothing: the page and the run's record then name them.
+            refs = cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
+        except RuntimeError as error:  # a child process that failed: its last words
+            fail(str(error), 1)
+    if as_json:
+        from flows.results import read_metrics
+
+        artifacts = {
+            node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()
+        }
+        print_json({"artifacts": artifacts, "results": read_metrics(refs)})
