@@ -109,14 +109,16 @@ def fork(
         def tick(count: int) -> None:
             counts[place] += count
 
+        code = 1
         try:
             work(shares[place], tick)
+            code = 0
         except InputError as error:
             errors.put(error)
-            raise SystemExit(2) from error
-        except Exception as error:
+        except Exception:
             errors.put(RuntimeError(traceback.format_exc()))
-            raise SystemExit(1) from error
+        finally:
+            os._exit(code)  # what the parent does at its exit, and its threads would have to do, is not a fork's
 
     forks = [context.Process(target=body, args=(place,)) for place in range(len(shares))]
     for one in forks:

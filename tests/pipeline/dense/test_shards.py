@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -30,6 +33,22 @@ def test_shards_are_built_in_order_and_kept(tmp_path, device, workers):
     shards.build(tmp_path, shards.spans(7, 3), rows, device, workers, "things", lambda *a: said.append(a))
     assert whole(tmp_path) == [0, 1, 2, 30, 40, 50, 6]
     assert said[-1][:3] == (7, 7, "things")
+
+
+def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
+    """As under Prefect, whose hook waits for threads that a fork does not have."""
+    program = (
+        "import os, sys, threading\n"
+        "from pathlib import Path\n"
+        "import numpy as np\n"
+        "from pipeline import shards\n"
+        "parent = os.getpid()\n"
+        "threading._register_atexit(lambda: 1 / (os.getpid() == parent))\n"
+        "make = lambda start, stop, tick: np.arange(start, stop)\n"
+        "shards.build(Path(sys.argv[1]), [(0, 2)], make, 'cpu', 1, 'things', lambda *a: None)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert whole(tmp_path) == [0, 1]
 
 
 def test_what_a_worker_raises_is_raised(tmp_path):
