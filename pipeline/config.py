@@ -1,6 +1,11 @@
 """The base of every stage's configuration."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+"""What numpy and torch both take."""
 
 
 class Config(BaseModel):

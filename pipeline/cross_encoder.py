@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline import drawing
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.initial import check_vocabulary
 from pipeline.scoring import Lengths, check_lengths, count_cut
@@ -43,7 +43,7 @@ class CrossEncoderConfig(Config):
     """Judged passages of a question among which the positive is drawn, first ones first. 0: all."""
     max_queries: int = Field(ge=0)
     """Training questions, the first of a seeded shuffle, so that smaller sets lie within larger ones. 0: all."""
-    subset_seed: int = Field(ge=0)
+    subset_seed: Seed
     """Seed of that shuffle, as in fine-tuning."""
     question_tokens: int = Field(ge=1, le=512)
     """Tokens of a question, without special tokens; the rest is cut."""
@@ -53,7 +53,7 @@ class CrossEncoderConfig(Config):
     """Tokens of title and text together, without special tokens; the rest is cut."""
     dropout: float | None = Field(ge=0, lt=1)
     """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of examples and the new head's weights; dropout has the optimiser's."""
     optimiser: Optimiser
     """AdamW. Learning rate 1e-5 in LCE's code."""

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from pipeline import systems
 from pipeline.bootstrap import summary
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.tables import FIRST_STAGES, TABLE, label
 from pipeline.work import Metrics, Work
@@ -46,7 +46,7 @@ class EvaluateConfig(Config):
     """k in weight / (k + rank): 60 in Cormack, Clarke and Buettcher (2009)."""
     bootstrap_samples: int = Field(ge=100)
     """Resamples of the questions for each 95 % interval."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of the resamples."""
     answers: int = Field(ge=1, le=100)
     """Passages of each question and system that are kept beside the measures, for the report."""

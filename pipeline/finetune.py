@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.training import Optimiser
@@ -50,7 +50,7 @@ class FinetuneConfig(Config):
     """Judged passages of a question among which the positive is drawn, first ones first. 0: all."""
     max_queries: int = Field(ge=0)
     """Training questions, the first of a seeded shuffle, so that smaller sets lie within larger ones. 0: all."""
-    subset_seed: int = Field(ge=0)
+    subset_seed: Seed
     """Seed of that shuffle: the same in all stages, so that they see the same questions."""
     passage_tokens: int = Field(ge=8, le=512)
     """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ)."""
@@ -70,7 +70,7 @@ class FinetuneConfig(Config):
     validation: ValidationConfig
     dropout: float | None = Field(ge=0, lt=1)
     """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of examples; dropout has the optimiser's."""
     optimiser: Optimiser
     """AdamW. Learning rate 5e-6 (MARCO), 1e-5 (NQ)."""

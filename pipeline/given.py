@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from pipeline import files
 from pipeline.collection import ROWS, passage_batches
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.negatives import Ranking, duplicates, free, train_positives, write
@@ -35,7 +35,7 @@ class GivenConfig(Config):
     query_id, passage_id and, if known, score (.tsv, .jsonl, .parquet). Text files plain or compressed."""
     number: int = Field(ge=0)
     """Negatives sampled from those of each question. 0: all."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of the sampling, and of the questions on the page."""
     page_questions: int = Field(ge=0)
     """Random questions on `negatives.html`, for the user's eyes. 0: no page."""

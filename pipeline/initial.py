@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline import hub
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.ragged import Specials, Tokens
@@ -52,7 +52,7 @@ class InitialConfig(Config):
     """Longest input in tokens, special tokens included."""
     dropout: float = Field(ge=0, lt=1)
     """Dropout probability of hidden states and attention weights."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of the random weights."""
     linear_range: float = Field(gt=0)
     """Standard deviation of the linear layers' random weights. 0.02 in BERT, with 768 inputs a layer; D inputs keep

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.negatives import Ranking, best_place, duplicates, free, train_positives, write
 from pipeline.work import Metrics, Work
@@ -23,7 +23,7 @@ class MineConfig(Config):
     """Only passages that score at least this much below the question's best judged passage. None: no such filter."""
     margin_relative: float | None = Field(gt=0, le=1)
     """Only passages that score at least this share of the best judged score's size below it. None: no such filter."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of the sampling, and of the questions on the page."""
     page_questions: int = Field(ge=0)
     """Random questions on `negatives.html`, for the user's eyes. 0: no page."""

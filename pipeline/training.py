@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.work import Metrics, Progress
 
@@ -20,6 +20,7 @@ BAD_UPDATES = 10
 """Updates in a row without a finite loss and gradient after which a training stops."""
 CUDA_INTERVAL = 20
 """Updates between two looks at a GPU's figures; the host does not wait for it in between."""
+DIVERGED = "had an infinite or undefined loss or gradient: lower it, or raise a temperature that is near 0"
 LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
 """What helps where a training does not fit."""
 FIGURES = 16
@@ -30,12 +31,15 @@ NO_LOSSES = ("step", "learning_rate", "tokens", "gradient_norm", "skipped")
 """Columns of a history beside the loss parts."""
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Optimiser(Config):
     """AdamW with linear warm-up and linear decay to zero (Condenser, section 4.1)."""
 
     learning_rate: float = Field(gt=0)
     """Highest learning rate, at the end of the warm-up."""
-    betas: tuple[float, float]
+    betas: tuple[Beta, Beta]
     """Decay rates of Adam's two moments."""
     epsilon: float = Field(gt=0)
     """Added to the root of the second moment."""
@@ -47,7 +51,7 @@ class Optimiser(Config):
     """Share of the updates in which the learning rate rises from 0. Either this or `warmup_steps`."""
     warmup_steps: int | None = Field(ge=0)
     """Updates in which the learning rate rises from 0. Either this or `warmup_ratio`."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed of everything random in the training: order, spans, masks, dropout, new weights."""
 
     @model_validator(mode="after")
@@ -97,8 +101,8 @@ def train(
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
 
     An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
-    wait; `InputError` after BAD_UPDATES in a row. Returns one row an update: step, learning_rate, the loss parts,
-    gradient_norm (before clipping), skipped (0 or 1).
+    wait; `InputError` after BAD_UPDATES in a row, or where there was no other. Returns one row an update: step,
+    learning_rate, the loss parts, gradient_norm (before clipping), skipped (0 or 1).
     """
     import torch
 
@@ -152,10 +156,8 @@ def train(
             history.append({"step": len(history) + 1, **row, "learning_rate": rate})
             live = {name: total + figure.get(name, 0.0) for name, total in live.items()}
             if x[-1] >= BAD_UPDATES:
-                raise InputError(
-                    f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, the last of them update {len(history)}, "
-                    "had an infinite or undefined loss or gradient: lower it"
-                )
+                last = f"the last of them update {len(history)}"
+                raise InputError(f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, {last}, {DIVERGED}")
         now = time.monotonic()
         # What was measured on a busy core is less than what the core can do: nothing is faster than the peak.
         most = most and max(most, live["operations"] / (now - looked) / distributed.world())
@@ -167,6 +169,8 @@ def train(
             if distributed.rank() == 0:
                 save(module, adam, checkpoints, done, history, device)
             saved = time.monotonic()
+    if history and all(row["skipped"] for row in history):
+        raise InputError(f"optimiser.learning_rate: all {len(history)} updates {DIVERGED}")
     return history
 
 

@@ -1,5 +1,6 @@
 """Anyone's own texts: plain text, Markdown, HTML or JSONL, without questions or with questions made from them."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline import files
 from pipeline.collection import Judgement, Passage, Query, Source
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.readers.folder import documents_of, listing
@@ -65,7 +66,7 @@ class TextConfig(Config):
     """Share of the documents that ask dev questions."""
     test_share: float = Field(ge=0, le=1)
     """Share of the documents that ask test questions."""
-    seed: int
+    seed: Seed
     """Of splits, crops and what is kept."""
 
     @field_validator("pattern")
@@ -74,6 +75,10 @@ class TextConfig(Config):
         # What lies outside would be read, but not enter the key.
         if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
             raise ValueError("must stay inside the folder")
+        try:
+            list(Path(os.devnull).glob(pattern))  # nothing to look through: only what cannot be a pattern fails
+        except (ValueError, IndexError, NotImplementedError) as error:
+            raise ValueError(f"{pattern!r} is no pattern of paths ({error})") from error
         return pattern
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, JsonValue
 
-from pipeline.config import Config
+from pipeline.config import Config, Seed
 from pipeline.tables import TABLE, estimate_text, label, shown_split
 from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
@@ -27,7 +27,7 @@ class ReportConfig(Config):
     """Questions shown with the answers of BM25 and of the dense retriever."""
     answers: int = Field(ge=1)
     """Answers shown for each example and system, as far as the evaluation kept them (`evaluate.answers`)."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Seed that picks the examples."""
     configuration: dict[str, JsonValue]
     """What the recipe computes, without paths, shown at the page's end. `{}` in recipes: the flow fills it."""

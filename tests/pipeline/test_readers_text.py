@@ -128,6 +128,12 @@ def test_a_pattern_stays_inside_its_folder(tmp_path, pattern):
         CONFIG.validate_python(fields(tmp_path, pattern=pattern))
 
 
+@pytest.mark.parametrize("pattern", [".", "a**b"])
+def test_what_is_no_pattern_is_refused_by_its_field(tmp_path, pattern):
+    with pytest.raises(ValidationError, match="is no pattern of paths"):
+        CONFIG.validate_python(fields(tmp_path, pattern=pattern))
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

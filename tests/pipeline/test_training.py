@@ -105,6 +105,22 @@ def test_ten_bad_updates_in_a_row_stop(children, tmp_path):
     assert saved_steps(tmp_path / "checkpoints")  # the last good state is still there
 
 
+def test_a_training_without_a_good_update_is_none(children, tmp_path):
+    with pytest.raises(InputError, match=r"^optimiser.learning_rate: all 4 updates had an infinite"):
+        run(children, tmp_path, steps=4, bad=range(4))
+
+
+def test_a_seed_is_one_that_torch_takes_too():
+    with pytest.raises(ValidationError, match="seed"):
+        Optimiser(**{**OPTIMISER, "seed": 1 << 63})
+
+
+@pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, 1.0), (-0.1, 0.9)])
+def test_betas_are_below_one(betas):
+    with pytest.raises(ValidationError, match="betas"):
+        Optimiser(**{**OPTIMISER, "betas": betas})
+
+
 def test_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(children, tmp_path):
     """Two kills -9, at update 5 and at update 9."""
     expected_history, expected = run(children, tmp_path / "whole", minutes=99)
