@@ -124,7 +124,7 @@ def _numbered(numbers: dict[str, int], name: str) -> int:
 def read_qrels(path: Path) -> Qrels:
     """{question: {passage: grade}} of TREC's four columns, or of BEIR's three with their heading.
 
-    Raises InputError for other lines.
+    Raises InputError for other lines and for a passage that a question's judgements give two grades.
     """
     found: Qrels = {}
     width = 0
@@ -137,7 +137,11 @@ def read_qrels(path: Path) -> Qrels:
         if len(fields) != width:
             names = "question passage grade" if width == 3 else "question 0 passage grade"
             raise InputError(f"{path}:{number}: {width} columns expected ({names}), {len(fields)} found")
-        found.setdefault(fields[0], {})[fields[-2]] = integer(f"{path}:{number}", fields[-1])
+        grade = integer(f"{path}:{number}", fields[-1])
+        before = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
+        if grade != before:
+            judged = f"passage {fields[-2]!r} of query {fields[0]!r}"
+            raise InputError(f"{path}:{number}: {judged} has relevance {grade} here and {before} before")
     return found
 
 

@@ -93,6 +93,9 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
     assert read_qrels(beir) == {"q": {"a": 1}, "r": {"b": 2}}
     with pytest.raises(InputError, match=r"bad:2: 4 columns expected .*, 3 found"):
         read_qrels(put(tmp_path, "bad", "q 0 a 1", "q a 1"))
+    assert read_qrels(put(tmp_path, "twice", "q 0 a 1", "q 0 a 1")) == {"q": {"a": 1}}
+    with pytest.raises(InputError, match=r"two:2: passage 'a' of query 'q' has relevance 0 here and 1 before"):
+        read_qrels(put(tmp_path, "two", "q 0 a 1", "q 0 a 0"))
     with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
         read_qrels(put(tmp_path, "grade", "q 0 a x"))
 

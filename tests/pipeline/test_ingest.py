@@ -141,6 +141,10 @@ BAD = {
         {"qrels": {**QRELS, "dev": [HEADER, "q1\tp1\t1"]}},
         r"dev.tsv:2: query 'q1' is already judged in train",
     ),
+    "two grades": (
+        {"qrels": {"train": [*QRELS["train"], "q1\tp2\t1"], "test": QRELS["test"]}},
+        r"train.tsv:4: passage 'p2' of query 'q1' has relevance 1 here and 0 before",
+    ),
     "columns": (
         {"qrels": {"train": [HEADER, "q1\tp1"], "test": QRELS["test"]}},
         r"train.tsv:2: 3 columns expected, 2 found",
