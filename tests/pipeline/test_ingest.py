@@ -123,7 +123,7 @@ def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
         ingested(**beir(folder))
 
 
-BAD = {
+BAD: dict[str, tuple[dict, str]] = {
     "duplicate passage id": (
         {"corpus": [*CORPUS, CORPUS[0]]},
         r"corpus.jsonl:4: passage id 'p1' already stands at .*corpus.jsonl:1$",
