@@ -41,6 +41,8 @@ def search(
     first = engine.metrics["labels"]["bm25"]
     asked = {"fusion": f"dense + {first}", "bm25": first}.get(engine.how, engine.how)
     out.print(f"[dim]{engine.run.name}, {asked}[/]\n", highlight=False)
+    if not answers:
+        out.print("nothing found")
     for answer in answers:
         out.print(
             Text.assemble(

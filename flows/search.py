@@ -118,6 +118,7 @@ def engines(store: Store, recipe: str | None, by: By | None = None) -> Iterator[
 
 def search(engine: Engine, question: str, k: int) -> list[Answer]:
     """The best `k` documents, each with its best passage."""
+    question = question.encode(errors="replace").decode()  # a terminal's bytes may be no UTF-8
     if not question.strip():
         raise InputError("the question is empty")
     ranked = ranking(engine, question, EXTRA * k)

@@ -3,11 +3,12 @@
 Legend of suffixes: R rows of a run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import TextIO, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +61,8 @@ def fuse_files(
 
     What is not given of `method` and `weight` is what has the best MRR@10 on `qrels`; without them reciprocal ranks,
     and all runs alike. Equal scores stand in the order in which the files first name the passages.
-    Raises InputError as `run_file.rows` does, for a passage twice under a question, and for judgements that no run
-    meets.
+    Raises InputError as `run_file.rows` does, for a passage twice under a question, for judgements that no run meets,
+    and where `out` is one of the files read or cannot be written.
     """
     _check(paths, out, qrels, weight)
     judgements = read_qrels(qrels) if qrels else {}
@@ -92,14 +93,18 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
     """What would otherwise fail after the reading."""
     if len(paths) < 2:
         raise InputError(f"{paths[0]}: one run alone; give two or more")
+    read = [path.resolve() for path in (*paths, *([qrels] if qrels else []))]
     for n, path in enumerate(paths):
-        if path in paths[:n]:
+        if read[n] in read[:n]:
             raise InputError(f"{path}: given twice")
     for path in (*paths, *([qrels] if qrels else [])):
         if not path.is_file():
             raise InputError(f"{path}: no such file")
     if out.is_dir() or not out.parent.is_dir():
         raise InputError(f"--out {out}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+    for path in (out.resolve(), _part(out).resolve()):
+        if path in read:
+            raise InputError(f"--out {out}: would overwrite {path}, which is read")
     if weight is not None and not 0 < weight < 1:
         raise InputError(f"--weight {weight:g}: between 0 and 1, both left out")
 
@@ -119,7 +124,7 @@ def _numbered(numbers: dict[str, int], name: str) -> int:
 def read_qrels(path: Path) -> Qrels:
     """{question: {passage: grade}} of TREC's four columns, or of BEIR's three with their heading.
 
-    Raises InputError for other lines.
+    Raises InputError for other lines and for a passage that a question's judgements give two grades.
     """
     found: Qrels = {}
     width = 0
@@ -132,7 +137,11 @@ def read_qrels(path: Path) -> Qrels:
         if len(fields) != width:
             names = "question passage grade" if width == 3 else "question 0 passage grade"
             raise InputError(f"{path}:{number}: {width} columns expected ({names}), {len(fields)} found")
-        found.setdefault(fields[0], {})[fields[-2]] = integer(f"{path}:{number}", fields[-1])
+        grade = integer(f"{path}:{number}", fields[-1])
+        before = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
+        if grade != before:
+            judged = f"passage {fields[-2]!r} of query {fields[0]!r}"
+            raise InputError(f"{path}:{number}: {judged} has relevance {grade} here and {before} before")
     return found
 
 
@@ -146,12 +155,37 @@ def _relevant(
     return (question_R, passage_R), sum(map(bool, positives.values()))
 
 
+def _part(out: Path) -> Path:
+    """Where `out` is written before it is renamed; a device or a pipe, which no rename may replace, is its own."""
+    if out.exists() and not out.is_file():
+        return out
+    target = out.resolve()
+    return target.with_name(f"{target.name}.part")
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[TextIO]:
+    """To write `out`, which stays as it was unless all is written. Raises InputError where it cannot be."""
+    part = _part(out)
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        if part != out:
+            part.rename(out.resolve())
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written: {error.strerror}") from None
+    finally:
+        if part != out:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
 def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
     query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
     top_R = run.rank_R <= depth
     top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R].astype(np.float32))
     rank_R = top.rank_R
-    with out.open("w", encoding="utf-8", newline="\n") as file:
+    with _whole(out) as file:
         for first in range(0, len(questions), QUESTIONS):
             part = slice(*np.searchsorted(top.question_R, [first, first + QUESTIONS]))
             query_R = query_ids.take(pa.array(top.question_R[part]))

@@ -4,7 +4,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.negatives import Ranking, duplicates, free, train_positives, write
 from pipeline.readers import dpr
+from pipeline.run_file import LARGEST
 from pipeline.work import Metrics, Work
 
 DPR, TABLES, PARQUET = ".json", (".tsv", ".jsonl"), ".parquet"
@@ -94,7 +95,10 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
             counts.update(dropped)
             yield ranking, np.array(places, dtype=np.int64)
 
-    return write(pools(), counts, config, source="given", positives=positives, collection=collection, work=work)
+    try:
+        return write(pools(), counts, config, source="given", positives=positives, collection=collection, work=work)
+    except InputError as error:
+        raise InputError(f"{config.file}: {error}") from None
 
 
 def names_by_text(path: Path) -> bool:
@@ -141,6 +145,8 @@ def numbered(
                 passage_N.append(int(passage))
                 score_N.append(row.score)
         work.progress(total, None, "rows")
+    if not total:
+        raise InputError(f"{path}: no row")
     unknown_questions.check(total, UNKNOWN_TEXTS if by_text else UNKNOWN_IDS)
     unknown_passages.check(of_known, UNKNOWN_IDS)
     counts["unknown"] += unknown_questions.count + unknown_passages.count
@@ -216,21 +222,21 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    done = 0
     try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
-    with file:
-        names = file.schema_arrow.names
-        absent = set(COLUMNS[:2]) - set(names)
-        if absent:
-            raise InputError(f"{path}: no column {' and '.join(sorted(absent))}; it has {', '.join(names)}")
-        columns = [name for name in COLUMNS if name in names]
-        done = 0
-        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
-            for i, record in enumerate(batch.to_pylist(), done + 1):
-                yield f"{path}: row {i}", record
-            done += len(batch)
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            absent = set(COLUMNS[:2]) - set(names)
+            if absent:
+                raise InputError(f"{path}: no column {' and '.join(sorted(absent))}; it has {', '.join(names)}")
+            columns = [name for name in COLUMNS if name in names]
+            for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+                for i, record in enumerate(batch.to_pylist(), done + 1):
+                    yield f"{path}: row {i}", record
+                done += len(batch)
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        after = f" beyond row {done}" if done else ""
+        raise InputError(f"{path}: cannot be read{after}: {str(error).splitlines()[0]}") from None
 
 
 def score_of(place: str, value: Any) -> float:
@@ -239,8 +245,8 @@ def score_of(place: str, value: Any) -> float:
         return nan
     try:
         score = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = nan
-    if not isfinite(score):
-        raise InputError(f"{place}: score {str(value)[:30]!r} is no number")
+    if not -LARGEST <= score <= LARGEST:
+        raise InputError(f"{place}: score {str(value)[:30]!r} is no number from -{LARGEST:g} to {LARGEST:g}")
     return score

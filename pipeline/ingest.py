@@ -98,7 +98,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known = (known_queries, known_passages, sort(empty))
     write("qrels", _distinct(_known("qrels", source.qrels(), *known, counts), counts))
     if source.negatives:
-        write("negatives", _known("negatives", source.negatives(), *known, counts))
+        write("negatives", (row for _, row in _known("negatives", source.negatives(), *known, counts)))
 
     counts.update(source.counts)
     (work.out / "ingest.json").write_text(json.dumps(counts, indent=1, sort_keys=True) + "\n")
@@ -150,7 +150,7 @@ def _known(
     passages: np.ndarray,
     empty: np.ndarray,
     counts: Counter[str],
-) -> Iterator[Pair]:
+) -> Iterator[tuple[str, Pair]]:
     """The rows whose query and passage are known. Raises InputError at the end if too many are not."""
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
     total, first = 0, ""
@@ -168,22 +168,28 @@ def _known(
             place, row = group[int(unknown.argmax())]
             kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
             first = f"{place}: unknown {kind} id {text!r}"
-        yield from (row for (_, row), good in zip(group, known, strict=True) if good)
+        yield from (row for row, good in zip(group, known, strict=True) if good)
     unknown_rows = counts[f"unknown_{name}"]
     if unknown_rows > UNKNOWN_SHARE * total:
         raise InputError(f"{first} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
 
 
-def _distinct(rows: Iterator[Judgement], counts: Counter[str]) -> Iterator[Judgement]:
-    """The first judgement of each query and passage. Memory grows with the judgements, not with the passages."""
+def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> Iterator[Judgement]:
+    """Each judgement once. Memory grows with the judgements, not with the passages.
+
+    Raises InputError for a passage that a query's judgements give two grades.
+    """
     counts.update({"duplicate_qrels": 0, "train_relevant": 0, **{f"{split}_qrels": 0 for split in SPLITS}})
-    seen: set[int] = set()
-    for row in rows:
+    grades: dict[int, int] = {}
+    for place, row in rows:
         pair = hash_id(f"{row.query_id} {row.passage_id}")
-        if pair in seen:
+        if pair in grades:
+            if row.relevance != grades[pair]:
+                judged = f"passage {row.passage_id!r} of query {row.query_id!r}"
+                raise InputError(f"{place}: {judged} has relevance {row.relevance} here and {grades[pair]} before")
             counts["duplicate_qrels"] += 1
             continue
-        seen.add(pair)
+        grades[pair] = row.relevance
         counts[f"{row.split}_qrels"] += 1
         counts["train_relevant"] += row.split == "train" and row.relevance > 0
         yield row

@@ -49,6 +49,11 @@ def pieces(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield piece
 
 
+def blank(text: str) -> bool:
+    """Whether a text holds white space and control characters alone, which Java trims and Anserini then refuses."""
+    return not any(character > " " for character in text)
+
+
 def index(autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document], say: Say) -> Counter[str]:
     """Index the documents that are not empty into `index/` of `job["out"]`. Counts `passages` and `passages_empty`.
 
@@ -65,9 +70,11 @@ def index(autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document],
     # fmt: on
     counts: Counter[str] = Counter(passages=0, passages_empty=0)
     for piece in pieces(documents):
-        raw = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in piece if text]
-        if indexer.addRawDocuments(raw) != len(raw):
-            raise RuntimeError("Lucene refused a passage")
+        raw = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in piece if not blank(text)]
+        added = indexer.addRawDocuments(raw)
+        if added != len(raw):
+            refused = f"{len(raw) - added} of the passages from {piece[0][0]!r} to {piece[-1][0]!r}"
+            raise RuntimeError(f"Lucene refused {refused}")
         counts["passages"] += len(raw)
         counts["passages_empty"] += len(piece) - len(raw)
         say({"progress": [counts.total(), total, "passages"]})

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 UNKNOWN_SHARE = 0.01
 """Of the rows of known questions may name unknown passages; more means that the two do not belong together."""
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST = 1e38
+"""Of scores, either way: a 32-bit float below which there is room to tell thousands of equal ones apart."""
 COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
 
 Row = tuple[int, str, str, float]
@@ -44,7 +45,7 @@ class Rows:
 def rows(path: Path) -> Iterator[Row]:
     """The lines of a TREC run (six columns), or of one in MS MARCO's three columns, whose score is minus the rank.
 
-    Raises InputError for other lines, and for scores and ranks that are no finite numbers.
+    Raises InputError for other lines, and for scores and ranks that are no numbers from -1e38 to 1e38.
     """
     width = 0
     for number, line in lines(path):
@@ -58,7 +59,8 @@ def rows(path: Path) -> Iterator[Row]:
         except ValueError:
             score = float("nan")
         if not -LARGEST <= score <= LARGEST:
-            raise InputError(f"{path}:{number}: {'score' if width == 6 else 'rank'} {written[:30]!r} is no number")
+            name = "score" if width == 6 else "rank"
+            raise InputError(f"{path}:{number}: {name} {written[:30]!r} is no number from -{LARGEST:g} to {LARGEST:g}")
         yield (number, fields[0], fields[2], score) if width == 6 else (number, fields[0], fields[1], -score)
 
 

@@ -111,8 +111,8 @@ def writer(folder: Path) -> Iterator[Write]:
             score_R = np.asarray(scores_R, np.float32)
             rank_R = ranks(query_R.dictionary_encode().indices.to_numpy())
             follows_R = rank_R[1:] > 1
-            if np.isnan(score_R).any() or (score_R[1:] > score_R[:-1])[follows_R].any():
-                raise ValueError("a run's scores must be numbers and descend within a question")
+            if not np.isfinite(score_R).all() or (score_R[1:] > score_R[:-1])[follows_R].any():
+                raise ValueError("a run's scores must be finite numbers and descend within a question")
             columns = [pa.repeat(split, len(query_R)), query_R, pa.array(passage_ids_R, pa.string()), rank_R, score_R]
             rows = pa.table(columns, schema=SCHEMA)
             if len(rows) == 0:
@@ -140,11 +140,17 @@ def trec_lines(rows: pa.Table) -> str:
 
 
 def told_apart(rank_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
-    """Scores that descend strictly within a question, by the smallest steps of a 32-bit float."""
-    score_R = score_R.copy()
-    while len(tied_R := 1 + np.flatnonzero((rank_R[1:] > 1) & (score_R[1:] >= score_R[:-1]))):
-        score_R[tied_R] = np.nextafter(score_R[tied_R - 1], np.float32(-np.inf))
-    return score_R
+    """Scores that descend strictly within a question, by the smallest steps of a 32-bit float.
+
+    A key counts those steps from 0: -0 and 0 are both 0, the next float above is 1, the next below -1.
+    """
+    bits_R = score_R.view(np.int32).astype(np.int64)
+    key_R = np.where(bits_R < 0, -(bits_R & 0x7FFFFFFF), bits_R)
+    # Keys lie within 2^31 of 0, so that each question's are below all of the one before, and one pass does for all.
+    shift_R = rank_R - (np.cumsum(rank_R == 1) << 33)
+    lower_R = np.minimum.accumulate(key_R + shift_R) - shift_R
+    bits_R = np.where(lower_R < 0, 0x80000000 - lower_R, lower_R)
+    return np.where(lower_R < key_R, bits_R.astype(np.uint32).view(np.float32), score_R)
 
 
 def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:

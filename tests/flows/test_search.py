@@ -155,6 +155,26 @@ def test_words_that_stand_nowhere_find_nothing(both) -> None:
     assert search(newest_engine(both, None, "bm25"), "zebra", 3) == []
 
 
+def test_the_command_says_that_it_found_nothing(both) -> None:
+    arguments = ["search", "the of and", "--by", "bm25", "--store", str(both.root)]
+    assert CliRunner().invoke(app, arguments).stdout == "one, BM25\n\nnothing found\n"
+    assert json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["answers"] == []
+
+
+@pytest.mark.parametrize("by", ["dense", "bm25"])
+def test_bytes_that_are_no_utf_8_are_asked_as_question_marks(by, both, monkeypatch) -> None:
+    asked: list[bytes] = []
+
+    def encode_text(checkpoint, texts, config) -> np.ndarray:
+        asked.extend(text.encode() for text in texts)
+        return np.ones((1, 1), np.float32)
+
+    monkeypatch.setattr("pipeline.search.encode_text", encode_text)
+    found = search(newest_engine(both, None, by), "\udcff\udcfe branches", 1)
+    assert [answer.passage_id for answer in found] == [{"dense": "p2", "bm25": "p1"}[by]]
+    assert asked == ([b"?? branches"] if by == "dense" else [])
+
+
 def test_a_run_without_fusion(make, encoded) -> None:
     store = make(run_file=False, dense=False)
     with pytest.raises(InputError, match="--by fusion: the run of one joined no dense run with BM25"):

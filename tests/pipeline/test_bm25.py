@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -17,7 +18,7 @@ from pipeline import java
 from pipeline.bm25 import Searcher
 from pipeline.bm25_process import cleaned, contents
 from pipeline.errors import InputError
-from pipeline.lucene import best
+from pipeline.lucene import best, index
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import read
 
@@ -46,6 +47,7 @@ def collection(tmp_path_factory) -> Path:
     passages += [
         ("zebra", "zebra", "Zebras", "They fly."),
         ("empty", "empty", " ", "\n"),
+        ("control", "control", "", "\x00\x01"),
         ("uni", "uni", "Ünïcode 😀", "x"),
     ]
     judged = [("train", "t0", EQUAL[2], 1), ("train", "t0", EQUAL[3], 0), ("dev", "d0", "zebra", 1)]
@@ -62,7 +64,7 @@ def test_counts(built):
     _, counts = built
     assert counts == {
         "passages": 49,
-        "passages_empty": 1,
+        "passages_empty": 2,
         "questions": 9,
         "questions_cut": 1,
         "questions_with_control_characters": 1,
@@ -189,6 +191,13 @@ def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
         parent.wait()
     _, alive = psutil.wait_procs(children, timeout=10)
     assert alive == []
+
+
+def test_refused_passages_are_named(collection, tmp_path):
+    indexer = SimpleNamespace(addRawDocuments=lambda raw: len(raw) - 1)
+    job = {"out": tmp_path, "collection": collection, "stemmer": "none", "threads": 1, "scores": "bm25"}
+    with pytest.raises(RuntimeError, match="Lucene refused 1 of the passages from 'a' to 'c'"):
+        index(lambda name: lambda arguments: indexer, job, [("a", "x"), ("b", "y"), ("c", "z")], lambda message: None)
 
 
 def test_best_asks_on_while_equal_scores_go_on():

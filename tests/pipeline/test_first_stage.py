@@ -112,6 +112,7 @@ def test_run_file_in_the_columns_of_ms_marco(collection, tmp_path):
         (["e0 p1 1", "e0 Q0 p2 2 0.5 x"], r"run:2: 3 columns expected .*, 6 found"),
         (["e0 Q0 p1 1 nan x"], r"run:1: score 'nan' is no number"),
         (["e0 Q0 p1 1 1e39 x"], r"run:1: score '1e39' is no number"),
+        (trec("e0", IDS[:3], [float(np.finfo(np.float32).min)] * 3), r"run:1: score '-3.40\d+e\+38' is no number from"),
         (["e0 Q0 p1 1 high x"], r"run:1: score 'high' is no number"),
         (["d0 Q0 p1 1 1 x", "", "e0 Q0 p1 1 2 x", "d0 Q0 p1 2 0 x"], r"run:4: passage 'p1' stands twice"),
         (["e0 Q0 p1 1 2 x", "e0 Q0 new 2 1 x"], r"run:2: unknown passage id 'new' \(1 of 2 rows"),

@@ -93,6 +93,9 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
     assert read_qrels(beir) == {"q": {"a": 1}, "r": {"b": 2}}
     with pytest.raises(InputError, match=r"bad:2: 4 columns expected .*, 3 found"):
         read_qrels(put(tmp_path, "bad", "q 0 a 1", "q a 1"))
+    assert read_qrels(put(tmp_path, "twice", "q 0 a 1", "q 0 a 1")) == {"q": {"a": 1}}
+    with pytest.raises(InputError, match=r"two:2: passage 'a' of query 'q' has relevance 0 here and 1 before"):
+        read_qrels(put(tmp_path, "two", "q 0 a 1", "q 0 a 0"))
     with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
         read_qrels(put(tmp_path, "grade", "q 0 a x"))
 
@@ -112,3 +115,41 @@ def test_bad_input_is_said_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match="its folder does not exist"):
         join(first, second, out=tmp_path / "no" / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_read_is_not_overwritten_nor_read_twice(tmp_path):
+    first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "out.part", q="ba")
+    qrels = put(tmp_path, "qrels", "q 0 a 1")
+    link = tmp_path / "link"
+    link.symlink_to(first)
+    for paths, given, message in (
+        ([first, link], {}, "link: given twice"),
+        ([first, second], {"out": first}, "--out .*one: would overwrite .*one, which is read"),
+        ([first, second], {"out": link}, "--out .*link: would overwrite .*one, which is read"),
+        ([first, second], {"out": qrels, "qrels": qrels}, "would overwrite .*qrels"),
+        ([first, second], {"out": tmp_path / "out"}, r"would overwrite .*out\.part"),
+    ):
+        before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(InputError, match=message):
+            join(*paths, **given)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_output_that_cannot_be_written_is_one_line_and_stays_as_it_was(tmp_path):
+    first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="ba")
+    with pytest.raises(InputError, match="--out /dev/full: cannot be written: No space left on device"):
+        join(first, second, out=Path("/dev/full"))
+    assert Path("/dev/full").is_char_device()
+    out = put(tmp_path, "out", "older")
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    in_the_way = tmp_path / "out.part"
+    in_the_way.mkdir()
+    with pytest.raises(InputError, match="link: cannot be written: Is a directory"):
+        join(first, second, out=link)
+    assert out.read_text() == "older\n"
+    in_the_way.rmdir()
+    join(first, second, out=link)
+    assert link.is_symlink()
+    assert found(out) == {"q": "ab"}
+    assert not list(tmp_path.glob("*.part"))

@@ -123,7 +123,7 @@ def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
         ingested(**beir(folder))
 
 
-BAD = {
+BAD: dict[str, tuple[dict, str]] = {
     "duplicate passage id": (
         {"corpus": [*CORPUS, CORPUS[0]]},
         r"corpus.jsonl:4: passage id 'p1' already stands at .*corpus.jsonl:1$",
@@ -140,6 +140,10 @@ BAD = {
     "query in two splits": (
         {"qrels": {**QRELS, "dev": [HEADER, "q1\tp1\t1"]}},
         r"dev.tsv:2: query 'q1' is already judged in train",
+    ),
+    "two grades": (
+        {"qrels": {"train": [*QRELS["train"], "q1\tp2\t1"], "test": QRELS["test"]}},
+        r"train.tsv:4: passage 'p2' of query 'q1' has relevance 1 here and 0 before",
     ),
     "columns": (
         {"qrels": {"train": [HEADER, "q1\tp1"], "test": QRELS["test"]}},

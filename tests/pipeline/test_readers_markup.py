@@ -1,6 +1,7 @@
 """Markdown and HTML as headings and text, and the sections that these make."""
 
 import pytest
+from markdown_it.parser_inline import ParserInline
 
 from pipeline.readers import html, markdown
 from pipeline.readers.sections import Document, document, words
@@ -101,6 +102,20 @@ def test_code_is_kept_as_it_stands(fence):
 )
 def test_inline_and_blocks_as_text(line, text):
     assert text_of(line) == text
+
+
+def test_brackets_that_stay_open_are_text_and_tried_a_few_times_each(monkeypatch):
+    tried: list[int] = []
+    skip = ParserInline.skipToken
+
+    def counted(self, state):
+        tried.append(state.pos)
+        skip(self, state)
+
+    monkeypatch.setattr(ParserInline, "skipToken", counted)
+    assert text_of(1000 * "[") == 1000 * "["
+    assert len(tried) < 20 * 1000
+    assert text_of(8 * "![" + "deep" + 8 * "](x)") == "deep"
 
 
 def test_html_headings_inside_markdown_are_headings():

@@ -60,6 +60,8 @@ def test_writer_refuses_ascending_and_nan_scores(tmp_path):
             write("dev", ["q0", "q0"], ["a", "b"], np.array([1.0, 2.0]))
         with pytest.raises(ValueError, match="numbers"):
             write("dev", ["q0"], ["a"], np.array([np.nan]))
+        with pytest.raises(ValueError, match="finite"):
+            write("dev", ["q0"] * 3, ["a", "b", "c"], np.full(3, -np.inf))
 
 
 def test_equal_scores_keep_their_ranks_in_the_trec_file(tmp_path):
@@ -73,6 +75,19 @@ def test_equal_scores_keep_their_ranks_in_the_trec_file(tmp_path):
     ranked = ir_measures.read_trec_run(str(tmp_path / "run.trec"))
     found = list(ir_measures.iter_calc([ir_measures.RR], {"q0": {"c": 1}}, ranked))
     assert [metric.value for metric in found] == [1.0]
+
+
+def test_scores_are_told_apart_by_the_smallest_steps():
+    rng = np.random.default_rng(0)
+    values = np.array([3, 1, np.nextafter(np.float32(1), np.float32(0)), 1e-45, 0, -0.0, -1e-45, -2, -1e38], np.float32)
+    lists = [-np.sort(-rng.choice(values, size)) for size in rng.integers(1, 60, 300)]
+    rank_R = np.concatenate([np.arange(len(scores), dtype=np.int32) + 1 for scores in lists])
+    expected: list[np.float32] = []
+    for rank, score in zip(rank_R, np.concatenate(lists), strict=True):
+        tied = rank > 1 and score >= expected[-1]
+        expected.append(np.nextafter(expected[-1], np.float32(-np.inf)) if tied else score)
+    assert runs.told_apart(rank_R, np.concatenate(lists)).tobytes() == np.array(expected).tobytes()
+    assert runs.told_apart(np.zeros(0, np.int32), np.zeros(0, np.float32)).tolist() == []
 
 
 def test_white_space_in_ids_does_not_break_the_trec_file(tmp_path):

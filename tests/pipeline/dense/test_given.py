@@ -156,6 +156,13 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
         ("n.tsv", "q2\tp5\nq2 p6\n", r"n\.tsv:2: 2 or 3 columns expected, 1 found"),
         ("n.tsv", "q2\tp5\tbest\n", r"n\.tsv:1: score 'best' is no number"),
         ("n.tsv", "q2\tp5\tnan\n", r"n\.tsv:1: score 'nan' is no number"),
+        ("n.tsv", "q2\tp5\t1e39\n", r"n\.tsv:1: score '1e39' is no number from -1e\+38 to 1e\+38"),
+        (
+            "n.jsonl",
+            f'{{"query_id": "q2", "passage_id": "p5", "score": {400 * "9"}}}\n',
+            rf"n\.jsonl:1: score '{30 * '9'}' is no number",
+        ),
+        ("n.tsv", "query_id\tpassage_id\n", r"n\.tsv: no row"),
         ("n.jsonl", '{"query_id": "q2"}\n', r"n\.jsonl:1: no text in field 'passage_id'"),
         ("n.json", '[{"question": "when?", "hard_negative_ctxs": ["p5"]}]', "is no list of objects"),
         (
@@ -164,8 +171,8 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
             r"n\.json:1: no text in field 'id'",
         ),
         ("n.parquet", "q2", r"n\.parquet: cannot be read"),
-        ("n.tsv", "q2\tp2\n", "no question has one left; dropped: .*judged 1"),
-        ("n.json", "[]", "no question has one left"),
+        ("n.tsv", "q2\tp2\n", r"n\.tsv: .*no question has one left; dropped: .*judged 1"),
+        ("n.json", "[]", r"n\.json: no row"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_by_its_line(name, content, message, collection, work, tmp_path):
@@ -178,6 +185,19 @@ def test_a_parquet_table_without_a_column(collection, work, tmp_path):
     pq.write_table(pa.table({"query": ["q2"], "passage_id": ["p5"]}), tmp_path / "n.parquet")
     with pytest.raises(InputError, match="no column query_id; it has query, passage_id"):
         given(config(tmp_path / "n.parquet"), collection, work())
+
+
+def test_a_damaged_parquet_table(collection, work, tmp_path):
+    ids = pa.table({"query_id": ["q2"] * 20_000, "passage_id": [f"p{i}" for i in range(20_000)]})
+    pq.write_table(ids, tmp_path / "n.parquet", row_group_size=10_000, compression="zstd")
+    group = pq.read_metadata(tmp_path / "n.parquet").row_group(1)
+    at = group.column(1).data_page_offset
+    damaged = bytearray((tmp_path / "n.parquet").read_bytes())
+    damaged[at : at + 500] = bytes(500)
+    (tmp_path / "n.parquet").write_bytes(damaged)
+    with pytest.raises(InputError, match=r"n\.parquet: cannot be read beyond row \d+: .") as error:
+        given(config(tmp_path / "n.parquet"), collection, work())
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["negatives.csv", "negatives.parquet.gz"])
