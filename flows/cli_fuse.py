@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.cli_options import Json, out, print_json
 
@@ -20,7 +20,8 @@ def fuse(
     qrels: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Judgements of dev, not test, to choose by: TREC's 4 columns, or BEIR's tsv."
+            metavar="FILE",
+            help="Judgements of dev, not test, to choose by: TREC's 4 columns, BEIR's tsv or qrels.parquet.",
         ),
     ] = None,
     method: Annotated[
@@ -47,7 +48,7 @@ def fuse(
         print_json({"out": output, **asdict(fused)})
         return
     if fused.measured:
-        table = Table("", "MRR@10", box=None, pad_edge=False)
+        table = Table(Column(overflow="fold"), "MRR@10", box=None, pad_edge=False)
         for name, value in fused.measured.items():
             table.add_row(escape(name), share_text(value))
         out.print(table)

@@ -13,7 +13,7 @@ from typing import TextIO, get_args
 import numpy as np
 import pyarrow as pa
 
-from pipeline import run_file
+from pipeline import collection, run_file
 from pipeline.errors import InputError
 from pipeline.files import integer, lines
 from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
@@ -122,10 +122,15 @@ def _numbered(numbers: dict[str, int], name: str) -> int:
 
 
 def read_qrels(path: Path) -> Qrels:
-    """{question: {passage: grade}} of TREC's four columns, or of BEIR's three with their heading.
+    """{question: {passage: grade}} of TREC's four columns, BEIR's three with their heading, or a qrels.parquet's dev.
 
     Raises InputError for other lines and for a passage that a question's judgements give two grades.
     """
+    if path.name == "qrels.parquet":
+        try:
+            return collection.read_qrels(path.parent, ["dev"])
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
     found: Qrels = {}
     width = 0
     for number, line in lines(path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from writing import put
 
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.fuse_files import fuse_files, read_qrels
 from pipeline.run_file import rows
@@ -45,6 +46,12 @@ def test_judgements_choose_what_is_not_given(tmp_path):
     first, second = trec(tmp_path, "one", q="abc", r="xyz"), trec(tmp_path, "two", q="cba", r="zx", s="a")
     qrels = put(tmp_path, "qrels", "q 0 c 1", "r 0 z 2", "r 0 x 0", "nobody 0 a 1")
     fused = join(first, second, qrels=qrels)
+    table = tmp_path / "qrels.parquet"
+    write_table(table, schemas()["qrels"], [("dev", "q", "c", 1), ("dev", "r", "z", 2), ("test", "q", "a", 1)])
+    assert join(first, second, qrels=table) == fused
+    table.write_bytes(b"no table")
+    with pytest.raises(InputError, match=r"qrels\.parquet: cannot be read"):
+        read_qrels(table)
     assert fused.chosen
     assert fused.weight < 0.5
     assert (fused.questions, fused.judged) == (3, 2)  # `nobody` is in no run, `s` not judged
