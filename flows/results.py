@@ -36,7 +36,14 @@ def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
     if report:
         say(f"\nReport: {escape(str(report))}")
         get_run_logger().info("report: %s", report)
+        for path in mined_pages(refs):
+            say(f"Mined:  {escape(str(path))}")
         say(f"Next:   {escape(next_line(recipe.example_question, store))}")
+
+
+def mined_pages(refs: Mapping[str, Ref]) -> list[Path]:
+    """The pages of mined or given negatives, in the order of the rounds."""
+    return [path for ref in refs.values() if (path := ref.path / "negatives.html").exists()]
 
 
 def next_line(question: str | None, store: Path) -> str:

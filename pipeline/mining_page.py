@@ -204,7 +204,7 @@ def marks(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {
         "all": len(negatives),
         "hold an answer": sum(any(s.startswith("holds") for s in n["strong"]) for n in negatives),
-        "have half of their words or more from a positive": sum(
+        "share half of their word triples or more with a positive": sum(
             any(s.endswith("words") for s in n["strong"]) for n in negatives
         ),
         "stand in a positive's document": sum("a positive's document" in n["weak"] for n in negatives),

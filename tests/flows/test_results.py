@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from flows.results import markdown, next_line
+from flows.results import markdown, mined_pages, next_line
 
 
 def test_the_line_to_type_next(monkeypatch, tmp_path: Path) -> None:
@@ -22,6 +24,14 @@ def test_it_can_be_typed_where_the_environment_is_not_active(monkeypatch, tmp_pa
     assert next_line("How?", tmp_path) == '.venv/bin/cocondenser search "How?"'
     monkeypatch.setattr(sys, "argv", ["flows/cli.py", "run"])
     assert next_line("How?", tmp_path) == 'cocondenser search "How?"'
+
+
+def test_the_pages_of_negatives(tmp_path: Path) -> None:
+    for name in ("stage1", "mine", "mine-2"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine" / "negatives.html").touch()
+    refs: dict[str, Any] = {name: SimpleNamespace(path=tmp_path / name) for name in ("stage1", "mine", "mine-2")}
+    assert mined_pages(refs) == [tmp_path / "mine" / "negatives.html"]
 
 
 def test_the_table_for_the_page() -> None:
