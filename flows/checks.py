@@ -1,11 +1,13 @@
 """What is bound to fail later, told once the first stages are there: not after days of pre-training."""
 
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 
 from artifacts.records import Ref
 from flows.dag import Node
 from flows.recipe import Recipe
+from pipeline import drawing
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.condenser import CondenserConfig
 from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
@@ -17,6 +19,9 @@ from pipeline.scores import ScoresConfig
 
 def training_data(ingest: Ref, wanted: list[Node]) -> None:
     """Judged training questions and negatives, for every training that is wanted."""
+    from pipeline.pools import read_judged
+
+    judged = cache(partial(read_judged, ingest.path))  # seconds for millions of passages
     for node in wanted:
         if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
             continue
@@ -26,12 +31,14 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
             raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
         if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
             raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
-        if isinstance(node.config, FinetuneConfig) and node.inputs["pseudo"] is None:
-            kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
-            try:
-                check_finetune(node.config, ingest.path, kinds)
-            except InputError as error:
-                raise InputError(f"{node.name}: {error}") from None
+        try:
+            if isinstance(node.config, FinetuneConfig):
+                kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
+                check_finetune(node.config, judged, kinds if node.inputs["pseudo"] is None else None)
+            elif isinstance(node.config, CrossEncoderConfig) and node.config.checkpoint is None:
+                drawing.check(node.config, judged("train"))
+        except InputError as error:
+            raise InputError(f"{node.name}: {error}") from None
 
 
 def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:

@@ -14,17 +14,24 @@ from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
 
+RERANK = "rerank={depth: 9, splits: [dev]}"
+PSEUDO = (
+    "pseudo={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
+    "search.unjudged=true",
+    "cross_encoder.loss=pointwise",
+)
+
 
 def collection(**metrics: int) -> Ref:
     return Ref("ingest", "key", "digest", "digest", Path("nowhere"), metrics)
 
 
-def test_without_training_questions_fine_tuning_fails_before_pre_training() -> None:
+def test_without_training_questions_fine_tuning_fails_before_pre_training(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
     for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
             checks.training_data(collection(passages=5, **counts), dag)
-    checks.training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
+    checks.training_data(judged(tmp_path / "judged"), dag)
     checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
     plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
     with pytest.raises(InputError, match="`--until initial` stops before it"):
@@ -33,17 +40,17 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
-    ingest = replace(collection(train_relevant=1), path=tmp_path)
+    ingest = judged(tmp_path / "judged")
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
         checks.training_data(ingest, dag)
-    (tmp_path / "negatives.parquet").touch()
+    (ingest.path / "negatives.parquet").touch()
     checks.training_data(ingest, dag)
 
 
 def judged(folder: Path, *splits: str) -> Ref:
     """Two training questions with a judged passage, and one of each further split."""
     asked = [("q0", "train"), ("q1", "train"), *((f"q-{split}", split) for split in splits)]
-    passages = [(f"p{n}", f"p{n}", "title", "text") for n in range(9)]
+    passages = [(f"p{n}", f"p{n}", "title", "text") for n in range(100)]
     queries = [(name, split, "question") for name, split in asked]
     made = write_collection(folder, passages, queries, [(split, name, "p0", 1) for name, split in asked])
     return replace(collection(train_relevant=2), path=made)
@@ -61,9 +68,31 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
         checks.training_data(small, validated)
     checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
-    reranked = nodes(resolve("tiny", ["rerank={depth: 9, splits: [dev]}", "cross_encoder.negatives_from=collection"]))
+    reranked = nodes(resolve("tiny", [RERANK, "cross_encoder.negatives_from=collection"]))
     with pytest.raises(InputError, match=r"cross-encoder\.negatives_from: the collection came without negatives"):
         checks.training_data(small, reranked)
+
+
+@pytest.mark.parametrize(
+    ("most", "settings", "message"),
+    [
+        (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 asked for, but a question has"),
+        (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 asked for"),
+        (100, ["stage2.validation={questions: 1, candidates: N, select: last}"], "stage2: validation.candidates: 100"),
+        (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross-encoder: negatives_per_query: 100 asked for"),
+    ],
+)
+def test_more_passages_than_there_are_is_told_before_pre_training(
+    tmp_path: Path, most: int, settings: list[str], message: str
+) -> None:
+    def check(number: int) -> None:
+        asked = [setting.replace("N", str(number)) for setting in settings]
+        checks.training_data(ingest, nodes(resolve("tiny", asked)))
+
+    ingest = judged(tmp_path / "collection", "dev")
+    check(most)
+    with pytest.raises(InputError, match=message):
+        check(most + 1)
 
 
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
