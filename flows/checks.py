@@ -11,9 +11,12 @@ from pipeline import drawing
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.condenser import CondenserConfig
 from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
+from pipeline.encode import EncodeConfig
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.finetune import FinetuneConfig, check_finetune
 from pipeline.ict import IctConfig, check_ict
+from pipeline.ragged import Tokens
 from pipeline.scores import ScoresConfig
 
 
@@ -41,6 +44,17 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
             raise InputError(f"{node.name}: {error}") from None
 
 
+def texts(refs: Mapping[str, Ref], encoder: EncoderConfig, wanted: list[Node]) -> None:
+    """Prefixes and titles, where a bi-encoder reads passages."""
+    from pipeline.inputs import check_room, read_form
+
+    limits = passage_tokens(wanted)
+    if limits:
+        form = read_form(encoder, refs["tokenizer"].path, Tokens.open(refs["tokens"].path).specials)
+    for field, limit in limits.items():
+        check_room("encoder.passage_prefix", form.before_passage, field, limit)
+
+
 def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     """Tokens, the initial model and every model that is trained from it, by their shapes."""
     start = recipe.condenser.checkpoint or refs["initial"].path
@@ -59,6 +73,13 @@ def pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
             check_cocondenser(node.config, tokens.path, start)
         if isinstance(node.config, IctConfig):
             check_ict(node.config, tokens.path, start)
+
+
+def passage_tokens(wanted: list[Node]) -> dict[str, int]:
+    """{field of the recipe: tokens} of the nodes in which a bi-encoder reads passages."""
+    own = [(node.name, node.config) for node in wanted if isinstance(node.config, FinetuneConfig | EncodeConfig)]
+    # Of stage2-2 the section is stage2, of encode-stage1 encode.
+    return {f"{name.partition('-')[0]}.passage_tokens": config.passage_tokens for name, config in own}
 
 
 def mlm_head(initial: Ref, wanted: list[Node]) -> None:

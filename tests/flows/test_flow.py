@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import small
+from crossed import make_roberta, wordpiece
 from searched import write_collection
 
 from artifacts.records import Ref
@@ -57,20 +59,20 @@ def judged(folder: Path, *splits: str) -> Ref:
 
 
 def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp_path: Path) -> None:
-    small = judged(tmp_path / "small")
+    few = judged(tmp_path / "few")
     scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 asked for, but there are only 2 training pairs"):
-        checks.training_data(small, nodes(resolve("tiny", scheduled)))
-    checks.training_data(small, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
+        checks.training_data(few, nodes(resolve("tiny", scheduled)))
+    checks.training_data(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
     twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
-    checks.training_data(small, nodes(resolve("tiny", twice)))
+    checks.training_data(few, nodes(resolve("tiny", twice)))
     validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
-        checks.training_data(small, validated)
+        checks.training_data(few, validated)
     checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
     reranked = nodes(resolve("tiny", [RERANK, "cross_encoder.negatives_from=collection"]))
     with pytest.raises(InputError, match=r"cross-encoder\.negatives_from: the collection came without negatives"):
-        checks.training_data(small, reranked)
+        checks.training_data(few, reranked)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,27 @@ def test_more_passages_than_there_are_is_told_before_pre_training(
     check(most)
     with pytest.raises(InputError, match=message):
         check(most + 1)
+
+
+def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) -> None:
+    def check(*settings: str, until: str = "report") -> None:
+        recipe = resolve("tiny", settings)
+        checks.texts(refs, recipe.encoder, up_to(nodes(recipe), until))
+
+    tokens, _ = small.make(tmp_path)
+    wordpiece(tmp_path, 195)
+    refs = {name: replace(collection(), path=path) for name, path in {"tokens": tokens, "tokenizer": tmp_path}.items()}
+    long = "w1 " * 40
+    check(f"encoder.question_prefix={'w1 ' * 29}")
+    with pytest.raises(InputError, match=r"question_prefix: its 40 tokens .* in encoder\.question_tokens \(32\)"):
+        check(f"encoder.question_prefix={long}")
+    check(f"encoder.question_prefix={long}", until="condenser")
+    with pytest.raises(InputError, match=r"passage_prefix: its 40 tokens .* in stage2\.passage_tokens \(42\)"):
+        check(f"encoder.passage_prefix={long}", "stage2.passage_tokens=42")
+    make_roberta(tmp_path / "roberta", ["some text"])
+    refs["tokenizer"] = replace(collection(), path=tmp_path / "roberta" / "source")
+    with pytest.raises(InputError, match=r"encoder\.passage_prefix: works with WordPiece alone"):
+        check("encoder.passage_prefix=passage: ")
 
 
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
