@@ -71,7 +71,10 @@ def test_nq_has_dprs_set_up() -> None:
         ("search.splits=[dev, test]", "search.splits lacks train, which negatives are mined for"),
         ("search.splits=[train]", "search.splits lacks dev and test, whose questions show what a model finds"),
         ("search.splits=[train] model=DIR", "search.splits lacks dev and test"),
-        ("search.splits=[train, dev, dev, test]", "search.splits: names a split twice"),
+        (
+            "search.splits=[train, dev, dev, test]",
+            "search.splits: names a split twice",
+        ),
         ("rerank={depth: 9, splits: [dev, dev]}", "rerank.splits: names a split twice"),
         ("search.splits=[train, test] rerank={depth: 9, splits: [dev]}", "rerank.splits: dev is not in search.splits"),
         (
