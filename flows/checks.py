@@ -18,6 +18,7 @@ from pipeline.finetune import FinetuneConfig, check_finetune
 from pipeline.ict import IctConfig, check_ict
 from pipeline.ragged import Tokens
 from pipeline.scores import ScoresConfig
+from pipeline.starts import model_config, positions
 
 
 def training_data(ingest: Ref, wanted: list[Node]) -> None:
@@ -60,9 +61,10 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     start = recipe.condenser.checkpoint or refs["initial"].path
     mlm_head(refs["initial"], wanted)
     pretraining(refs["tokens"], start, wanted)
+    begin = recipe.cocondenser.checkpoint or start
+    lengths(recipe.encoder, begin, wanted)
     for node in wanted:
         if isinstance(node.config, CrossEncoderConfig):
-            begin = recipe.cocondenser.checkpoint or start
             check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
 
 
@@ -73,6 +75,16 @@ def pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
             check_cocondenser(node.config, tokens.path, start)
         if isinstance(node.config, IctConfig):
             check_ict(node.config, tokens.path, start)
+
+
+def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
+    """What a bi-encoder reads, against the positions of a model of the shape of `start`, from which it is trained."""
+    limits = passage_tokens(wanted)
+    if limits:
+        limits |= {"encoder.question_tokens": encoder.question_tokens}
+    for field, limit in limits.items():
+        if limit > (room := positions(model_config(start))):
+            raise InputError(f"{field}: {limit} tokens, but the model in {start} has {room} positions")
 
 
 def passage_tokens(wanted: list[Node]) -> dict[str, int]:

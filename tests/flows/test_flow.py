@@ -118,6 +118,25 @@ def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) 
         check("encoder.passage_prefix=passage: ")
 
 
+def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tmp_path: Path) -> None:
+    def check(*settings: str) -> None:
+        recipe = resolve("tiny", ["stage1.passage_tokens=32", "stage2.passage_tokens=32", given, *settings])
+        refs["initial"] = replace(collection(), path=start)
+        checks.models(refs, recipe, [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")])
+
+    tokens, start = small.make(tmp_path)  # 32 positions
+    given = f"initial.checkpoint={start}"
+    refs = {"tokens": replace(collection(), path=tokens)}
+    check("encode.passage_tokens=32")
+    for field in ("stage1.passage_tokens", "stage2.passage_tokens", "encode.passage_tokens", "encoder.question_tokens"):
+        with pytest.raises(InputError, match=rf"{field}: 33 tokens, but the model in .*start has 32 positions"):
+            check("encode.passage_tokens=32", f"{field}=33")
+    given = f"condenser.checkpoint={start}"
+    start = tmp_path / "nowhere"
+    with pytest.raises(InputError, match=r"encode\.passage_tokens: 128 tokens"):
+        check()
+
+
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
