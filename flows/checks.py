@@ -7,25 +7,27 @@ from pathlib import Path
 from artifacts.records import Ref
 from flows.dag import Node
 from flows.recipe import Recipe
-from pipeline import drawing
+from pipeline import drawing, systems
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.condenser import CondenserConfig
 from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
 from pipeline.encode import EncodeConfig
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+from pipeline.evaluate import SPLITS, EvaluateConfig, judged
 from pipeline.finetune import FinetuneConfig, check_finetune
 from pipeline.ict import IctConfig, check_ict
 from pipeline.ragged import Tokens
 from pipeline.scores import ScoresConfig
 from pipeline.starts import model_config, positions
+from pipeline.work import silent
 
 
 def training_data(ingest: Ref, wanted: list[Node]) -> None:
     """Judged training questions and negatives, for every training that is wanted."""
     from pipeline.pools import read_judged
 
-    judged = cache(partial(read_judged, ingest.path))  # seconds for millions of passages
+    questions = cache(partial(read_judged, ingest.path))  # of a split; seconds for millions of passages
     for node in wanted:
         if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
             continue
@@ -38,11 +40,36 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
         try:
             if isinstance(node.config, FinetuneConfig):
                 kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
-                check_finetune(node.config, judged, kinds if node.inputs["pseudo"] is None else None)
+                check_finetune(node.config, questions, kinds if node.inputs["pseudo"] is None else None)
             elif isinstance(node.config, CrossEncoderConfig) and node.config.checkpoint is None:
-                drawing.check(node.config, judged("train"))
+                drawing.check(node.config, questions("train"))
         except InputError as error:
             raise InputError(f"{node.name}: {error}") from None
+
+
+def evaluation(ingest: Ref, wanted: list[Node]) -> None:
+    """Questions to evaluate with, and other systems' answers to them."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for node in wanted:
+        if not isinstance(node.config, EvaluateConfig):
+            continue
+        asked = [("split", "in", SPLITS)]
+        grades = pq.read_table(ingest.path / "qrels.parquet", columns=["relevance"], filters=asked)["relevance"]
+        highest, least = pc.max(grades).as_py() or 0, node.config.relevance
+        if highest < 1:
+            last = [given.name for given in node.inputs.values() if given][-1]
+            raise InputError(
+                "evaluate: the collection has no dev or test question with a relevant passage; "
+                f"`--until {last}` stops before it"
+            )
+        if highest < least:
+            raise InputError(f"evaluate.relevance: {least}, but no judgement of dev and test is above {highest}")
+        if node.config.systems:
+            query_ids = {split: judged(ingest.path, split, least)[0] for split in SPLITS}
+            passages = pq.read_table(ingest.path / "passages.parquet", columns=["passage_id"])
+            systems.read(node.config.systems, query_ids, passages["passage_id"].combine_chunks(), silent)
 
 
 def texts(refs: Mapping[str, Ref], encoder: EncoderConfig, wanted: list[Node]) -> None:

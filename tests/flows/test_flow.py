@@ -97,6 +97,36 @@ def test_more_passages_than_there_are_is_told_before_pre_training(
         check(most + 1)
 
 
+def evaluated(ingest: Ref, *settings: str) -> None:
+    checks.evaluation(ingest, nodes(resolve("tiny", settings)))
+
+
+def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path: Path) -> None:
+    none, dev = judged(tmp_path / "none"), judged(tmp_path / "dev", "dev")
+    with pytest.raises(InputError, match=r"no dev or test question .* `--until search-stage2` stops before it"):
+        evaluated(none)
+    checks.evaluation(none, up_to(nodes(resolve("tiny")), "search-stage2"))
+    evaluated(dev)
+    with pytest.raises(InputError, match=r"evaluate\.relevance: 2, but no judgement of dev and test is above 1"):
+        evaluated(dev, "evaluate.relevance=2")
+
+
+def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None:
+    def run(*lines: str) -> None:
+        (tmp_path / "other.trec").write_text("".join(f"{line}\n" for line in lines))
+        evaluated(ingest, f"evaluate.systems={{GAR: {tmp_path / 'other.trec'}}}")
+
+    ingest = judged(tmp_path / "collection", "dev")
+    good = [f"q-dev Q0 p{n} {n + 1} {9 - n}.5 GAR" for n in range(9)]
+    run(*good)
+    with pytest.raises(InputError, match=r"other\.trec:10: score 'nan' is no number"):
+        run(*good, "q-dev Q0 p9 10 nan GAR")
+    with pytest.raises(InputError, match=r"other\.trec:10: unknown passage id 'other'"):
+        run(*good, "q-dev Q0 other 10 0.5 GAR")
+    with pytest.raises(InputError, match="none of its questions is one of the collection's"):
+        run(*(line.replace("q-dev", "other") for line in good))
+
+
 def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str, until: str = "report") -> None:
         recipe = resolve("tiny", settings)
