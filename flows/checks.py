@@ -36,7 +36,7 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
             before = f"; `--until {start.name}` stops before it" if start else ""
             raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
         if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
-            raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
+            raise InputError(f"{section(node)}.negatives_from: the collection came without negatives; set it to bm25")
         try:
             if isinstance(node.config, FinetuneConfig):
                 kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
@@ -44,7 +44,7 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
             elif isinstance(node.config, CrossEncoderConfig) and node.config.checkpoint is None:
                 drawing.check(node.config, questions("train"))
         except InputError as error:
-            raise InputError(f"{node.name}: {error}") from None
+            raise InputError(f"{section(node)}: {error}") from None
 
 
 def evaluation(ingest: Ref, wanted: list[Node]) -> None:
@@ -116,9 +116,13 @@ def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
 
 def passage_tokens(wanted: list[Node]) -> dict[str, int]:
     """{field of the recipe: tokens} of the nodes in which a bi-encoder reads passages."""
-    own = [(node.name, node.config) for node in wanted if isinstance(node.config, FinetuneConfig | EncodeConfig)]
-    # Of stage2-2 the section is stage2, of encode-stage1 encode.
-    return {f"{name.partition('-')[0]}.passage_tokens": config.passage_tokens for name, config in own}
+    own = [(section(node), node.config) for node in wanted if isinstance(node.config, FinetuneConfig | EncodeConfig)]
+    return {f"{name}.passage_tokens": config.passage_tokens for name, config in own}
+
+
+def section(node: Node) -> str:
+    """The recipe's: `stage2` of stage2-2, `encode` of encode-stage1."""
+    return "cross_encoder" if node.stage == "cross_encoder" else node.name.partition("-")[0]
 
 
 def mlm_head(initial: Ref, wanted: list[Node]) -> None:

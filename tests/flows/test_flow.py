@@ -71,7 +71,7 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
         checks.training_data(few, validated)
     checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
     reranked = nodes(resolve("tiny", [RERANK, "cross_encoder.negatives_from=collection"]))
-    with pytest.raises(InputError, match=r"cross-encoder\.negatives_from: the collection came without negatives"):
+    with pytest.raises(InputError, match=r"cross_encoder\.negatives_from: the collection came without negatives"):
         checks.training_data(few, reranked)
 
 
@@ -81,7 +81,7 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
         (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 asked for, but a question has"),
         (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 asked for"),
         (100, ["stage2.validation={questions: 1, candidates: N, select: last}"], "stage2: validation.candidates: 100"),
-        (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross-encoder: negatives_per_query: 100 asked for"),
+        (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 asked for"),
     ],
 )
 def test_more_passages_than_there_are_is_told_before_pre_training(
