@@ -1,22 +1,33 @@
 """What is bound to fail later, told once the first stages are there: not after days of pre-training."""
 
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 
 from artifacts.records import Ref
 from flows.dag import Node
 from flows.recipe import Recipe
+from pipeline import drawing, systems
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.condenser import CondenserConfig
 from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
+from pipeline.encode import EncodeConfig
+from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+from pipeline.evaluate import SPLITS, EvaluateConfig, judged
 from pipeline.finetune import FinetuneConfig, check_finetune
 from pipeline.ict import IctConfig, check_ict
+from pipeline.ragged import Tokens
 from pipeline.scores import ScoresConfig
+from pipeline.starts import model_config, positions
+from pipeline.work import silent
 
 
 def training_data(ingest: Ref, wanted: list[Node]) -> None:
     """Judged training questions and negatives, for every training that is wanted."""
+    from pipeline.pools import read_judged
+
+    questions = cache(partial(read_judged, ingest.path))  # of a split; seconds for millions of passages
     for node in wanted:
         if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
             continue
@@ -25,13 +36,51 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
             before = f"; `--until {start.name}` stops before it" if start else ""
             raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
         if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
-            raise InputError(f"{node.name}.negatives_from: the collection came without negatives; set it to bm25")
-        if isinstance(node.config, FinetuneConfig) and node.inputs["pseudo"] is None:
-            kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
-            try:
-                check_finetune(node.config, ingest.path, kinds)
-            except InputError as error:
-                raise InputError(f"{node.name}: {error}") from None
+            raise InputError(f"{section(node)}.negatives_from: the collection came without negatives; set it to bm25")
+        try:
+            if isinstance(node.config, FinetuneConfig):
+                kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
+                check_finetune(node.config, questions, kinds if node.inputs["pseudo"] is None else None)
+            elif isinstance(node.config, CrossEncoderConfig) and node.config.checkpoint is None:
+                drawing.check(node.config, questions("train"))
+        except InputError as error:
+            raise InputError(f"{section(node)}: {error}") from None
+
+
+def evaluation(ingest: Ref, wanted: list[Node]) -> None:
+    """Questions to evaluate with, and other systems' answers to them."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for node in wanted:
+        if not isinstance(node.config, EvaluateConfig):
+            continue
+        asked = [("split", "in", SPLITS)]
+        grades = pq.read_table(ingest.path / "qrels.parquet", columns=["relevance"], filters=asked)["relevance"]
+        highest, least = pc.max(grades).as_py() or 0, node.config.relevance
+        if highest < 1:
+            last = [given.name for given in node.inputs.values() if given][-1]
+            raise InputError(
+                "evaluate: the collection has no dev or test question with a relevant passage; "
+                f"`--until {last}` stops before it"
+            )
+        if highest < least:
+            raise InputError(f"evaluate.relevance: {least}, but no judgement of dev and test is above {highest}")
+        if node.config.systems:
+            query_ids = {split: judged(ingest.path, split, least)[0] for split in SPLITS}
+            passages = pq.read_table(ingest.path / "passages.parquet", columns=["passage_id"])
+            systems.read(node.config.systems, query_ids, passages["passage_id"].combine_chunks(), silent)
+
+
+def texts(refs: Mapping[str, Ref], encoder: EncoderConfig, wanted: list[Node]) -> None:
+    """Prefixes and titles, where a bi-encoder reads passages."""
+    from pipeline.inputs import check_room, read_form
+
+    limits = passage_tokens(wanted)
+    if limits:
+        form = read_form(encoder, refs["tokenizer"].path, Tokens.open(refs["tokens"].path).specials)
+    for field, limit in limits.items():
+        check_room("encoder.passage_prefix", form.before_passage, field, limit)
 
 
 def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
@@ -39,9 +88,10 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     start = recipe.condenser.checkpoint or refs["initial"].path
     mlm_head(refs["initial"], wanted)
     pretraining(refs["tokens"], start, wanted)
+    begin = recipe.cocondenser.checkpoint or start
+    lengths(recipe.encoder, begin, wanted)
     for node in wanted:
         if isinstance(node.config, CrossEncoderConfig):
-            begin = recipe.cocondenser.checkpoint or start
             check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
 
 
@@ -52,6 +102,27 @@ def pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
             check_cocondenser(node.config, tokens.path, start)
         if isinstance(node.config, IctConfig):
             check_ict(node.config, tokens.path, start)
+
+
+def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
+    """What a bi-encoder reads, against the positions of a model of the shape of `start`, from which it is trained."""
+    limits = passage_tokens(wanted)
+    if limits:
+        limits |= {"encoder.question_tokens": encoder.question_tokens}
+    for field, limit in limits.items():
+        if limit > (room := positions(model_config(start))):
+            raise InputError(f"{field}: {limit} tokens, but the model in {start} has {room} positions")
+
+
+def passage_tokens(wanted: list[Node]) -> dict[str, int]:
+    """{field of the recipe: tokens} of the nodes in which a bi-encoder reads passages."""
+    own = [(section(node), node.config) for node in wanted if isinstance(node.config, FinetuneConfig | EncodeConfig)]
+    return {f"{name}.passage_tokens": config.passage_tokens for name, config in own}
+
+
+def section(node: Node) -> str:
+    """The recipe's: `stage2` of stage2-2, `encode` of encode-stage1."""
+    return "cross_encoder" if node.stage == "cross_encoder" else node.name.partition("-")[0]
 
 
 def mlm_head(initial: Ref, wanted: list[Node]) -> None:

@@ -20,6 +20,8 @@ Limit = tuple[str, int, str, int]
 def check(r: "Recipe") -> None:
     """Everything that holds of the recipe as a whole."""
     limits: list[Limit] = [("report.answers", r.report.answers, "evaluate.answers", r.evaluate.answers)]
+    if not {"dev", "test"} & {*r.search.splits}:
+        raise ValueError("search.splits lacks dev and test, whose questions show what a model finds")
     if r.model is None:
         limits += [*of_lists(r), *of_lengths(r)]
     elif r.rerank is not None:

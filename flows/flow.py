@@ -67,6 +67,9 @@ def cocondenser(
         refs[node.name] = state.result()
         if node.name == "ingest":
             checks.training_data(refs["ingest"], wanted)
+            checks.evaluation(refs["ingest"], wanted)
+        if node.name == "tokens":
+            checks.texts(refs, recipe.encoder, wanted)
         if node.name == "initial":
             checks.models(refs, recipe, wanted)
 

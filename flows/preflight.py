@@ -1,5 +1,6 @@
 """What a run can know to fail, before anything heavy is even imported."""
 
+import re
 from collections.abc import Iterable
 
 from artifacts.store import Store
@@ -11,7 +12,11 @@ from tasks.keys import sources_of
 from tasks.stages import STAGES
 
 SECTIONS = {"ingest-pretraining": "pretraining", "ingest-whole": "ingest"}
-FIELDS = {"miner.checkpoint": "rounds.mined_from", "model.checkpoint": "model"}
+FIELDS = {
+    "cross-encoder.checkpoint": "cross_encoder.checkpoint",
+    "miner.checkpoint": "rounds.mined_from",
+    "model.checkpoint": "model",
+}
 """Where a recipe holds them otherwise than as NODE.FIELD."""
 
 
@@ -32,19 +37,20 @@ def missing(node: Node) -> list[str]:
     ask = STAGES[node.stage].missing
     said = ask(node.config) if ask else []
     if said and node.stage == "ingest":
-        # A reader does not know which section of the recipe it serves.
-        return [line.replace("ingest.", f"{SECTIONS.get(node.name, node.name)}.") for line in said]
+        # A reader does not know which section of the recipe it serves; a path may hold the same letters.
+        field = re.compile(rf"(?<![\w./\\-])ingest\.(?=({'|'.join(type(node.config).model_fields)})\b)")
+        return [field.sub(f"{SECTIONS.get(node.name, node.name)}.", line) for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
     untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
-    lines = said + [f"{node.name}.{name}: {path}: no such file or folder" for name, path in untold]
-    return [_in_recipe(line, node) for line in lines] if node.stage == "adopt" else lines
+    if node.stage == "adopt":
+        said = [line.replace("adopt.checkpoint", _in_recipe(node, "checkpoint"), 1) for line in said]
+    return said + [f"{_in_recipe(node, name)}: {path}: no such file or folder" for name, path in untold]
 
 
-def _in_recipe(line: str, node: Node) -> str:
-    """A line on an adopted checkpoint, with the recipe's name of its field."""
-    field, told = line.split(": ", 1)
-    field = f"{node.name}.{field.rpartition('.')[2]}"
-    return f"{FIELDS.get(field, field)}: {told}"
+def _in_recipe(node: Node, field: str) -> str:
+    """The recipe's name of a field of the node's configuration."""
+    name = f"{node.name}.{field}"
+    return FIELDS.get(name, name)
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from pipeline.work import Metrics
 
 if TYPE_CHECKING:
-    from pipeline.pools import Pools
+    from pipeline.pools import Judged, Pools
 
 
 class Drawing(Protocol):
@@ -29,6 +29,15 @@ class Drawing(Protocol):
 def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
     """The folder of the first negatives: those of the bm25 stage, or those that came with the collection."""
     return collection if negatives_from == "collection" else bm25
+
+
+def check(config: Drawing, judged: "Judged") -> None:
+    """InputError where the collection is too small for the judged training questions of an epoch: asked early."""
+    from pipeline.examples import check_enough
+    from pipeline.pools import subset
+
+    own = subset(judged, config.max_queries, config.subset_seed)
+    check_enough("negatives_per_query", config.negatives_per_query, own.lists, len(own.passage_ids))
 
 
 def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseudo: Path | None = None) -> "Pools":

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline.config import Config
 
@@ -26,3 +26,10 @@ class EncoderConfig(Config):
     """Text before each question, such as `query: `. Empty in the papers."""
     passage_prefix: str
     """Text before each passage, such as `passage: `."""
+
+    @field_validator("question_prefix", "passage_prefix")
+    @classmethod
+    def _text(cls, prefix: str) -> str:
+        if any("\ud800" <= letter <= "\udfff" for letter in prefix):
+            raise ValueError("half of a surrogate pair is no text")
+        return prefix

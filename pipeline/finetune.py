@@ -1,5 +1,6 @@
 """Fine-tuning a bi-encoder on questions, their judged passages and negatives (coCondenser, section 3.3)."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -13,6 +14,7 @@ from pipeline.validation import ValidationConfig
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
+    from pipeline.pools import Judged
     from pipeline.targets import Scores
     from pipeline.validation import Candidates
 
@@ -87,19 +89,23 @@ class FinetuneConfig(Config):
         return self
 
 
-def check_finetune(config: FinetuneConfig, collection: Path, kinds: int) -> None:
+def check_finetune(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: int | None) -> None:
     """InputError where the training is bound to fail with this collection: asked early, in time.
 
-    `kinds`: of negatives, with each of which a question stands in an epoch.
+    `judged`: a split's questions, see `pools.read_judged`. `kinds`: of negatives, with each of which a question stands
+    in an epoch; None where pseudo-labelled questions will join them.
     """
-    from pipeline.abs import check_pairs
-    from pipeline.pools import read_judged
+    import numpy as np
 
-    if config.order.startswith("abs"):
-        questions = len(read_judged(collection, "train").queries)
+    from pipeline import drawing, validation
+    from pipeline.abs import check_pairs
+
+    drawing.check(config, judged("train"))
+    if config.order.startswith("abs") and kinds:
+        questions = len(judged("train").queries)
         check_pairs(kinds * min(questions, config.max_queries or questions), config.batch_queries)
     if config.validation.questions:
-        read_judged(collection, "dev")
+        validation.drawn(config.validation, judged("dev"), np.random.default_rng(config.seed))
 
 
 def finetune(

@@ -61,8 +61,14 @@ class Row(NamedTuple):
 
 
 def missing(config: GivenConfig) -> list[str]:
-    """What is absent, with the command that would bring it."""
-    return files.missing([config.file], COMMANDS)
+    """What is absent, with the command that would bring it, or wrong with the beginning of the file. Quick."""
+    said = files.missing([config.file], COMMANDS)
+    try:
+        if not said:
+            next(dpr_rows(config.file) if names_by_text(config.file) else table_rows(config.file), None)
+    except InputError as error:
+        said.append(f"given.file: {error}")
+    return said
 
 
 def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:

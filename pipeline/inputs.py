@@ -7,15 +7,18 @@ Shapes: N rows, B rows of a chunk, T tokens of a chunk. A row is the ids of one 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
-from pipeline.packing import Rows, rows, to_device
 from pipeline.ragged import Specials, Tokens
+
+if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
+    from torch import Tensor
+
+    from pipeline.packing import Rows
 
 Ids = Sequence[np.ndarray]
 """Rows of unequal length."""
@@ -39,7 +42,8 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
     """The form that `encoder` asks for, with the tokenizer in `checkpoint`.
 
     Raises InputError for a prefix or a title without separator where words begin otherwise at a text's start than
-    within it (byte-level BPE): the ids would not be those of the joined text.
+    within it (byte-level BPE): the ids would not be those of the joined text. So it does where a question's prefix
+    leaves no room for the question.
     """
     from pipeline.tokenizer import kind, read_tokenizer
 
@@ -53,6 +57,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
         if kind(tokenizer) != "wordpiece":
             raise InputError(f"encoder.{joined[0]}: works with WordPiece alone, but {folder} has {kind(tokenizer)}")
         ids = {name: tuple(tokenizer.encode(text, add_special_tokens=False).ids) for name, text in prefixes.items()}
+    check_room("encoder.question_prefix", ids["question_prefix"], "encoder.question_tokens", encoder.question_tokens)
     return Form(
         specials=specials,
         question_tokens=encoder.question_tokens,
@@ -61,6 +66,14 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
         before_passage=ids["passage_prefix"],
         between=(specials.sep,) if encoder.title_join == "sep" else (),
     )
+
+
+def check_room(prefix: str, before: Sequence[int], field: str, limit: int) -> None:
+    """InputError where all texts would be one row: `before`, the ids of the field `prefix`, fills a row of `limit`."""
+    if len(before) + 2 >= limit:
+        raise InputError(
+            f"{prefix}: its {len(before)} tokens and two special ones leave no room for a text in {field} ({limit})"
+        )
 
 
 def question_row(text: np.ndarray, form: Form) -> np.ndarray:
@@ -98,18 +111,20 @@ def passage_rows(tokens: Tokens, indices: Iterable[int], form: Form, limit: int)
 class Packed(NamedTuple):
     """Rows laid end to end."""
 
-    ids_T: Tensor
-    position_T: Tensor
+    ids_T: "Tensor"
+    position_T: "Tensor"
     """Places within the row, from 0."""
-    every: Rows
-    first: Rows
+    every: "Rows"
+    first: "Rows"
     """Each row's first token."""
-    type_T: Tensor | None = None
+    type_T: "Tensor | None" = None
     """BERT's token types: 1 in a row's second text. None: all 0."""
 
 
 def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
     """Rows, which must be in order of length, packed without padding. `second_B`: where second texts begin."""
+    from pipeline.packing import rows, to_device
+
     length_B = np.array([len(row) for row in ids])
     begin_B = np.cumsum(length_B) - length_B
     position_T = np.arange(length_B.sum()) - begin_B.repeat(length_B)

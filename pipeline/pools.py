@@ -103,10 +103,8 @@ def read_pools(
     the judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
     Raises InputError where no training question has a judged passage.
     """
-    judged = known = read_judged(collection, "train")
-    if max_queries:
-        chosen = np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(judged.queries))[:max_queries])
-        known = take(judged, chosen)
+    judged = read_judged(collection, "train")
+    known = subset(judged, max_queries, seed)
     if pseudo is not None:
         both = read_judged(collection, "train", pseudo / "qrels.parquet")
         kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
@@ -120,6 +118,13 @@ def read_pools(
         further = read_lists(pseudo / NEGATIVES, known)
         kinds = [joined(kind, further) for kind in kinds]
     return Pools(known.queries, known.lists, tuple(kinds), len(known.passage_ids))
+
+
+def subset(judged: Judged, most: int, seed: int) -> Judged:
+    """`most` of the questions, drawn by `seed`, so that smaller subsets lie within larger ones. 0: all."""
+    if not most:
+        return judged
+    return take(judged, np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(judged.queries))[:most]))
 
 
 def take(known: Judged, chosen: np.ndarray) -> Judged:

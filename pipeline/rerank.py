@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline.collection import passage_ids, read_queries
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.scoring import check_cross_encoder, count_cut, score
+from pipeline.search import each_once
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class RerankConfig(Config):
     """Splits whose lists are reranked; the run written holds no other."""
     depth: int = Field(ge=1)
     """First passages of each question that are scored. 1,000 in coCondenser's leaderboard run."""
+
+    @field_validator("splits")
+    @classmethod
+    def _each_once(cls, splits: list[str]) -> list[str]:
+        return each_once(splits)
 
 
 def rerank(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline.collection import Query, passage_ids, read_qrels, read_queries
 from pipeline.config import Config
@@ -38,6 +38,18 @@ class SearchConfig(Config):
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     train_depth: int = Field(ge=1)
     """Passages kept for each training question: the depth of mining."""
+
+    @field_validator("splits")
+    @classmethod
+    def _each_once(cls, splits: list[str]) -> list[str]:
+        return each_once(splits)
+
+
+def each_once(splits: list[str]) -> list[str]:
+    """A validator: a split searched twice would stand twice in the run."""
+    if len({*splits}) < len(splits):
+        raise ValueError("names a split twice")
+    return splits
 
 
 def search(

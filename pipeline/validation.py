@@ -14,6 +14,8 @@ from pipeline.config import Config
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pipeline.pools import Judged
+
 CUTOFF = 10
 
 
@@ -41,18 +43,26 @@ class Candidates(NamedTuple):
     """Rows of passages.parquet, the judged one first."""
 
 
+def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) -> "Judged":
+    """The dev questions that validate. Raises InputError where one has too few passages that nobody judged."""
+    from pipeline.examples import check_enough
+    from pipeline.pools import take
+
+    known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
+    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids))
+    return known
+
+
 def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
     """Dev questions with a judged passage each, and seeded samples of what `run` lists and nobody judged.
 
     Where a list is too short, passages of the whole collection stand in. Raises InputError without dev questions.
     """
-    from pipeline.examples import check_enough, fill
-    from pipeline.pools import read_judged, read_lists, take
+    from pipeline.examples import fill
+    from pipeline.pools import read_judged, read_lists
 
     rng = np.random.default_rng(seed)
-    known = read_judged(collection, "dev")
-    known = take(known, np.sort(rng.permutation(len(known.queries))[: config.questions]))
-    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids))
+    known = drawn(config, read_judged(collection, "dev"), rng)
     listed = read_lists(run / "run.parquet", known)
     rows = []
     for i in range(len(known.queries)):

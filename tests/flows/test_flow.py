@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import small
+from crossed import make_roberta, wordpiece
 from searched import write_collection
 
 from artifacts.records import Ref
@@ -14,17 +16,24 @@ from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
 
+RERANK = "rerank={depth: 9, splits: [dev]}"
+PSEUDO = (
+    "pseudo={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
+    "search.unjudged=true",
+    "cross_encoder.loss=pointwise",
+)
+
 
 def collection(**metrics: int) -> Ref:
     return Ref("ingest", "key", "digest", "digest", Path("nowhere"), metrics)
 
 
-def test_without_training_questions_fine_tuning_fails_before_pre_training() -> None:
+def test_without_training_questions_fine_tuning_fails_before_pre_training(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
     for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
             checks.training_data(collection(passages=5, **counts), dag)
-    checks.training_data(collection(passages=5, train_queries=1, train_relevant=1), dag)
+    checks.training_data(judged(tmp_path / "judged"), dag)
     checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
     plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
     with pytest.raises(InputError, match="`--until initial` stops before it"):
@@ -33,37 +42,129 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training() -> N
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
-    ingest = replace(collection(train_relevant=1), path=tmp_path)
+    ingest = judged(tmp_path / "judged")
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
         checks.training_data(ingest, dag)
-    (tmp_path / "negatives.parquet").touch()
+    (ingest.path / "negatives.parquet").touch()
     checks.training_data(ingest, dag)
 
 
 def judged(folder: Path, *splits: str) -> Ref:
     """Two training questions with a judged passage, and one of each further split."""
     asked = [("q0", "train"), ("q1", "train"), *((f"q-{split}", split) for split in splits)]
-    passages = [(f"p{n}", f"p{n}", "title", "text") for n in range(9)]
+    passages = [(f"p{n}", f"p{n}", "title", "text") for n in range(100)]
     queries = [(name, split, "question") for name, split in asked]
     made = write_collection(folder, passages, queries, [(split, name, "p0", 1) for name, split in asked])
     return replace(collection(train_relevant=2), path=made)
 
 
 def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp_path: Path) -> None:
-    small = judged(tmp_path / "small")
+    few = judged(tmp_path / "few")
     scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 asked for, but there are only 2 training pairs"):
-        checks.training_data(small, nodes(resolve("tiny", scheduled)))
-    checks.training_data(small, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
+        checks.training_data(few, nodes(resolve("tiny", scheduled)))
+    checks.training_data(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
     twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
-    checks.training_data(small, nodes(resolve("tiny", twice)))
+    checks.training_data(few, nodes(resolve("tiny", twice)))
     validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
-        checks.training_data(small, validated)
+        checks.training_data(few, validated)
     checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
-    reranked = nodes(resolve("tiny", ["rerank={depth: 9, splits: [dev]}", "cross_encoder.negatives_from=collection"]))
-    with pytest.raises(InputError, match=r"cross-encoder\.negatives_from: the collection came without negatives"):
-        checks.training_data(small, reranked)
+    reranked = nodes(resolve("tiny", [RERANK, "cross_encoder.negatives_from=collection"]))
+    with pytest.raises(InputError, match=r"cross_encoder\.negatives_from: the collection came without negatives"):
+        checks.training_data(few, reranked)
+
+
+@pytest.mark.parametrize(
+    ("most", "settings", "message"),
+    [
+        (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 asked for, but a question has"),
+        (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 asked for"),
+        (100, ["stage2.validation={questions: 1, candidates: N, select: last}"], "stage2: validation.candidates: 100"),
+        (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 asked for"),
+    ],
+)
+def test_more_passages_than_there_are_is_told_before_pre_training(
+    tmp_path: Path, most: int, settings: list[str], message: str
+) -> None:
+    def check(number: int) -> None:
+        asked = [setting.replace("N", str(number)) for setting in settings]
+        checks.training_data(ingest, nodes(resolve("tiny", asked)))
+
+    ingest = judged(tmp_path / "collection", "dev")
+    check(most)
+    with pytest.raises(InputError, match=message):
+        check(most + 1)
+
+
+def evaluated(ingest: Ref, *settings: str) -> None:
+    checks.evaluation(ingest, nodes(resolve("tiny", settings)))
+
+
+def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path: Path) -> None:
+    none, dev = judged(tmp_path / "none"), judged(tmp_path / "dev", "dev")
+    with pytest.raises(InputError, match=r"no dev or test question .* `--until search-stage2` stops before it"):
+        evaluated(none)
+    checks.evaluation(none, up_to(nodes(resolve("tiny")), "search-stage2"))
+    evaluated(dev)
+    with pytest.raises(InputError, match=r"evaluate\.relevance: 2, but no judgement of dev and test is above 1"):
+        evaluated(dev, "evaluate.relevance=2")
+
+
+def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None:
+    def run(*lines: str) -> None:
+        (tmp_path / "other.trec").write_text("".join(f"{line}\n" for line in lines))
+        evaluated(ingest, f"evaluate.systems={{GAR: {tmp_path / 'other.trec'}}}")
+
+    ingest = judged(tmp_path / "collection", "dev")
+    good = [f"q-dev Q0 p{n} {n + 1} {9 - n}.5 GAR" for n in range(9)]
+    run(*good)
+    with pytest.raises(InputError, match=r"other\.trec:10: score 'nan' is no number"):
+        run(*good, "q-dev Q0 p9 10 nan GAR")
+    with pytest.raises(InputError, match=r"other\.trec:10: unknown passage id 'other'"):
+        run(*good, "q-dev Q0 other 10 0.5 GAR")
+    with pytest.raises(InputError, match="none of its questions is one of the collection's"):
+        run(*(line.replace("q-dev", "other") for line in good))
+
+
+def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) -> None:
+    def check(*settings: str, until: str = "report") -> None:
+        recipe = resolve("tiny", settings)
+        checks.texts(refs, recipe.encoder, up_to(nodes(recipe), until))
+
+    tokens, _ = small.make(tmp_path)
+    wordpiece(tmp_path, 195)
+    refs = {name: replace(collection(), path=path) for name, path in {"tokens": tokens, "tokenizer": tmp_path}.items()}
+    long = "w1 " * 40
+    check(f"encoder.question_prefix={'w1 ' * 29}")
+    with pytest.raises(InputError, match=r"question_prefix: its 40 tokens .* in encoder\.question_tokens \(32\)"):
+        check(f"encoder.question_prefix={long}")
+    check(f"encoder.question_prefix={long}", until="condenser")
+    with pytest.raises(InputError, match=r"passage_prefix: its 40 tokens .* in stage2\.passage_tokens \(42\)"):
+        check(f"encoder.passage_prefix={long}", "stage2.passage_tokens=42")
+    make_roberta(tmp_path / "roberta", ["some text"])
+    refs["tokenizer"] = replace(collection(), path=tmp_path / "roberta" / "source")
+    with pytest.raises(InputError, match=r"encoder\.passage_prefix: works with WordPiece alone"):
+        check("encoder.passage_prefix=passage: ")
+
+
+def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tmp_path: Path) -> None:
+    def check(*settings: str) -> None:
+        recipe = resolve("tiny", ["stage1.passage_tokens=32", "stage2.passage_tokens=32", given, *settings])
+        refs["initial"] = replace(collection(), path=start)
+        checks.models(refs, recipe, [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")])
+
+    tokens, start = small.make(tmp_path)  # 32 positions
+    given = f"initial.checkpoint={start}"
+    refs = {"tokens": replace(collection(), path=tokens)}
+    check("encode.passage_tokens=32")
+    for field in ("stage1.passage_tokens", "stage2.passage_tokens", "encode.passage_tokens", "encoder.question_tokens"):
+        with pytest.raises(InputError, match=rf"{field}: 33 tokens, but the model in .*start has 32 positions"):
+            check("encode.passage_tokens=32", f"{field}=33")
+    given = f"condenser.checkpoint={start}"
+    start = tmp_path / "nowhere"
+    with pytest.raises(InputError, match=r"encode\.passage_tokens: 128 tokens"):
+        check()
 
 
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:

@@ -161,5 +161,19 @@ def test_the_general_texts_section_is_named_as_the_recipe_names_it(store: Store,
     assert "pretraining.passages.folder" in said
 
 
+def test_a_path_that_holds_the_sections_name_is_told_as_it_is(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = "my.ingest.folder/ingest.path"
+    dag = nodes(resolve("tiny", [f"pretraining={{reader: beir, folder: {folder}, document_key: ''}}"]))
+    (said,) = [line for node in dag for line in preflight.missing(node)]
+    assert said == f"pretraining.folder: {folder} is no folder"
+
+
+def test_an_absent_cross_encoder_is_told_by_its_field() -> None:
+    dag = nodes(resolve("tiny", ["cross_encoder.checkpoint=gone", "rerank={depth: 9, splits: [dev]}"]))
+    (said,) = [line for node in dag for line in preflight.missing(node)]
+    assert said == "cross_encoder.checkpoint: gone: no such file or folder"
+
+
 def test_the_machine_is_in_no_key(store: Store, source: Path) -> None:
     assert not set(Machine.model_fields) & set(key_of(store, "ingest", file_node(source).config, {}).config)

@@ -69,6 +69,13 @@ def test_nq_has_dprs_set_up() -> None:
         ("rounds.mined_from=DIR given={file: a.tsv, number: 0, seed: 0, page_questions: 0}", "rounds.mined_from and"),
         ("rounds.number=0 rounds.mined_from=DIR", "rounds.mined_from and given say what rounds.number: 0 never"),
         ("search.splits=[dev, test]", "search.splits lacks train, which negatives are mined for"),
+        ("search.splits=[train]", "search.splits lacks dev and test, whose questions show what a model finds"),
+        ("search.splits=[train] model=DIR", "search.splits lacks dev and test"),
+        (
+            "search.splits=[train, dev, dev, test]",
+            "search.splits: names a split twice",
+        ),
+        ("rerank={depth: 9, splits: [dev, dev]}", "rerank.splits: names a split twice"),
         ("search.splits=[train, test] rerank={depth: 9, splits: [dev]}", "rerank.splits: dev is not in search.splits"),
         (
             "stage1.loss=learning_to_rank rounds.number=0 rerank={depth: 9, splits: [dev]}",
@@ -229,6 +236,7 @@ def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ('encoder.passage_prefix="\\ud800: "', r"encoder\.passage_prefix: half of a surrogate pair is no text"),
         ("condenser.stepz=3", r"--set condenser\.stepz=3: condenser\.stepz: unknown field \(did you mean steps"),
         ("condenser.steps=many", r"--set condenser\.steps=many: condenser\.steps: .*integer.*\(got 'many'\)"),
         ("conden.steps=3", r"--set conden\.steps=3: conden: unknown field \(did you mean condenser"),

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,6 +68,20 @@ def test_byte_level_bpe_takes_no_prefix(tmp_path, fields, field):
     PreTrainedTokenizerFast(tokenizer_object=raw).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=f"encoder.{field}: .* byte-level bpe"):
         read_form(ENCODER.model_copy(update=fields), tmp_path, SPECIALS)
+
+
+def test_a_prefix_leaves_room_for_the_question(world):
+    config = ENCODER.model_copy(update={"question_prefix": "w7 " * 13})
+    assert len(read_form(config, world.checkpoint, SPECIALS).before_question) == 13
+    config = ENCODER.model_copy(update={"question_prefix": "w7 " * 14})
+    message = r"encoder\.question_prefix: its 14 tokens .* no room for a text in encoder\.question_tokens \(16\)"
+    with pytest.raises(InputError, match=message):
+        read_form(config, world.checkpoint, SPECIALS)
+
+
+def test_forms_need_no_torch():
+    code = "import sys, pipeline.inputs, flows.flow; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("configuration", "model"), [(BertConfig, BertModel), (RobertaConfig, RobertaModel)])

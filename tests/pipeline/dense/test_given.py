@@ -210,3 +210,18 @@ def test_an_absent_file_comes_with_its_command(tmp_path):
     absent = tmp_path / "biencoder-nq-adv-hn-train.json.gz"
     assert "wget" in missing(config(absent))[0]
     assert missing(config(written(tmp_path / "n.tsv", ROWS))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("n.tsv", "query_id passage_id\n", "n.tsv:1: 2 or 3 columns expected, 1 found"),
+        ("n.jsonl", '{"query_id": "q0"}\n', "n.jsonl:1: no text in field 'passage_id'"),
+        ("n.json", '{"question": "who?"}\n', "n.json:1: invalid JSON: [ expected"),
+        ("n.parquet", "text", "n.parquet: cannot be read: "),
+    ],
+)
+def test_a_wrong_beginning_is_told_before_a_run(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    (said,) = missing(config(tmp_path / name))
+    assert said.startswith(f"given.file: {tmp_path}/{message}")
