@@ -78,9 +78,11 @@ def nodes(recipe: Recipe) -> list[Node]:
         other = node("ingest-pretraining", "ingest", r.pretraining)
         general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
     pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
-    miner: Node | None = None
-    if r.rounds.mined_from is not None:  # looked at before any training
+    miner = from_file = None  # looked at before any training
+    if r.rounds.mined_from is not None:
         miner = node("miner", "adopt", AdoptConfig(checkpoint=r.rounds.mined_from), tokenizer=tokenizer)
+    if r.given is not None:
+        from_file = node("given", "given", r.given, collection=ingest)
     if r.trains("ict") and r.cocondenser.checkpoint is None:
         pretrained = node("ict", "ict", r.ict, tokens=tokens, start=pretrained)
         trained["ict"] = pretrained
@@ -121,8 +123,8 @@ def nodes(recipe: Recipe) -> list[Node]:
     first_hard: Node | None = None
     for number in range(1, r.rounds.number + 1):
         suffix = f"-{number}" if number > 1 else ""
-        if number == 1 and r.given is not None:
-            hard = node("given", "given", r.given, collection=ingest)
+        if number == 1 and from_file is not None:
+            hard = from_file
         else:
             hard = node(f"mine{suffix}", "mine", r.mine, collection=ingest, run=found)
         first_hard, mined = first_hard or hard, hard

@@ -85,8 +85,9 @@ def test_negatives_of_another_model_or_from_a_file() -> None:
     assert node("search-miner", other).config.splits == ["train"]
     assert node("search-stage1", other).config.splits == ["dev", "test"]
     assert inputs("stage2", GIVEN)["mined"] == "given"
-    dag = names(nodes(resolve("tiny", [other])))
-    assert dag.index("miner") < dag.index("condenser"), "what is wrong with it ends the run before pre-training"
+    for source, name in ((other, "miner"), (GIVEN, "given")):
+        dag = names(nodes(resolve("tiny", [source])))
+        assert dag.index(name) < dag.index("condenser"), "what is wrong with it ends the run before pre-training"
     labelled = ["search.unjudged=true", PSEUDO, POINTWISE]
     searched = {n: node(f"search-{n}", *labelled).config for n in ("pretrained", "stage1")}
     assert [searched[n].unjudged for n in ("pretrained", "stage1")] == [False, True]
