@@ -9,7 +9,7 @@ from flows.dag import Node
 from flows.recipe import Recipe
 from pipeline import drawing, systems
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
-from pipeline.condenser import CondenserConfig
+from pipeline.condenser import CondenserConfig, check_condenser
 from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
 from pipeline.encode import EncodeConfig
 from pipeline.encoder import EncoderConfig
@@ -96,12 +96,20 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
 
 
 def pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
-    """What coCondenser or the Inverse Cloze Task need of the collection and of a model of the shape of `start`."""
+    """What pre-training needs of the collection and of a model of the shape of `start`; all that it lacks at once."""
+    problems = []
     for node in wanted:
-        if isinstance(node.config, CocondenserConfig):
-            check_cocondenser(node.config, tokens.path, start)
-        if isinstance(node.config, IctConfig):
-            check_ict(node.config, tokens.path, start)
+        try:
+            if isinstance(node.config, CondenserConfig):
+                check_condenser(node.config, tokens.path)
+            elif isinstance(node.config, CocondenserConfig):
+                check_cocondenser(node.config, tokens.path, start)
+            elif isinstance(node.config, IctConfig):
+                check_ict(node.config, tokens.path, start)
+        except InputError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError("\n".join(problems))
 
 
 def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:

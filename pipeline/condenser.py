@@ -6,10 +6,16 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from pipeline.blocks import blocks
 from pipeline.config import Config
+from pipeline.ragged import Tokens
+from pipeline.sampling import batches_in, sampler, updates
 from pipeline.starts import check_start, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
+
+LARGE = 10_000_000
+"""Tokens of a collection that holds a batch for certain."""
 
 
 class CondenserConfig(Config):
@@ -56,6 +62,28 @@ class CondenserConfig(Config):
         return self
 
 
+def check_condenser(config: CondenserConfig, tokens: Path) -> None:
+    """InputError where these tokens are less than one batch: asked early, in time."""
+    data = Tokens.open(tokens)
+    if config.checkpoint is None and config.steps != 0 and len(data.passages.tokens) < LARGE:
+        batches_in(*sizes(config, cut(config, data)[1]))
+
+
+def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
+    """Where the collection's N blocks begin, and their lengths without special tokens."""
+    assert data.passages.sentence_starts is not None
+    documents = data.passages.offsets[data.doc_offsets]
+    seed = config.optimiser.seed
+    return blocks(data.passages.sentence_starts, documents, config.length - 2, config.short_probability, seed)
+
+
+def sizes(config: CondenserConfig, length_N: np.ndarray) -> tuple[np.ndarray, int, str]:
+    """What each block counts in a batch, the size of a batch, and the field that gives it."""
+    if config.batch_tokens is not None:
+        return length_N + 2, config.batch_tokens, "condenser.batch_tokens"
+    return np.ones_like(length_N), config.batch_blocks or 0, "condenser.batch_blocks"
+
+
 def missing(config: CondenserConfig) -> list[str]:
     """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
     return unfit("condenser", config.checkpoint, config.skip_from, config.length, config.head_layers > 0)
@@ -85,10 +113,7 @@ def train_condenser(
     """The training itself, in a process of its own (`pipeline.launch`)."""
     from pipeline import model, pretraining
     from pipeline.batches import batch
-    from pipeline.blocks import blocks
     from pipeline.objectives import objective
-    from pipeline.ragged import Tokens
-    from pipeline.sampling import sampler, updates
     from pipeline.training import train
 
     c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)
@@ -101,12 +126,9 @@ def train_condenser(
         return pretraining.finish(module, c.objective, Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
-    assert data.passages.sentence_starts is not None
-    documents = data.passages.offsets[data.doc_offsets]
-    begin_N, length_N = blocks(data.passages.sentence_starts, documents, c.length - 2, c.short_probability, seed)
-    size_N = length_N + 2 if c.batch_tokens else np.ones_like(length_N)
-    field = "condenser.batch_tokens" if c.batch_tokens else "condenser.batch_blocks"
-    batches, rows = sampler(size_N, c.batch_tokens or c.batch_blocks or 0, seed, field)
+    begin_N, length_N = cut(c, data)
+    size_N, budget, field = sizes(c, length_N)
+    batches, rows = sampler(size_N, budget, seed, field)
     mean_tokens = float((length_N + 2).sum()) / batches
     steps = updates(c.steps, c.epochs, c.tokens, batches, mean_tokens)
 
@@ -125,5 +147,5 @@ def train_condenser(
         )
 
     history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
-    counts = {"documents": len(documents) - 1, "blocks": len(begin_N)}
+    counts = {"documents": len(data.doc_offsets) - 1, "blocks": len(begin_N)}
     return counts | pretraining.finish(module, c.objective, Path(out), Path(tokenizer), history)

@@ -19,10 +19,10 @@ def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
         raise InputError(f"{name.split('.')[0]}: the collection holds no text to train on")
     batches = int(size_N.sum()) // budget
     if batches == 0:
-        way_out = f"lower it, or give {COUNTED[name]} in its place" if name in COUNTED else "lower it"
-        raise InputError(
-            f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}: {way_out}"
-        )
+        held = int(size_N.sum())
+        lower = f"lower it, for a small collection to {max(1, held // 4)}"
+        way_out = f"{lower}, or give {COUNTED[name]} in its place" if name in COUNTED else lower
+        raise InputError(f"{name}: {budget:,} asked for, but the whole collection holds {held:,}: {way_out}")
     return batches
 
 

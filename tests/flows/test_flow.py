@@ -205,9 +205,13 @@ def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monke
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 
-def test_a_batch_that_the_collection_cannot_fill_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
-    given = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")
+def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
+    """All of them in one message."""
+    documents = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")
+    given = ("--set", "condenser.batch_tokens=9999999", "--set", "condenser.batch_blocks=null", *documents)
     ended = run_cli("run", "tiny", *given, store=tmp_path / "store")
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith("error: cocondenser.batch_documents: 9,999 asked for, but")
+    first, second = ended.stderr.splitlines()[-2:]
+    assert first.startswith("error: condenser.batch_tokens: 9,999,999 asked for, but the whole collection holds")
+    assert second.startswith("cocondenser.batch_documents: 9,999 asked for, but")
     assert "condenser " not in ended.stderr + ended.stdout
