@@ -120,6 +120,15 @@ def test_plan_of_nothing_built(run_cli, tmp_path: Path) -> None:
     assert steps[0]["seconds"] is None
 
 
+def test_a_plan_says_what_a_run_would_lack(run_cli, tmp_path: Path) -> None:
+    given = ("--until", "bm25", "--set", f"ingest.path={tmp_path / 'none'}", "--json")
+    (first, second) = json.loads(run_cli("plan", "text", *given, store=tmp_path).stdout)
+    refused = run_cli("run", "text", *given, store=tmp_path).stderr
+    assert first["why"] == [refused.removeprefix("error: ").removesuffix("\n")]
+    assert first["why"][0].endswith("(--set ingest.path=FOLDER)")
+    assert second["why"] == ["unknown until ingest is built"]
+
+
 def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
