@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from flows.cli_options import Json, StoreFolder, out, print_json
+
+if TYPE_CHECKING:
+    from artifacts.store import Store
 
 artifacts_app = typer.Typer(
     no_args_is_help=True,
@@ -19,6 +23,18 @@ artifacts_app = typer.Typer(
 Which = Annotated[str, typer.Argument(metavar="WHICH", help="A stage's name (its newest), or the start of a digest.")]
 
 
+def opened(given: Path | None) -> "Store":
+    """The store, which must be there: a folder misspelt is no store without artifacts."""
+    from artifacts.store import Store
+    from flows.selection import store_folder
+    from pipeline.errors import InputError
+
+    root = store_folder(given)
+    if not root.exists():
+        raise InputError(f"{root}: no such store")
+    return Store(root)
+
+
 @artifacts_app.command("ls", epilog="Example: [bold]cocondenser artifacts ls --stage finetune[/bold]")
 def list_artifacts(
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage or node only.")] = None,
@@ -26,13 +42,11 @@ def list_artifacts(
     as_json: Json = False,
 ) -> None:
     """List the artifacts, newest first."""
-    from artifacts.store import Store
     from flows.layers import hint
-    from flows.selection import store_folder
     from pipeline.errors import InputError
     from tasks.terminal import duration, size
 
-    shelf = Store(store_folder(store))
+    shelf = opened(store)
     records = list(shelf.records())
     found = [r for r in records if stage in (None, r.stage, r.node)]
     if stage is not None and not found:
@@ -57,10 +71,7 @@ def list_artifacts(
 @artifacts_app.command(epilog="Example: [bold]cocondenser artifacts show stage2[/bold]")
 def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None:
     """Show an artifact's lineage: configuration, inputs, code, versions, metrics."""
-    from artifacts.store import Store
-    from flows.selection import store_folder
-
-    shelf = Store(store_folder(store))
+    shelf = opened(store)
     record = shelf.show(which)
     fields = {"path": str(shelf.ref(record).path), **asdict(record)}
     if as_json:
@@ -90,10 +101,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 @artifacts_app.command(epilog='Example: [bold]ls "$(cocondenser artifacts path stage2)"[/bold]')
 def path(which: Which, store: StoreFolder = None) -> None:
     """Print an artifact's folder."""
-    from artifacts.store import Store
-    from flows.selection import store_folder
-
-    shelf = Store(store_folder(store))
+    shelf = opened(store)
     print(shelf.ref(shelf.show(which)).path)
 
 
@@ -104,11 +112,9 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Hash every file again. What is broken is set aside, and built anew when it is next needed; exit code 1."""
-    from artifacts.store import Store
     from artifacts.verify import verify as check
-    from flows.selection import store_folder
 
-    problems = check(Store(store_folder(store)), which)
+    problems = check(opened(store), which)
     if as_json:
         print_json(problems)
     else:
@@ -127,11 +133,9 @@ def gc(
 ) -> None:
     """Free disk space: artifacts that no recent run names, checkpoints of abandoned builds, broken files."""
     from artifacts.gc import gc as collect
-    from artifacts.store import Store
-    from flows.selection import store_folder
     from tasks.terminal import size
 
-    removed = collect(Store(store_folder(store)), runs, days, dry_run)
+    removed = collect(opened(store), runs, days, dry_run)
     if as_json:
         print_json([asdict(item) for item in removed])
         return

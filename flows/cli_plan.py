@@ -1,6 +1,6 @@
 """`cocondenser plan`: what a run would do."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from rich.table import Table
 
@@ -18,13 +18,19 @@ def plan(
     from artifacts.store import Store
     from flows.dag import nodes
     from flows.plan import plan as make_plan
+    from flows.preflight import missing
     from flows.recipe import resolve
     from flows.selection import select, store_folder
     from tasks.terminal import duration, size
 
     shelf = Store(store_folder(store))
     resolved = resolve(recipe, set or [])
-    steps = make_plan(shelf, select(nodes(resolved), until, None), resolved.name)
+    wanted = select(nodes(resolved), until, None)
+    steps = [
+        # What a run would refuse is said in its words.
+        step if step.action == "reuse" else replace(step, why=missing(node) or step.why)
+        for node, step in zip(wanted, make_plan(shelf, wanted, resolved.name), strict=True)
+    ]
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return

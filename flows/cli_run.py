@@ -1,15 +1,17 @@
 """`cocondenser run` and `cocondenser update`: the flow, once all that can be known to fail has been looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from flows.cli_options import Device, Json, RecipeName, Settings, StoreFolder, Until, fail, print_json, terminal
 
 if TYPE_CHECKING:
+    from artifacts.records import Ref
     from flows.recipe import Recipe
 
 
@@ -36,11 +38,10 @@ def run(
     from flows.selection import store_folder
 
     settings = set or []
-    start(
+    refs = start(
         resolve(recipe, settings),
         settings,
         store_folder(store),
-        as_json,
         called=recipe,
         until=until,
         only=only,
@@ -48,6 +49,8 @@ def run(
         keep=keep or [],
         device=device,
     )
+    if as_json:
+        print_json(outcome(refs))
 
 
 def update(
@@ -63,20 +66,26 @@ def update(
     """
     from artifacts.store import Store
     from flows.selection import store_folder
+    from flows.update import described, taken_in
     from flows.update import update as settle
 
+    begun = datetime.now(UTC)
     root = store_folder(store)
-    resolved, settings, engine = settle(Store(root), recipe, set or [])
+    shelf = Store(root)
+    resolved, settings, engine = settle(shelf, recipe, set or [])
     of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
     terminal.print(f"model: {of} UTC", highlight=False, soft_wrap=True)
-    start(resolved, settings, root, as_json, called=recipe, device=device)
+    refs = start(resolved, settings, root, called=recipe, device=device)
+    done = taken_in(shelf, refs, begun)
+    terminal.print(f"\n{described(done)}", highlight=False, soft_wrap=True)
+    if as_json:
+        print_json({**outcome(refs), "update": done})
 
 
 def start(
     recipe: "Recipe",
     settings: list[str],
     root: Path,
-    as_json: bool,
     *,
     called: str,
     until: str | None = None,
@@ -84,8 +93,8 @@ def start(
     refresh: Sequence[str] = (),
     keep: Sequence[str] = (),
     device: Literal["auto", "cpu", "cuda"] | None = None,
-) -> None:
-    """Runs the flow. `called`: the recipe as the user named it."""
+) -> "dict[str, Ref]":
+    """Runs the flow: {node: its artifact}. `called`: the recipe as the user named it."""
     from artifacts.store import Store
     from flows import preflight
     from flows.dag import nodes
@@ -112,13 +121,16 @@ def start(
         terminal.print(f"[bold]{recipe.title}[/]{name}, store {root}, {where}", highlight=False, soft_wrap=True)
         try:
             # The settings once more, which changes nothing: the page and the run's record then name them.
-            refs = cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
+            return cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
         except RuntimeError as error:  # a child process that failed: its last words
             fail(str(error), 1)
-    if as_json:
-        from flows.results import read_metrics
 
-        artifacts = {
-            node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()
-        }
-        print_json({"artifacts": artifacts, "results": read_metrics(refs)})
+
+def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
+    """A run's artifacts and results, to be printed as JSON."""
+    from flows.results import read_metrics
+
+    artifacts = {
+        node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()
+    }
+    return {"artifacts": artifacts, "results": read_metrics(refs)}

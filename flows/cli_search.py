@@ -48,6 +48,7 @@ def search(
             Text.assemble(
                 (f"{answer.rank:>2}  ", "dim"),
                 (answer.title or answer.doc_id, "bold"),
+                (f"  {answer.doc_id}" if answer.title not in ("", answer.doc_id) else "", "dim"),
                 (f"  {answer.score:#.4g}", "dim"),
             )
         )

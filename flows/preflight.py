@@ -49,7 +49,7 @@ def missing(node: Node) -> list[str]:
 
 def _in_recipe(node: Node, field: str) -> str:
     """The recipe's name of a field of the node's configuration."""
-    name = f"{node.name}.{field}"
+    name = f"{node.name.removesuffix('-whole')}.{field}"
     return FIELDS.get(name, name)
 
 

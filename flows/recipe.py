@@ -182,9 +182,12 @@ def _what(problem: ErrorDetails, keys: tuple[str, ...], missing: list[str], laye
             return f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"is a section; a field of it is {'.'.join(keys)}.FIELD"
-    form = ", written [A, B]" if problem["type"] == "list_type" else ""
-    got = "" if isinstance(problem["input"], dict) else f" (got {problem['input']!r})"
-    return problem["msg"].removeprefix("Value error, ") + form + got
+    given = problem["input"]
+    got = "" if isinstance(given, dict) else f" (got {given!r})"
+    if problem["type"] in ("list_type", "tuple_type"):
+        items = given if isinstance(given, str | int | float) else "A, B"
+        return f"a list is expected: write [{items}]{got}"
+    return problem["msg"].removeprefix("Value error, ") + got
 
 
 def _blamed(keys: tuple[str, ...], text: str, layer: layers.Layer) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from artifacts.runs import Run, runs
 from artifacts.store import Store
+from flows import layers
 from flows.results import read_metrics
 from pipeline.bm25 import read_settings
 from pipeline.encoder import EncoderConfig
@@ -103,6 +104,8 @@ def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Eng
             raise InputError(f"--by dense: the run of {engine.run.name} has no dense run")
         if engine.is_there():
             return engine
+    if recipe and not runs(store, recipe):
+        layers.read(recipe)  # an unknown recipe is told as such
     of = f" of {recipe}" if recipe else ""
     raise InputError(
         f"{store.root}: no finished run{of} to search in; `cocondenser run {recipe or 'pydocs-small'}` makes one"

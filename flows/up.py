@@ -52,7 +52,7 @@ def up(port: int) -> None:
         prefect(["--no-prompt", "deploy", "--all"], environment)
         os.environ.update(environment)
         crash_runs_without_heartbeat()
-        terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs\nStop:   Ctrl-C\n")
+        terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs-small\nStop:   Ctrl-C\n")
         work = ["worker", "start", "--pool", POOL, "--limit", "1"]
         worker = running.enter_context(prefect_process(work, environment, folder))
         while worker.poll() is None and server.poll() is None:

@@ -1,7 +1,10 @@
 """New and changed files: a finished run of a recipe once more, with its model as it is."""
 
 import json
+from collections.abc import Mapping
+from datetime import datetime
 
+from artifacts.records import Ref
 from artifacts.store import Store
 from flows import layers
 from flows.recipe import Recipe, resolve
@@ -30,6 +33,27 @@ def update(store: Store, recipe: str, given: list[str]) -> tuple[Recipe, list[st
         if now.get(field) != was[field]:
             raise InputError(f"encoder.{field}: {now.get(field)}, but the model was trained with {was[field]}")
     return resolved, settings, engine
+
+
+def taken_in(store: Store, refs: Mapping[str, Ref], begun: datetime) -> dict[str, int]:
+    """What an update `begun` then (with its time zone) has done: counts of the whole texts and of their shards."""
+    ingest = refs.get("ingest-whole") or refs["ingest"]
+    encode = refs.get("encode-whole") or refs["encode-model"]
+    record = store.record(encode.key)
+    anew = record is not None and datetime.fromisoformat(record.created) >= begun
+    shards = encode.metrics["shards"]
+    reused = encode.metrics["shards_reused"] if anew else shards  # the metrics are of the run that made them
+    counts = {name: ingest.metrics[name] for name in ("documents", "passages")}
+    return {**counts, "shards": shards, "shards_encoded": shards - reused, "shards_reused": reused}
+
+
+def described(done: Mapping[str, int]) -> str:
+    """The line on what `taken_in` gives."""
+    shown = {name: f"{number:,}" for name, number in done.items()}
+    return (
+        "{documents} documents, {passages} passages: "
+        "{shards_encoded} of {shards} shards encoded anew, {shards_reused} reused"
+    ).format(**shown)
 
 
 def _same_files(engine: Engine, recipe: str, given: list[str]) -> bool:

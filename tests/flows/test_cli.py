@@ -52,6 +52,10 @@ MISTAKES = [
     (("run", "tiny", "--set", "tokenizer.path=no/such/folder"), "no/such/folder"),
     (("run", "tiny", "--set", "condenser.checkpoint=no/such/folder"), "condenser.checkpoint: no/such/folder: no such"),
     (("search", "how?"), "no finished run to search in; `cocondenser run pydocs-small` makes one"),
+    (("search", "how?", "--recipe", "nosuch"), "no recipe 'nosuch'; `cocondenser recipes` lists them"),
+    (("search", "how?", "--recipe", "pydoc"), "no recipe 'pydoc' (did you mean pydocs?)"),
+    (("search", "how?", "--recipe", "text"), "no finished run of text to search in; `cocondenser run text` makes one"),
+    (("update", "nosuch"), "no recipe 'nosuch'; `cocondenser recipes` lists them"),
     (("fuse", "no.trec", "nor.trec", "--out", "x"), "no.trec: no such file"),
     (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
     (("artifacts", "ls", "--stage", "stage1"), "no artifact of stage1"),
@@ -61,7 +65,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value[:4]))
 def test_a_mistake_is_one_line_and_exit_code_2(run_cli, tmp_path: Path, arguments, message: str) -> None:
-    ended = run_cli(*arguments, store=tmp_path / "store")
+    ended = run_cli(*arguments, store=tmp_path)
     assert ended.returncode == 2
     assert message in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -102,9 +106,12 @@ def test_a_store_of_a_newer_format(run_cli, tmp_path: Path) -> None:
     assert "format 99 is newer" in ended.stderr
 
 
-def test_an_empty_store(run_cli, tmp_path: Path) -> None:
-    assert json.loads(run_cli("artifacts", "ls", "--json", store=tmp_path / "none").stdout) == []
-    assert json.loads(run_cli("artifacts", "gc", "--json", store=tmp_path / "none").stdout) == []
+@pytest.mark.parametrize("command", ["ls", "gc", "verify"])
+def test_an_empty_store_holds_nothing_and_an_absent_one_is_told(run_cli, tmp_path: Path, command: str) -> None:
+    assert json.loads(run_cli("artifacts", command, "--json", store=tmp_path).stdout) == []
+    absent = run_cli("artifacts", command, store=tmp_path / "none")
+    assert (absent.returncode, absent.stdout) == (2, "")
+    assert absent.stderr == f"error: {tmp_path / 'none'}: no such store\n"
     assert not (tmp_path / "none").exists()
 
 
@@ -118,6 +125,15 @@ def test_plan_of_nothing_built(run_cli, tmp_path: Path) -> None:
     assert steps[0]["why"] == ["nothing built yet"]
     assert steps[1]["why"] == ["unknown until ingest is built"]
     assert steps[0]["seconds"] is None
+
+
+def test_a_plan_says_what_a_run_would_lack(run_cli, tmp_path: Path) -> None:
+    given = ("--until", "bm25", "--set", f"ingest.path={tmp_path / 'none'}", "--json")
+    (first, second) = json.loads(run_cli("plan", "text", *given, store=tmp_path).stdout)
+    refused = run_cli("run", "text", *given, store=tmp_path).stderr
+    assert first["why"] == [refused.removeprefix("error: ").removesuffix("\n")]
+    assert first["why"][0].endswith("(--set ingest.path=FOLDER)")
+    assert second["why"] == ["unknown until ingest is built"]
 
 
 def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,5 +175,11 @@ def test_an_absent_cross_encoder_is_told_by_its_field() -> None:
     assert said == "cross_encoder.checkpoint: gone: no such file or folder"
 
 
+def test_an_absent_first_stage_of_the_whole_texts_is_told_by_its_field() -> None:
+    dag = [node for node in nodes(resolve("text", ["bm25.run=gone"])) if node.stage == "bm25"]
+    assert [node.name for node in dag] == ["bm25", "bm25-whole"]
+    assert [preflight.missing(node) for node in dag] == [["bm25.run: gone: no such file or folder"]] * 2
+
+
 def test_the_machine_is_in_no_key(store: Store, source: Path) -> None:
     assert not set(Machine.model_fields) & set(key_of(store, "ingest", file_node(source).config, {}).config)

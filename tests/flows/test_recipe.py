@@ -299,6 +299,17 @@ def test_all_missing_fields_are_told_at_once(tmp_path: Path) -> None:
         resolve(str(tmp_path / "mine.yaml"))
 
 
-def test_a_lists_form_is_told() -> None:
-    with pytest.raises(InputError, match=r"machine\.torchrun: Input .* list, written \[A, B\] \(got '--nnodes=2'\)"):
-        resolve("tiny", ["machine.torchrun=--nnodes=2"])
+@pytest.mark.parametrize(
+    ("setting", "form"),
+    [
+        ("machine.torchrun=--nnodes=2", "[--nnodes=2] (got '--nnodes=2')"),
+        ("ingest.questions=titles", "[titles] (got 'titles')"),
+        ("evaluate.fusion_weights=0.5", "[0.5] (got 0.5)"),
+        ("search.splits=null", "[A, B] (got None)"),
+        ("search.splits={dev: 1}", "[A, B]"),
+    ],
+)
+def test_a_lists_form_is_told(setting: str, form: str) -> None:
+    with pytest.raises(InputError) as told:
+        resolve("text", [setting])
+    assert str(told.value).endswith(f"{setting.partition('=')[0]}: a list is expected: write {form}")

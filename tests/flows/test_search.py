@@ -19,7 +19,7 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.cli import app
-from flows.search import excerpt, newest_engine, questions, search, words_of
+from flows.search import Answer, excerpt, newest_engine, questions, search, words_of
 from pipeline import runs
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig, evaluate
@@ -205,6 +205,17 @@ def test_the_command_says_that_it_does(dense_beside_a_run_file, encoded) -> None
     assert json.loads(as_json.stdout)["by"] == "dense"
     quiet = CliRunner().invoke(app, [*arguments, "--by", "dense"])
     assert quiet.stderr.strip() in ("", "Loading ...")
+
+
+@pytest.mark.parametrize(
+    ("title", "heading"),
+    [("Notes", " 1  Notes  a/b.md  0.5000"), ("", " 1  a/b.md  0.5000"), ("a/b.md", " 1  a/b.md  0.5000")],
+)
+def test_an_answer_names_its_document_once(title, heading, both, monkeypatch) -> None:
+    found = Answer(rank=1, score=0.5, doc_id="a/b.md", passage_id="a/b.md#0", title=title, text="x", question="")
+    monkeypatch.setattr("flows.search.search", lambda *given: [found])
+    shown = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
+    assert shown.stdout.splitlines()[2] == heading
 
 
 def test_the_command_names_what_it_asks(both, encoded) -> None:

@@ -133,10 +133,12 @@ def completed(up: Served) -> dict[str, Any]:
     return up.newest_run()
 
 
-def test_the_deployments_are_there(up: Served) -> None:
+def test_the_deployments_are_there(up: Served, home: Path) -> None:
     found = {one["name"] for one in up.ask("deployments/filter", {})}
     assert found == {recipe.name for recipe in deployed()}
     assert {"marco", "pydocs"} <= found
+    assert "Start:  prefect deployment run cocondenser/pydocs-small\n" in (home / "up.log").read_text()
+    assert "pydocs-small" in found
 
 
 def test_a_recipe_given_in_part_is_refused(up: Served) -> None:

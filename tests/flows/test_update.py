@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from artifacts.keys import make_key
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows import preflight
 from flows.dag import nodes
 from flows.recipe import configuration, resolve
-from flows.update import update
+from flows.update import described, taken_in, update
 from pipeline.errors import InputError
 
 READY = [
@@ -139,6 +140,28 @@ def test_a_ready_model_that_is_none_is_told_before_the_run(store: Store, tmp_pat
         ]
 
 
+def test_what_an_update_did_is_told_of_the_whole_texts(store: Store) -> None:
+    def ref(node: str, **metrics: int) -> Ref:
+        def write(out: Path, checkpoints: Path) -> dict[str, int]:
+            (out / "file").write_text(node)
+            return metrics
+
+        return store.build(make_key(node, {}, {}, {}, {}, {}), write, node=node).ref
+
+    before = datetime.now(UTC)
+    refs = {
+        "ingest": ref("ingest", documents=3, passages=9),
+        "encode-model": ref("encode-model", shards=5, shards_reused=5),
+    }
+    assert taken_in(store, refs, before)["shards"] == 5
+    refs["ingest-whole"] = ref("ingest-whole", documents=1200, passages=3600)
+    refs["encode-whole"] = ref("encode-whole", shards=10, shards_reused=7)
+    told = described(taken_in(store, refs, before))
+    assert told == "1,200 documents, 3,600 passages: 3 of 10 shards encoded anew, 7 reused"
+    again = described(taken_in(store, refs, datetime.now(UTC)))
+    assert again == "1,200 documents, 3,600 passages: 0 of 10 shards encoded anew, 10 reused"
+
+
 WORDS = [
     *("ledger", "harbour", "violin", "glacier", "orchard", "compass"),
     *("lantern", "thicket", "quarry", "meadow", "beacon", "cellar"),
@@ -169,10 +192,13 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
         "evaluate: {bootstrap_samples: 100}\nmachine: {ranks: 1, workers: 1}\n"
     )
 
-    def call(command: str) -> dict[str, dict]:
+    def call(command: str) -> tuple[dict[str, dict], dict[str, int]]:
         ended = run_cli(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
         assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout)["artifacts"]
+        told = json.loads(ended.stdout)
+        done = told.get("update", {})
+        assert not done or ended.stderr.endswith(f"\n{described(done)}\n")
+        return told["artifacts"], done
 
     none = run_cli("update", str(recipe), store=store)
     assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
@@ -181,19 +207,23 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
     call("run")
     write_note(notes, 900, "zymurgy")
     (notes / "note040.md").write_text((notes / "note041.md").read_text().replace("41", "forty"))
-    first = call("update")
+    first, done = call("update")
     assert [*first] == OF_TEXTS
     for node in ("encode-model", "encode-whole"):
         encoded = first[node]["metrics"]
         assert encoded["shards"] - 8 <= encoded["shards_reused"] < encoded["shards"]
         assert encoded["shards"] > 20
+    assert (done["documents"], done["passages"]) == (81, encoded["passages"])
+    assert (done["shards"], done["shards_reused"]) == (encoded["shards"], encoded["shards_reused"])
+    again = call("update")[1]
+    assert (again["shards_encoded"], again["shards_reused"]) == (0, encoded["shards"])
     found = json.loads(run_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
     assert found["answers"][0]["doc_id"] == "note900.md"
     asked = run_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
     assert "note900.md" in [answer["doc_id"] for answer in json.loads(asked.stdout)["answers"]]
 
     (notes / "note900.md").unlink()
-    second = call("update")
+    second, _ = call("update")
     assert second["model"]["digest"] == first["model"]["digest"]
     encoded = second["encode-model"]["metrics"]
     assert encoded["shards"] - 4 <= encoded["shards_reused"]
