@@ -11,8 +11,8 @@ PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 POOL = "cocondenser"
 HEAD = """\
 # Made from flows/recipes by `cocondenser deployments --write`; edit those, not this.
-# `make up` deploys it; `prefect deployment run cocondenser/pydocs` then starts a run. Parts of a recipe are changed by
-# the parameter `set`: --param 'set=["cocondenser.tokens=1000000"]'.
+# `make up` deploys it; `prefect deployment run cocondenser/pydocs-small` then starts a run. Parts of a recipe are
+# changed by the parameter `set`: --param 'set=["cocondenser.tokens=1000000"]'.
 """
 
 
