@@ -64,8 +64,10 @@ class CondenserConfig(Config):
 
 def check_condenser(config: CondenserConfig, tokens: Path) -> None:
     """InputError where these tokens are less than one batch: asked early, in time."""
+    if config.checkpoint is not None or config.steps == 0:
+        return
     data = Tokens.open(tokens)
-    if config.checkpoint is None and config.steps != 0 and len(data.passages.tokens) < LARGE:
+    if len(data.passages.tokens) < LARGE:
         batches_in(*sizes(config, cut(config, data)[1]))
 
 

@@ -197,6 +197,7 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("flows.checks.check_cocondenser", lambda *given: asked.append(given))
+    monkeypatch.setattr("flows.checks.check_condenser", lambda *given: None)
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
     checks.pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
