@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from artifacts import files
+from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.store import Store
 
@@ -34,16 +35,37 @@ def record_run(
         node: {field: value for field, value in asdict(ref).items() if field != "path"} for node, ref in nodes.items()
     }
     record = {"name": name, "created": created.isoformat(), "nodes": refs, "details": dict(details)}
-    path = store.runs / f"{created:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.json"
+    path = store.runs / f"{created:%Y%m%dT%H%M%S.%fZ}-{_in_file_name(name)}.json"
     with files.storage_errors(store.root):
         files.write(path, json.dumps(record, indent=1).encode() + b"\n")
     return path
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
-    """Runs (of one name), newest first."""
-    found = [_read(store, path) for path in sorted(store.runs.glob("*.json"), reverse=True)]
+    """Runs (of one name), newest first. Records that cannot be read are passed over."""
+    found = [_read(store, path) for path in _newest_first(store)]
     return [run for run in found if run is not None and name in (None, run.name)]
+
+
+def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
+    """As `runs`, one by one. Raises `StoreError` where it comes to a record (of that name) that cannot be read."""
+    for path in _newest_first(store):
+        run = _read(store, path)
+        if run is None:
+            of_another = name is not None and path.stem.partition("-")[2] != _in_file_name(name)
+            if of_another or not path.exists():  # removed since it was listed
+                continue
+            raise StoreError(f"{path}: no record of a run to read; once you remove it, the runs before it are found")
+        if name in (None, run.name):
+            yield run
+
+
+def _in_file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
+
+
+def _newest_first(store: Store) -> list[Path]:
+    return sorted(store.runs.glob("*.json"), reverse=True)
 
 
 def _read(store: Store, path: Path) -> Run | None:

@@ -9,6 +9,9 @@ from artifacts.errors import StoreError
 
 RECORDED = ("torch", "transformers", "tokenizers", "pyserini", "faiss-cpu", "faiss-gpu", "prefect")
 
+BUILDS = {"faiss": ("faiss-cpu", "faiss-gpu")}
+"""Distributions of which one is installed, by the library that they are."""
+
 
 @cache
 def recorded() -> dict[str, str]:
@@ -19,10 +22,10 @@ def recorded() -> dict[str, str]:
 
 def of(libraries: Iterable[str]) -> dict[str, str]:
     """Version of each of `libraries`, for `make_key`. Raises `StoreError` if one is not installed."""
-    found = {name: _version(name) for name in libraries}
+    found = {name: next(filter(None, map(_version, BUILDS.get(name, (name,)))), None) for name in libraries}
     for name, v in found.items():
         if v is None:
-            raise StoreError(f"{name} is not installed: pip install {name}")
+            raise StoreError(f"{name} is not installed: pip install {BUILDS.get(name, (name,))[0]}")
     return {name: v for name, v in found.items() if v is not None}
 
 

@@ -15,14 +15,24 @@ class AdoptConfig(Config):
 
 def missing(config: AdoptConfig) -> list[str]:
     """What is wrong with the folder, in a line; a path that does not exist is told elsewhere."""
-    from pipeline.starts import model_config
-
+    if not config.checkpoint.exists():
+        return []
     try:
-        for folder in folders(config.checkpoint) if config.checkpoint.exists() else []:
-            model_config(folder)
+        dimension(config.checkpoint)
     except InputError as error:
         return [f"adopt.checkpoint: {error}"]
     return []
+
+
+def dimension(checkpoint: Path) -> int:
+    """Numbers of a vector, by the folder's descriptions alone. Raises InputError where its two encoders differ."""
+    from pipeline.starts import model_config
+    from pipeline.vector_files import projected
+
+    found = [projected(folder) or int(model_config(folder)["hidden_size"]) for folder in folders(checkpoint)]
+    if len({*found}) > 1:
+        raise InputError(f"{checkpoint}: vectors of {found[0]} numbers from `query`, of {found[1]} from `passage`")
+    return found[0]
 
 
 def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:

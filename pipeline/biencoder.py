@@ -18,9 +18,9 @@ from pipeline.checkpoint import load_encoder, longest_input
 from pipeline.errors import InputError
 from pipeline.inputs import Ids, Packed, pack
 from pipeline.model import apply, embed
+from pipeline.precision import autocast
 from pipeline.ragged import Specials
-from pipeline.training import autocast
-from pipeline.vector_files import read_vector
+from pipeline.vector_files import is_tied, read_vector, side
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,8 @@ def load_encoders(checkpoint: Path) -> tuple[Encoder, Encoder]:
 
     Raises InputError for a folder without a loadable model.
     """
-    if (checkpoint / "query").is_dir():
-        return _load(checkpoint / "query"), _load(checkpoint / "passage")
-    encoder = _load(checkpoint)
-    return encoder, encoder
+    question = _load(side(checkpoint, "query"))
+    return question, question if is_tied(checkpoint) else _load(side(checkpoint, "passage"))
 
 
 def _load(folder: Path) -> Encoder:

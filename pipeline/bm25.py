@@ -3,12 +3,10 @@
 Java, through pyserini, lives in a process of its own.
 """
 
-import contextlib
 import json
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal, Self
@@ -19,10 +17,15 @@ from pipeline import run_file, sparse
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.processes import ending, environment, listen, workers
+from pipeline.stored import read_json
 from pipeline.work import Metrics, Work
 
 SETTINGS = "bm25.json"
 """What a search in `index/` must know, `scores` among it: `bm25`, `weights`, or `run` where there is no index."""
+
+
+class Ended(RuntimeError):
+    """The Java process failed or was killed. One line."""
 
 
 class BM25Config(Config):
@@ -97,14 +100,13 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     paths = {"collection": collection.resolve(), "out": work.out.resolve()}
     given = {"passages": config.passages, "topics": config.topics}
     job = {
-        "do": "build",
         **settings,
         "depths": depths,
         "threads": workers(work.machine),
         **{name: path and str(path) for name, path in {**paths, **given}.items()},
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
-        child = start(job, stderr)
+        child = start("pipeline.bm25_process", job, stderr)
         try:
             answer = listen(child, work.progress)
             child.wait()
@@ -126,14 +128,16 @@ def write_settings(out: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(artifact: Path) -> dict[str, Any]:
-    """Those that an artifact was made with."""
-    return {"scores": "bm25", **json.loads((artifact / SETTINGS).read_text())}  # older artifacts know no other
+    """Those that an artifact was made with. Raises InputError."""
+    return {"scores": "bm25", **read_json(artifact / SETTINGS)}  # older artifacts know no other
 
 
-def start(job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-    """The Java process, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
+def start(
+    module: str, job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """The process of `module`, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.bm25_process", json.dumps(job)],
+        [sys.executable, "-m", module, json.dumps(job)],
         env=environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -148,67 +152,12 @@ def check(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[st
     if "input_error" in answer:
         raise InputError(answer["input_error"])
     if "error" in answer:
-        raise RuntimeError(f"BM25 failed: {answer['error']}")
+        raise Ended(f"BM25 failed: {answer['error']}")
     if "result" not in answer:
-        raise RuntimeError(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
+        raise Ended(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
 
 
 def last_line(stderr: IO[str]) -> str:
     stderr.seek(0)
     lines = [line.strip() for line in stderr if line.strip()]
     return lines[-1] if lines else "it left no message"
-
-
-class Searcher:
-    """Answers single questions from a bm25 artifact, in a process of its own. Safe to call from several threads.
-
-    `with Searcher(artifact) as searcher: searcher.search("how to parse a date", 10)`. Java loads in the background
-    (2 s); the first `search` waits for it. The process ends with the `with`, or with the caller's process.
-    Where passages are weights, a question is its words in lower case, each weighing 1 a time.
-    Raises InputError for an artifact that was made from a run file.
-    """
-
-    def __init__(self, artifact: Path) -> None:
-        settings = read_settings(artifact)
-        if settings["scores"] == "run":
-            raise InputError("the first stage came as a run file (bm25.run), which cannot answer single questions")
-        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        job = {"do": "answer", "index": str((artifact / "index").resolve()), **settings}
-        self._child = start(job, self._stderr, stdin=subprocess.PIPE)
-        self._lock = threading.Lock()
-        self._ready = False
-
-    def search(self, text: str, k: int) -> list[tuple[str, float]]:
-        """The best `k` as (passage id, BM25 score), best first; equal scores in the index's order."""
-        with self._lock:
-            if not self._ready:
-                self._ready = bool(self._read()["ready"])
-            assert self._child.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it died: reading tells why
-                self._child.stdin.write(json.dumps({"text": text, "k": k}) + "\n")
-                self._child.stdin.flush()
-            found = self._read()
-        return list(zip(found["ids"], found["scores"], strict=True))
-
-    def _read(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        message = json.loads(line) if line else {}
-        if "ready" not in message and "ids" not in message:
-            self._child.wait()
-            check(self._child, message, self._stderr)
-        return message
-
-    def close(self) -> None:
-        """End the process."""
-        self._child.kill()
-        self._child.wait()
-        for file in (self._child.stdin, self._child.stdout, self._stderr):
-            if file is not None:
-                file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

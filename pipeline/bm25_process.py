@@ -1,14 +1,13 @@
-"""The process that holds Java: `python -m pipeline.bm25_process JOB`, started by pipeline.bm25 alone.
+"""Makes a bm25 artifact in Java: `python -m pipeline.bm25_process JOB`, started by pipeline.bm25 alone.
 
-JOB is JSON. `{"do": "build", ...}` makes the whole artifact, `{"do": "answer", ...}` answers questions that come as
-JSON lines on stdin until it ends. Reports are JSON lines on what was stdout; whatever Java prints goes to stderr.
+JOB is JSON. Reports are JSON lines on what was stdout; whatever Java prints goes to stderr.
 """
 
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -141,27 +140,11 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     return dict(counts)
 
 
-def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
-    """Answer {"text", "k"} lines from stdin with {"ids", "scores"} lines until stdin ends."""
-    lucene = opened(autoclass, Path(job["index"]), job)
-    say({"ready": True})
-    for line in sys.stdin:
-        question = json.loads(line)
-        ids, scores = lucene.search(cleaned(question["text"], job), question["k"])
-        say({"ids": ids, "scores": scores})
-
-
-def main() -> None:
-    job = json.loads(sys.argv[1])
-    if job["do"] == "build":
-        die_with_parent()
+def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:
+    """Starts Java and does the JOB; what fails is told in one line."""
     say = reporter()
     try:
-        autoclass = java.start()
-        if job["do"] == "build":
-            say({"result": build(autoclass, job, say)})
-        else:
-            answer(autoclass, job, say)
+        do(java.start(), json.loads(sys.argv[1]), say)
     except InputError as error:
         say({"input_error": str(error)})
         sys.exit(2)
@@ -171,4 +154,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    die_with_parent()
+    in_java(lambda autoclass, job, say: say({"result": build(autoclass, job, say)}))

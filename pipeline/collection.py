@@ -1,16 +1,21 @@
 """The collection: the rows that readers yield, its tables in Parquet, and how the later stages read them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.stored import read_batches, read_table, told
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow
 
 SPLITS = ("train", "dev", "test")
+PASSAGE_COLUMNS = ("passage_id", "doc_id", "title", "text")
 ROWS = 8192  # rows of a row group: all that a writer holds at a time
 
 
@@ -21,6 +26,8 @@ class Passage(NamedTuple):
     doc_id: str
     title: str
     text: str
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """What else the source says of it, by name; ingest keeps what its configuration names (pipeline/metadata.py)."""
 
 
 class Query(NamedTuple):
@@ -66,7 +73,7 @@ def schemas() -> dict[str, "pyarrow.Schema"]:
 
     text = pa.string()
     return {
-        "passages": pa.schema([("passage_id", text), ("doc_id", text), ("title", text), ("text", text)]),
+        "passages": pa.schema([(name, text) for name in PASSAGE_COLUMNS]),
         "queries": pa.schema([("query_id", text), ("split", text), ("text", text), ("answers", pa.list_(text))]),
         "qrels": pa.schema([("split", text), ("query_id", text), ("passage_id", text), ("relevance", pa.int32())]),
         "negatives": pa.schema([("query_id", text), ("passage_id", text)]),
@@ -91,11 +98,33 @@ def write_table(path: Path, schema: "pyarrow.Schema", rows: Iterable[Sequence]) 
 
 def passage_batches(collection: Path, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, list[str]]]:
     """The passages in order, at most `rows` at a time: {column: values}. Memory: one batch."""
+    for batch in read_batches(collection / "passages.parquet", columns, rows):
+        yield {name: batch.column(name).to_pylist() for name in columns}
+
+
+def at_rows(path: Path, rows: "Sequence[int] | np.ndarray", columns: Sequence[str] | None = None) -> "pyarrow.Table":
+    """Rows of a Parquet file by their numbers, in the order asked for, with these columns (None: all).
+
+    Reads the row groups that hold them; memory: one of these, and the rows. Raises InputError for a damaged file.
+    """
+    import numpy as np
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(collection / "passages.parquet") as file:
-        for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
-            yield {name: batch.column(name).to_pylist() for name in columns}
+    row_R = np.asarray(rows, np.int64)
+    with told(path), pq.ParquetFile(path) as file:
+        edges = np.cumsum([0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))])
+        group_R = np.searchsorted(edges, row_R, side="right") - 1
+        names = file.schema_arrow.names if columns is None else list(columns)
+        parts, place_R = [file.schema_arrow.empty_table().select(names)], np.empty(len(row_R), np.int64)
+        done = 0
+        for group in np.unique(group_R):
+            at = np.flatnonzero(group_R == group)
+            table = file.read_row_group(int(group), columns=names).select(names)
+            parts.append(table.take(row_R[at] - edges[group]))
+            place_R[at] = done + np.arange(len(at))
+            done += len(at)
+    return pa.concat_tables(parts).take(place_R)
 
 
 def passage_ids(collection: Path) -> list[str]:
@@ -103,27 +132,30 @@ def passage_ids(collection: Path) -> list[str]:
     return [i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"]]
 
 
+def passage_id_array(collection: Path) -> "pyarrow.StringArray":
+    """Passage ids in passage order: index = row number. Memory: their bytes and 4 an id."""
+    return read_table(collection / "passages.parquet", columns=["passage_id"])["passage_id"].combine_chunks()
+
+
 def passage_count(collection: Path) -> int:
     """Number of passages, from the file's footer."""
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(collection / "passages.parquet").num_rows
+    path = collection / "passages.parquet"
+    with told(path):
+        return pq.read_metadata(path).num_rows
 
 
 def read_queries(collection: Path, splits: Sequence[str] = SPLITS) -> list[Query]:
     """The queries of `splits`, in the table's order."""
-    import pyarrow.parquet as pq
-
-    columns = pq.read_table(collection / "queries.parquet").to_pydict()
+    columns = read_table(collection / "queries.parquet").to_pydict()
     return [q for q in map(Query._make, zip(*columns.values(), strict=True)) if q.split in splits]
 
 
 def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, dict[str, int]]:
     """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first)."""
-    import pyarrow.parquet as pq
-
     qrels: dict[str, dict[str, int]] = {}
-    columns = pq.read_table(collection / "qrels.parquet").to_pydict()
+    columns = read_table(collection / "qrels.parquet").to_pydict()
     for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):
         if split in splits:
             qrels.setdefault(query_id, {})[passage_id] = relevance

@@ -8,6 +8,7 @@ from pydantic import Field
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.scoring import relevance
+from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
 
 
@@ -30,7 +31,7 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     from pipeline.score_table import find, read_scores
 
     path = mined / "negatives.parquet"
-    table = pq.read_table(path)
+    table = read_table(path)
     ids = {name: pc.unique(table[name]) for name in ("query_id", "passage_id")}
     query_N, passage_N = (pc.index_in(table[name], value_set=of).to_numpy() for name, of in ids.items())
     score_N = find(read_scores(scores / "scores.parquet", *ids.values()), query_N, passage_N)

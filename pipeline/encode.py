@@ -1,10 +1,12 @@
 """Passage vectors of a collection, in shards that are finished one by one and made but once."""
 
 import json
+import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from pipeline import reuse, shards
@@ -12,10 +14,8 @@ from pipeline.config import Config
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.shards import Tick
+from pipeline.vector_files import read_vector, side
 from pipeline.work import Metrics, Progress, Work
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class EncodeConfig(Config):
@@ -31,7 +31,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     Shards grow in `work.checkpoints`, so that a killed run keeps those it finished. Those that the artifacts in
     `work.earlier` have made of the same passages with the same model are taken over, to the same bytes.
     """
-    from pipeline.launch import device_of, launch
+    from pipeline.launch import of_shards
     from pipeline.processes import workers
     from pipeline.ragged import Tokens
 
@@ -39,7 +39,8 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     folder.mkdir(parents=True, exist_ok=True)
     artifact = Tokens.open(tokens)
     spans = reuse.cuts(artifact, config.shard_passages)
-    settings = {"passage_tokens": config.passage_tokens, "encoder": encoder.model_dump(), **asdict(artifact.specials)}
+    of_passages = encoder.model_dump(exclude={"tied", "question_tokens", "question_prefix"})
+    settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
     keys = reuse.keys(artifact, spans, checkpoint, settings)
     reused = reuse.take_over(work.earlier, keys, folder)
     bounds = work.checkpoints / "spans.json"
@@ -51,20 +52,29 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
         "checkpoint": str(checkpoint),
         "folder": str(folder),
         "spans": str(bounds),
-        "workers": workers(work.machine),
         "token_budget": work.machine.token_budget,
     }
-    # On the CPU one child loads the model and forks; on GPUs there is a rank for each.
-    ranks = 0 if device_of(work.machine) == "cuda" else 1
-    machine = work.machine.model_copy(update={"ranks": ranks, "threads": 1, "torchrun": []})
-    result = launch("pipeline.encode:run", arguments, machine, work.progress, work.checkpoints)
+    job = shards.Job("pipeline.encode:run", arguments, folder, spans, "passages")
+    shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     listed = []
     for number, ((start, stop), key) in enumerate(zip(spans, keys, strict=True)):
-        path = (folder / shards.name(number)).rename(work.out / shards.name(number))
+        path = work.out / shards.name(number)
+        _put(folder / shards.name(number), path)
         listed.append({"rows": stop - start, "key": key, "sha256": reuse.sha256(path)})
-    (work.out / "embeddings.json").write_text(json.dumps({**result, "shards": listed}, indent=1) + "\n")
+    dimension = np.load(work.out / shards.name(0), mmap_mode="r").shape[1]
+    pooling = read_vector(side(checkpoint, "passage")).pooling
+    described = {"dim": dimension, "pooling": pooling, "model": reuse.model(checkpoint), "shards": listed}
+    (work.out / "embeddings.json").write_text(json.dumps(described, indent=1) + "\n")
     counts = {"shards": len(spans), "shards_reused": reused}
-    return {"passages": len(artifact.passages), "dimension": result["dim"], **counts}
+    return {"passages": len(artifact.passages), "dimension": dimension, **counts}
+
+
+def _put(source: Path, target: Path) -> None:
+    """The same file under a second name, so that a kill before the artifact is filed loses nothing."""
+    try:
+        os.link(source, target)
+    except OSError:  # some file systems have no second names
+        shutil.copyfile(source, target)
 
 
 def run(
@@ -77,13 +87,13 @@ def run(
     checkpoint: str,
     folder: str,
     spans: str,
-    workers: int,
     token_budget: int,
+    workers: int,
+    numbers: list[int] | None,
 ) -> dict:
-    """Encode what `folder` still lacks of the shards in the file `spans`.
+    """Encode what `folder` still lacks of the shards `numbers` (None: all) of those in the file `spans`.
 
     On CPU `workers` single-threaded forks share the model; on GPUs a rank each.
-    Returns dimension and pooling, for embeddings.json.
     """
     from pipeline.biencoder import check_fits, encode_rows, load_encoders
     from pipeline.inputs import passage_rows, read_form
@@ -96,19 +106,19 @@ def run(
     check_fits(model, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
     model.to(device)
 
-    def make(start: int, stop: int, tick: Tick) -> "np.ndarray":
+    def make(start: int, stop: int, tick: Tick) -> np.ndarray:
         rows = passage_rows(artifact, range(start, stop), form, settings.passage_tokens)
         return _halves(encode_rows(model, rows, token_budget, tick))
 
     bounds = json.loads(Path(spans).read_text())
-    shards.build(Path(folder), bounds, make, device, workers, "passages", progress)
-    return {"dim": model.dimension, "pooling": model.pooling}
+    shards.build(
+        Path(folder), bounds, make, device=device, unit="passages", progress=progress, workers=workers, numbers=numbers
+    )
+    return {}
 
 
-def _halves(vectors_NE: "np.ndarray") -> "np.ndarray":
+def _halves(vectors_NE: np.ndarray) -> np.ndarray:
     """Raises InputError where a number does not fit."""
-    import numpy as np
-
     halves_NE = vectors_NE.astype(np.float16)
     if not np.isfinite(halves_NE).all():
         raise InputError("vectors beyond float16: the encoder diverged in training (try a lower learning_rate)")

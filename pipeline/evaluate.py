@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from pipeline import systems
 from pipeline.bootstrap import summary
+from pipeline.collection import passage_id_array, read_qrels, read_queries
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.tables import FIRST_STAGES, TABLE, label
@@ -72,15 +73,13 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     Raises `InputError` on fusions of runs that are not given, on runs with NaN scores, unknown passages or a passage
     twice, and where no question of dev and test has a relevant passage.
     """
-    import pyarrow.parquet as pq
-
     from pipeline.fusion import fuse
     from pipeline.measures import as_ranks, measure
     from pipeline.per_query import answer_rows, measure_rows, write
 
     given = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
     joined = fusion_rows(config, [*given])
-    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"])["passage_id"].combine_chunks()
+    passage_ids = passage_id_array(collection)
     asked = {split: judged(collection, split, config.relevance) for split in SPLITS}
     query_ids_of = {split: query_ids for split, (query_ids, _, _) in asked.items()}
     others, counts = systems.read(config.systems, query_ids_of, passage_ids, work.progress)
@@ -181,8 +180,6 @@ def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, S
 def judged(collection: Path, split: str, relevance: int) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
     """Questions of a split that have a relevant passage: their ids and qrels; and the number of those without."""
     import pyarrow as pa
-
-    from pipeline.collection import read_qrels, read_queries
 
     qrels = read_qrels(collection, [split])
     asked = [query.query_id for query in read_queries(collection, [split])]

@@ -3,7 +3,7 @@
 Legend of suffixes: R rows (of a run, or of the union of some), Q questions, N runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,23 +69,6 @@ def fuse(runs: Sequence[Run], choice: Choice, k: float) -> Run:
     """The fused run of all passages that any of the runs lists; at least two runs."""
     joined = union(runs, choice.method, k)
     return ranked(joined.question_R, joined.passage_R, joined.score_R(choice.weight))
-
-
-def fuse_lists(
-    first: Mapping[str, float], second: Mapping[str, float], choice: Choice, k: float
-) -> list[tuple[str, float]]:
-    """One question's two lists, {passage id: score}, as one list of (id, score), best first; ties as first met.
-
-    For `weighted_sum` give lists as deep as those that the weight was chosen on: the least score becomes 0.
-    """
-    ids = list(dict.fromkeys([*first, *second]))
-    place = {passage_id: n for n, passage_id in enumerate(ids)}
-    runs = [
-        ranked(np.zeros(len(found), int), np.array([place[i] for i in found], int), np.array([*found.values()], float))
-        for found in (first, second)
-    ]
-    fused = fuse(runs, choice, k)
-    return [(ids[p], float(s)) for p, s in zip(fused.passage_R, fused.score_R, strict=True)]
 
 
 def mean_reciprocal_rank(

@@ -12,13 +12,14 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from pipeline import files
-from pipeline.collection import ROWS, passage_batches
+from pipeline.collection import ROWS, passage_batches, passage_id_array
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
-from pipeline.negatives import Ranking, duplicates, free, train_positives, write
+from pipeline.negatives import Ranking, Taken, duplicates, free, sample, train_positives, write
 from pipeline.readers import dpr
 from pipeline.run_file import LARGEST
+from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
 
 DPR, TABLES, PARQUET = ".json", (".tsv", ".jsonl"), ".parquet"
@@ -83,26 +84,26 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
     Raises InputError for what is wrong with the file, with its line, and where no question has a negative left.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     positives = train_positives(collection)
     query_ids, known = questions(collection, by_text=names_by_text(config.file))
     counts = Counter(dict.fromkeys(("judged", "duplicate", "repeated", "other_split", "unknown"), 0))
     question_N, passage_N, score_N = numbered(config.file, known, collection, counts, work)
-    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0).combine_chunks()
+    passage_ids = passage_id_array(collection)
     twins = duplicates(collection, {passage for judged in positives.values() for passage in judged})
 
-    def pools() -> Iterator[tuple[Ranking, np.ndarray]]:
+    def chosen() -> Iterator[Taken]:
         starts = np.flatnonzero(np.diff(question_N, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, len(question_N)]):
             names = passage_ids.take(pa.array(passage_N[start:stop])).to_pylist()
             ranking = Ranking(query_ids[question_N[start]], names, score_N[start:stop])
             places, dropped = free(names, positives.get(ranking.query_id, ()), twins)
             counts.update(dropped)
-            yield ranking, np.array(places, dtype=np.int64)
+            pool = np.array(places, dtype=np.int64)
+            yield Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
 
     try:
-        return write(pools(), counts, config, source="given", positives=positives, collection=collection, work=work)
+        return write(chosen(), counts, config, source="given", positives=positives, collection=collection, work=work)
     except InputError as error:
         raise InputError(f"{config.file}: {error}") from None
 
@@ -114,9 +115,7 @@ def names_by_text(path: Path) -> bool:
 
 def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tuple[int, ...]]]:
     """(query ids of the collection, {name in the file: places of the training questions there, () of other splits})."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(collection / "queries.parquet", columns=["query_id", "split", "text"])
+    table = read_table(collection / "queries.parquet", columns=["query_id", "split", "text"])
     query_ids, splits = table["query_id"].to_pylist(), table["split"].to_pylist()
     names = [text.strip() for text in table["text"].to_pylist()] if by_text else query_ids
     known: dict[str, tuple[int, ...]] = {}

@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -24,6 +24,7 @@ from pipeline.collection import (
 )
 from pipeline.errors import InputError
 from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
+from pipeline.metadata import keep
 from pipeline.readers import beir, dpr, huggingface, irdatasets, msmarco, pydocs, text
 from pipeline.work import Metrics, Progress, Work
 
@@ -68,6 +69,8 @@ def sources(config: IngestConfig) -> dict[str, Path]:
 def ingest(config: IngestConfig, work: Work) -> Metrics:
     """Write passages, queries, qrels and, where the source brings them, negatives as Parquet, and ingest.json.
 
+    Further columns, where the configuration names some, stand in metadata.parquet (pipeline/metadata.py).
+
     Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks.
     Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
     unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
@@ -75,12 +78,15 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
     tables = schemas()
+    names = () if isinstance(config, dpr.DprConfig) else config.metadata
+    told: Metrics = {}
 
-    def write(name: str, rows: Iterable[Passage | Query | Judgement | Negative]) -> None:
+    def write(name: str, rows: Iterable[Sequence]) -> None:
         counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
 
     passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
-    write("passages", _passages(source, passages, documents, empty, counts, work.progress))
+    placed = _passages(source, passages, documents, empty, counts, work.progress)
+    write("passages", (row[:-1] for row in keep(placed, names, work.out, told)))  # metadata is no column
     if not counts["passages"]:
         raise InputError(f"ingest: the {config.reader} source holds no passage with text")
     known_passages = sort(passages)
@@ -101,14 +107,15 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
         write("negatives", (row for _, row in _known("negatives", source.negatives(), *known, counts)))
 
     counts.update(source.counts)
-    (work.out / "ingest.json").write_text(json.dumps(counts, indent=1, sort_keys=True) + "\n")
-    return dict(counts)
+    metrics: Metrics = dict(counts) | told
+    (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+    return metrics
 
 
 def _passages(
     source: Source, ids: array, documents: array, empty: array, counts: Counter[str], progress: Progress
-) -> Iterator[Passage]:
-    """The passages that hold text, with `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
+) -> Iterator[tuple[str, Passage]]:
+    """(place, passage) of those with text, `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
     counts.update(documents=0, words=0, empty_passages=0)
     document = None
     for done, (place, row) in enumerate(source.passages(), 1):
@@ -126,7 +133,7 @@ def _passages(
                 documents.append(hash_id(row.doc_id))
         document = row.doc_id
         counts["words"] += len(row.text.split())
-        yield row._replace(doc_id=row.doc_id or row.passage_id)
+        yield place, row._replace(doc_id=row.doc_id or row.passage_id)
 
 
 def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> Iterator[Query]:

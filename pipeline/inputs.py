@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.ragged import Specials, Tokens
+from pipeline.vector_files import side
 
 if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
     from torch import Tensor
@@ -52,7 +53,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
     joined += ["title_join"] if encoder.title_join == "space" and encoder.title_tokens else []
     ids: dict[str, tuple[int, ...]] = dict.fromkeys(prefixes, ())
     if joined:
-        folder = checkpoint / "query" if (checkpoint / "query").is_dir() else checkpoint
+        folder = side(checkpoint, "query")
         tokenizer = read_tokenizer(folder)
         if kind(tokenizer) != "wordpiece":
             raise InputError(f"encoder.{joined[0]}: works with WordPiece alone, but {folder} has {kind(tokenizer)}")

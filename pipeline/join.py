@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from pipeline.launch import JOB, training_environment
+from pipeline.launch import JOB, child_environment
 from pipeline.processes import ending, listen
 from pipeline.work import silent
 
@@ -48,7 +48,7 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
     tell(f"joining {job['function'].split(':')[1]} with {job['ranks']} ranks")
     child = subprocess.Popen(
         [sys.executable, "-m", "pipeline.child", text],
-        env=training_environment(job["device"], job["threads"], alone=False),
+        env=child_environment(job["device"], job["threads"], alone=False),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

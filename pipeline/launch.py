@@ -18,20 +18,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from pipeline.advice import LESS_MEMORY
 from pipeline.errors import InputError
 from pipeline.processes import cores, ending, environment, listen
 from pipeline.resume import saved_state
-from pipeline.training import LESS_MEMORY
 from pipeline.work import Machine, Progress
 
-ALLOCATOR = (
-    "glibc.malloc.mmap_threshold=4194304",
-    "glibc.malloc.trim_threshold=17179869184",
-    "glibc.malloc.top_pad=67108864",
-)
-"""What is small stays when it is freed, so that the next step does not fault its pages in again; what is large goes
-back to the kernel, for keeping that fragments: from thresholds of 32 MiB on the peak grows with the batch. (Huge pages
-for what is large: faster on a fresh machine, a tenth slower where its memory had all been in use before.)"""
+ALLOCATOR = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
+TRAINING, ENCODING = 1 << 22, 1 << 30
+"""Bytes. What is smaller stays when it is freed, so that the next step does not fault its pages in again. In training
+what is large goes back to the kernel, for keeping that fragments: from thresholds of 32 MiB on the peak grows with
+the batch. In encoding each call needs what the one before it needed, and keeps all: a third faster at 12 x 768. (Huge
+pages for what is large: faster on a fresh machine, a tenth slower where its memory had all been in use before.)"""
 JOB = "job.json"
 """In the folder of checkpoints: what the other nodes of a training run."""
 TAIL = 30
@@ -39,13 +37,18 @@ TAIL = 30
 
 
 def launch(
-    function: str, arguments: Mapping[str, Any], machine: Machine, progress: Progress, checkpoints: Path
+    function: str,
+    arguments: Mapping[str, Any],
+    machine: Machine,
+    progress: Progress,
+    checkpoints: Path,
+    kept: int = TRAINING,
 ) -> dict[str, Any]:
     """Calls `function` ("pipeline.module:name") as name(progress=..., device=..., **arguments) on every rank.
 
     `arguments` must be JSON (paths as strings); what this machine's first rank returns comes back, through JSON too.
     On the CPU a training that has a checkpoint in `checkpoints` keeps its ranks and threads, for these change the
-    bytes of the result.
+    bytes of the result. `kept`: TRAINING, or ENCODING where nothing is learnt.
 
     Raises `InputError` where the child did, else `RuntimeError` with the child's traceback or last lines.
     Whatever exception ends this call (a cancelled run too) ends every process that it started.
@@ -65,7 +68,7 @@ def launch(
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = subprocess.Popen(
             [sys.executable, "-m", "pipeline.child", json.dumps(job)],
-            env=training_environment(device, threads, alone=not machine.torchrun),
+            env=child_environment(device, threads, kept, alone=not machine.torchrun),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -118,6 +121,13 @@ def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
     return "cuda" if machine.device == "cuda" or (machine.device == "auto" and gpus()) else "cpu"
 
 
+def of_shards(machine: Machine) -> Machine:
+    """The machine of children that make shards: on the CPU one, which forks; on GPUs a rank for each."""
+    if device_of(machine) == "cuda":
+        return machine.model_copy(update={"ranks": 0, "torchrun": []})
+    return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
+
+
 def gpus() -> int:
     """CUDA devices that torch can use. Where the driver shows none, torch is not even imported."""
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/dxg").exists():
@@ -127,11 +137,11 @@ def gpus() -> int:
     return torch.cuda.device_count()
 
 
-def training_environment(device: str, threads: int, alone: bool = True) -> dict[str, str]:
+def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bool = True) -> dict[str, str]:
     """A child's environment, with what its speed hangs on. `alone`: no other machine takes part."""
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     if device == "cpu":
-        added["GLIBC_TUNABLES"] = ":".join(ALLOCATOR)
+        added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if device == "cpu" and alone:
         # Ranks of one machine meet on its loopback: no name service, no firewall.
         added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}

@@ -1,6 +1,6 @@
 """Lucene through Anserini's Java classes: an index is written, opened and searched.
 
-`autoclass` is what `pipeline.java.start` gives: the class of a Java name. For a process of its own (bm25_process).
+`autoclass` is what `pipeline.java.start` gives: the class of a Java name. For a process of its own.
 """
 
 import json
@@ -27,8 +27,16 @@ Document = tuple[str, str]
 
 
 class Lucene(NamedTuple):
-    """An open index. Its functions may be called from several threads."""
+    """An open index. `search` alone may be called from several threads.
 
+    For pyjnius keeps the object that a method is called on in the method, which all objects of a class share: threads
+    may have one object of a class between them, not one each.
+    """
+
+    searcher: Any
+    """Java's IndexSearcher, to be asked for what is not here."""
+    query: Callable[[str], Any]
+    """Text -> a Query for the passages that hold one of its words."""
     search: Callable[[str, int], Hits]
     """(text, k) -> passage ids and scores, best first; equal scores in the index's own order."""
     terms: Callable[[str], int]
@@ -98,9 +106,10 @@ def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
         autoclass("java.nio.file.Paths").get(str(folder.resolve()))
     )
     reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
+    reader = cast("org.apache.lucene.index.IndexReader", reader)
     IndexSearcher = autoclass("org.apache.lucene.search.IndexSearcher")
     IndexSearcher.setMaxClauseCount(QUERY_CHARACTERS)
-    lucene = IndexSearcher(cast("org.apache.lucene.index.IndexReader", reader))
+    lucene = IndexSearcher(reader)
     if job["scores"] == "weights":
         lucene.setSimilarity(autoclass("io.anserini.search.similarity.ImpactSimilarity")())
         analyser = autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
@@ -111,11 +120,15 @@ def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     ScoredDocs = autoclass("io.anserini.search.ScoredDocs")
     AnalyzerUtils = autoclass("io.anserini.analysis.AnalyzerUtils")
 
+    def query(text: str) -> Any:
+        return generator.buildQuery(FIELD, analyser, text)
+
     def search(text: str, k: int) -> Hits:
-        hits = ScoredDocs.fromTopDocs(lucene.search(generator.buildQuery(FIELD, analyser, text), k), lucene)
+        # unpacks the stored fields of every hit
+        hits = ScoredDocs.fromTopDocs(lucene.search(query(text), k), lucene)
         return hits.docids, hits.scores
 
-    return Lucene(search, lambda text: AnalyzerUtils.analyze(analyser, text).size())
+    return Lucene(lucene, query, search, lambda text: AnalyzerUtils.analyze(analyser, text).size())
 
 
 def best(search: Callable[[str, int], Hits], text: str, depth: int, row: Mapping[str, int]) -> Hits:

@@ -1,17 +1,27 @@
 """Hard negatives: what a trained retriever ranks high and nobody judged relevant (coCondenser, section 3.3)."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
+from pipeline import shards
+from pipeline.collection import ROWS
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
-from pipeline.negatives import Ranking, best_place, duplicates, free, train_positives, write
-from pipeline.work import Metrics, Work
+from pipeline.negatives import Ranking, Taken, best_place, duplicates, free, sample, train_positives, write
+from pipeline.stored import read_batches, told
+from pipeline.work import Metrics, Progress, Work
+
+QUESTIONS = 10_000
+"""In a shard: some seconds of work."""
+REASONS = ("judged", "duplicate", "margin")
+"""Why a candidate is dropped."""
 
 
 class MineConfig(Config):
@@ -38,37 +48,127 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     for pseudo-labels, are passed by.
     Raises InputError for a run without training questions, and where no question has a negative left.
     """
+    from pipeline.processes import workers
+
+    path, folder = run / "run.parquet", work.checkpoints / "shards"
+    folder.mkdir(parents=True, exist_ok=True)
+    first_Q = first_rows(path)
+    if len(first_Q) == 1:
+        raise InputError(f"{path}: no training questions; mining needs `train` among search.splits")
+    with shards.whole(folder / "first.npy") as file:
+        np.save(file, first_Q)
     positives = train_positives(collection)
-    twins = duplicates(collection, {passage for judged in positives.values() for passage in judged})
-    counts = Counter(dict.fromkeys(("judged", "duplicate", "margin"), 0))
+    if not (folder / "twins.json").exists():
+        twins = duplicates(collection, {passage for judged in positives.values() for passage in judged})
+        with shards.whole(folder / "twins.json") as file:
+            file.write(json.dumps({passage: digest.hex() for passage, digest in twins.items()}).encode())
+    spans = shards.spans(len(first_Q) - 1, QUESTIONS)
+    arguments: dict[str, Any] = {
+        "config": config.model_dump(mode="json"),
+        "collection": str(collection),
+        "run": str(run),
+        "folder": str(folder),
+        "size": QUESTIONS,
+    }
+    if len(spans) == 1:  # quicker than to start a process
+        sample_pools(progress=work.progress, device="cpu", **arguments, workers=0, numbers=None)
+    job = shards.Job("pipeline.mine:sample_pools", arguments, folder, spans, "questions")
+    machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
+    shards.finish(job, work, machine, workers(work.machine))
 
-    def pools() -> Iterator[tuple[Ranking, np.ndarray]]:
-        ranking = None
-        for ranking in rankings(run / "run.parquet"):
-            if ranking.query_id not in positives:
-                continue
-            places, dropped = pool(ranking, positives[ranking.query_id], twins, config)
-            counts.update(dropped)
-            yield ranking, places
-        if ranking is None:
-            raise InputError(f"{run / 'run.parquet'}: no training questions; mining needs `train` among search.splits")
-
-    return write(pools(), counts, config, source="mined", positives=positives, collection=collection, work=work)
+    sampled = [np.load(folder / shards.name(i)) for i in range(len(spans))]
+    counts = Counter({reason: sum(int(part[reason].sum()) for part in sampled) for reason in REASONS})
+    chosen = (
+        Taken(ranking, places[places >= 0])
+        for ranking, places in zip(rankings(path), (p for part in sampled for p in part["places"]), strict=True)
+        if ranking.query_id in positives
+    )
+    return write(chosen, counts, config, source="mined", positives=positives, collection=collection, work=work)
 
 
-def rankings(path: Path) -> Iterator[Ranking]:
-    """The training questions of a run, one at a time. Memory: a row group."""
+def sample_pools(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict,
+    collection: str,
+    run: str,
+    folder: str,
+    size: int,
+    workers: int,
+    numbers: list[int] | None,
+) -> dict:
+    """Write what `folder` still lacks of the shards of `size` training questions of the run: a record a question.
+
+    `places`: of its negatives in its ranking, then -1; and how many candidates were dropped for each reason.
+    """
+    settings = MineConfig(**config)
+    positives = train_positives(Path(collection))
+    written = json.loads(Path(folder, "twins.json").read_text())
+    twins = {passage: bytes.fromhex(digest) for passage, digest in written.items()}
+    first_Q = np.load(Path(folder, "first.npy"))
+    record = np.dtype([("places", np.int32, (settings.number,)), *((reason, np.int32) for reason in REASONS)])
+
+    def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
+        made = np.zeros(stop - start, record)
+        made["places"] = -1
+        for i, ranking in enumerate(rankings(Path(run, "run.parquet"), first_Q[start], first_Q[stop])):
+            if ranking.query_id in positives:
+                places, dropped = pool(ranking, positives[ranking.query_id], twins, settings)
+                taken = sample(places, settings.number, settings.seed, ranking.query_id)
+                made["places"][i, : len(taken)] = taken
+                for reason, count in dropped.items():
+                    made[reason][i] = count
+            tick(1)
+        return made
+
+    spans = shards.spans(len(first_Q) - 1, size)
+    shards.build(
+        Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
+    )
+    return {}
+
+
+def first_rows(path: Path) -> np.ndarray:
+    """The first row in a run of each of its training questions, and the row behind the last one's. int64 [Q + 1]."""
+    import pyarrow.compute as pc
+
+    found, row, last, end = [], 0, None, 0
+    for batch in read_batches(path, ["split", "query_id"], ROWS):
+        row_T = np.flatnonzero(pc.equal(batch["split"], "train"))
+        query_T = batch["query_id"].take(row_T)
+        if len(query_T):
+            other = query_T[0].as_py() != last
+            new_T = np.r_[other, pc.not_equal(query_T[1:], query_T[:-1]).to_numpy(zero_copy_only=False)]
+            found.append(row + row_T[new_T])
+            last, end = query_T[-1].as_py(), row + int(row_T[-1]) + 1
+        row += len(batch)
+    return np.concatenate([*found, [end]]).astype(np.int64)
+
+
+def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ranking]:
+    """The training questions of a run (of its rows from `start` to before `stop`), one at a time.
+
+    Memory: a row group.
+    """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     last: Ranking | None = None  # its rows may go on in the next batch
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(columns=["split", "query_id", "passage_id", "score"]):
-            rows = batch.filter(pc.equal(batch["split"], "train"))
+    with told(path), pq.ParquetFile(path) as file:
+        edges = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
+        stop = int(edges[-1]) if stop is None else stop
+        groups = np.flatnonzero((edges[1:] > start) & (edges[:-1] < stop)).tolist()
+        row = int(edges[groups[0]]) if groups else 0
+        for batch in file.iter_batches(row_groups=groups, columns=["split", "query_id", "passage_id", "score"]):
+            low, high = np.clip([start - row, stop - row], 0, len(batch)).tolist()
+            row += len(batch)
+            inside = batch.slice(low, high - low)
+            rows = inside.filter(pc.equal(inside["split"], "train"))
             query, passages, scores = rows["query_id"], rows["passage_id"].to_pylist(), rows["score"].to_numpy()
             changes = np.flatnonzero(pc.not_equal(query[1:], query[:-1])) + 1
-            for start, stop in pairwise([0, *changes.tolist(), len(rows)] if len(rows) else []):
-                part = Ranking(query[start].as_py(), passages[start:stop], scores[start:stop])
+            for begin, end in pairwise([0, *changes.tolist(), len(rows)] if len(rows) else []):
+                part = Ranking(query[begin].as_py(), passages[begin:end], scores[begin:end])
                 if last is not None and last.query_id == part.query_id:
                     both = np.concatenate([last.scores, part.scores])
                     part = Ranking(part.query_id, last.passage_ids + part.passage_ids, both)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.collection import ROWS
 from pipeline.negatives import Taken, best_place
+from pipeline.stored import read_batches
 from pipeline.templates import environment, styles
 from pipeline.work import Metrics
 
@@ -54,7 +55,7 @@ def write_page(
     queries = read_rows(collection / "queries.parquet", "query_id", {taken.ranking.query_id for taken in drawn})
     questions = [question(queries[t.ranking.query_id], t, positives[t.ranking.query_id], passages) for t in drawn]
     questions.sort(key=lambda q: -sum(bool(n["strong"]) for n in q["negatives"]))
-    css, template = styles("report.css", "negatives.css"), environment().get_template("negatives.html")
+    css, template = styles("palette.css", "report.css", "negatives.css"), environment().get_template("negatives.html")
     page = template.render(css=css, source=source, questions=questions, marks=marks(questions), metrics=metrics)
     path.write_text(page, encoding="utf-8", newline="\n")
 
@@ -63,13 +64,11 @@ def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any
     """{id: row} of the rows of a table whose `key` is wanted."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     ids, found = pa.array(sorted(wanted), pa.string()), {}
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=ROWS):
-            for row in batch.filter(pc.is_in(batch[key], value_set=ids)).to_pylist():
-                found[row[key]] = row
+    for batch in read_batches(path, None, ROWS):
+        for row in batch.filter(pc.is_in(batch[key], value_set=ids)).to_pylist():
+            found[row[key]] = row
     return found
 
 

@@ -108,7 +108,7 @@ def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
 
 
 def write(
-    pools: Iterable[tuple[Ranking, np.ndarray]],
+    chosen: Iterable[Taken],
     dropped: Counter[str],
     config: Sampling,
     *,
@@ -117,10 +117,10 @@ def write(
     collection: Path,
     work: Work,
 ) -> Metrics:
-    """Sample from the pools, write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
+    """Write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
 
-    `pools`: (candidates, places that may be negatives), each question once. `dropped`: candidates that their maker
-    drops, by reason; it may grow while they are read. `positives`: see `train_positives`.
+    `chosen`: each question once. `dropped`: candidates that their maker drops, by reason; it may grow while they are
+    read. `positives`: see `train_positives`.
     Raises InputError where no question has a negative left.
     """
     from pipeline.mining_page import write_page
@@ -131,8 +131,8 @@ def write(
     drawn: list[tuple[int, str, Taken]] = []
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
-        for ranking, pool in pools:
-            taken = Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
+        for taken in chosen:
+            ranking = taken.ranking
             best = best_place(ranking, positives.get(ranking.query_id, ()))
             made.update(
                 questions=1,

@@ -16,9 +16,9 @@ from pipeline.batches import cut
 from pipeline.errors import InputError
 from pipeline.inputs import Ids, Packed, pack
 from pipeline.model import apply, embed
+from pipeline.precision import autocast
 from pipeline.ragged import Specials, Tokens
 from pipeline.scoring import Lengths
-from pipeline.training import autocast
 
 CrossEncoder = Any
 """`BertForSequenceClassification` or `RobertaForSequenceClassification`, of one logit."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
+from pipeline.stored import read_table, told
 
 NEGATIVES = "negatives.parquet"
 SUBSET = 1  # first word of a seed, so that no two draws share a stream (pipeline/examples.py has the others)
@@ -70,12 +71,12 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
 
     Unknown passages and questions are left out. Raises InputError where no question has a judged passage.
     """
-    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
-    table = pq.read_table(collection / "queries.parquet", columns=["query_id", "split"])
+    passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
+    table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
     rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
     query_ids = table["query_id"].take(pa.array(rows))
     filters = [("split", "=", split), ("relevance", ">", 0)]
-    tables = [pq.read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
+    tables = [read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
     qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
     lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
     chosen = np.flatnonzero(lists.lengths)
@@ -140,8 +141,9 @@ def read_lists(path: Path, known: Judged, depth: int = 0) -> Lists:
     """
     if not path.is_file():
         raise InputError(f"{path}: missing; fine-tuning takes its negatives from there")
-    ranked = "rank" in pq.read_schema(path).names  # triples given from outside have no ranks
-    table = pq.read_table(
+    with told(path):
+        ranked = "rank" in pq.read_schema(path).names  # triples given from outside have no ranks
+    table = read_table(
         path,
         columns=["query_id", "passage_id", *(["rank"] if ranked else [])],
         filters=[("rank", "<=", depth)] if ranked and depth else None,

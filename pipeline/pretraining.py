@@ -20,7 +20,8 @@ from pipeline.memory import keeps_graphs
 from pipeline.model import States, backbone
 from pipeline.objectives import Objective
 from pipeline.packing import has_kernel
-from pipeline.training import autocast, seed_dropout, summary
+from pipeline.precision import autocast
+from pipeline.training import seed_dropout, summary
 from pipeline.vector_files import read_vector
 from pipeline.work import Metrics
 

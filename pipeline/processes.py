@@ -92,5 +92,5 @@ def cores() -> int:
 
 
 def workers(machine: Machine) -> int:
-    """Processes that encode on the CPU, and threads of Lucene."""
+    """Processes that encode, search, score and mine on the CPU, and threads of Lucene."""
     return machine.workers or min(cores(), 8)

@@ -1,10 +1,11 @@
 """Reader of the tokens artifact: texts of unequal length in flat, memory-mapped arrays."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from pipeline.stored import read_json, told
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,16 @@ class Tokens:
 
     @staticmethod
     def open(folder: Path) -> "Tokens":
-        """Open a tokens artifact; reads no token before it is asked for."""
-        specials = Specials(**json.loads((folder / "specials.json").read_text()))
+        """Open a tokens artifact; reads no token before it is asked for. Raises InputError."""
+        specials = _read_specials(folder / "specials.json")
         passages, titles, queries = (_open_ragged(folder / name) for name in ("passages", "titles", "queries"))
         return Tokens(passages, titles, queries, _map(folder / "doc_offsets.npy"), specials)
+
+
+def _read_specials(path: Path) -> Specials:
+    said = read_json(path)
+    with told(path):
+        return Specials(**said)
 
 
 def _open_ragged(folder: Path) -> Ragged:
@@ -85,7 +92,8 @@ def _open_ragged(folder: Path) -> Ragged:
 
 
 def _map(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r")
-    except ValueError:  # an empty array cannot be mapped
-        return np.load(path)
+    with told(path):
+        try:
+            return np.load(path, mmap_mode="r")
+        except ValueError:  # an empty array cannot be mapped
+            return np.load(path)

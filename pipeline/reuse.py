@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from pipeline import shards
+from pipeline.errors import InputError
 from pipeline.ragged import Tokens
+from pipeline.shards import Span
+from pipeline.stored import read_json
+from pipeline.vector_files import side
 
-Span = tuple[int, int]
-"""First row, row after the last."""
-
+ROWS = 1 << 16  # passages looked at together
 ENCODER_FILES = (
     *("config.json", "model.safetensors", "modules.json", "tokenizer.json"),
     *("1_Pooling/config.json", "2_Dense/model.safetensors"),
@@ -46,17 +48,16 @@ def _numbers(tokens: Tokens) -> Iterator[int]:
     """A hash of each passage's ids, those of its title included."""
     titles, texts = tokens.titles, tokens.passages
     title_ids, text_ids = titles.tokens.data, texts.tokens.data
-    title_at, text_at = titles.offsets.tolist(), texts.offsets.tolist()
-    for i in range(len(texts)):
-        before = zlib.crc32(title_ids[title_at[i] : title_at[i + 1]])
-        yield zlib.crc32(text_ids[text_at[i] : text_at[i + 1]], before)
+    for first in range(0, len(texts), ROWS):  # as a list of Python's, all places would take 80 bytes a passage
+        title_at, text_at = (one.offsets[first : first + ROWS + 1].tolist() for one in (titles, texts))
+        for i in range(len(text_at) - 1):
+            before = zlib.crc32(title_ids[title_at[i] : title_at[i + 1]])
+            yield zlib.crc32(text_ids[text_at[i] : text_at[i + 1]], before)
 
 
 def keys(tokens: Tokens, spans: Iterable[Span], checkpoint: Path, settings: Mapping[str, Any]) -> list[str]:
     """SHA-256 of all that a shard's vectors are made from: the passage encoder, `settings`, titles and texts."""
-    folder = checkpoint / "passage" if (checkpoint / "passage").is_dir() else checkpoint
-    model = {name: sha256(folder / name) for name in ENCODER_FILES if (folder / name).is_file()}
-    same = json.dumps([model, settings], sort_keys=True).encode()
+    same = json.dumps([_files(side(checkpoint, "passage")), settings], sort_keys=True).encode()
     found = []
     for start, stop in spans:
         digest = hashlib.sha256(same)
@@ -68,33 +69,50 @@ def keys(tokens: Tokens, spans: Iterable[Span], checkpoint: Path, settings: Mapp
     return found
 
 
+def model(checkpoint: Path) -> str:
+    """SHA-256 of the encoders' files, both where untied: what questions and passages must have in common."""
+    folders = dict.fromkeys((side(checkpoint, "query"), side(checkpoint, "passage")))
+    return hashlib.sha256(json.dumps([_files(one) for one in folders], sort_keys=True).encode()).hexdigest()
+
+
+def _files(encoder: Path) -> dict[str, str]:
+    """{name: SHA-256} of the encoder's files."""
+    return {name: sha256(encoder / name) for name in ENCODER_FILES if (encoder / name).is_file()}
+
+
 def take_over(earlier: Sequence[Path], wanted: Sequence[str], folder: Path) -> int:
-    """Copy to `folder` the shards `wanted` that earlier embeddings, newest first, hold undamaged; tells how many."""
+    """Copy to `folder` the shards `wanted` that it lacks and earlier embeddings, newest first, hold undamaged.
+
+    Tells how many are there now that they hold.
+    """
     known: dict[str, tuple[Path, str]] = {}
     for artifact in earlier:
-        for number, shard in enumerate(_listed(artifact)):
-            known.setdefault(shard["key"], (artifact / shards.name(number), shard["sha256"]))
+        for number, (key, digest) in enumerate(_listed(artifact)):
+            known.setdefault(key, (artifact / shards.name(number), digest))
     return sum(_copied(*known[key], folder / shards.name(i)) for i, key in enumerate(wanted) if key in known)
 
 
-def _listed(artifact: Path) -> list[dict[str, Any]]:
+def _listed(artifact: Path) -> list[tuple[str, str]]:
+    """(key, SHA-256) of each shard; none where the list is damaged, for they can be made anew."""
     try:
-        return json.loads((artifact / "embeddings.json").read_text())["shards"]
-    except (OSError, ValueError, KeyError):
+        said = read_json(artifact / "embeddings.json", "shards")
+        return [(shard["key"], shard["sha256"]) for shard in said["shards"]]
+    except (InputError, LookupError, TypeError):
         return []
 
 
 def _copied(source: Path, digest: str, target: Path) -> bool:
     """A copy, not a link: damage to one artifact is not to be another's."""
+    if target.is_file() and sha256(target) == digest:  # copied before a kill
+        return True
     try:
         content = source.read_bytes()
     except OSError:
         return False
     if hashlib.sha256(content).hexdigest() != digest:
         return False
-    unfinished = target.with_suffix(".part")
-    unfinished.write_bytes(content)
-    unfinished.rename(target)
+    with shards.whole(target) as file:
+        file.write(content)
     return True
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
+from pipeline.stored import read_table
 
 SCHEMA = pa.schema(
     [
@@ -167,7 +168,7 @@ def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -
     Raises `InputError` on NaN scores, unknown passages, and a passage that a question lists twice.
     """
     path = folder / "run.parquet"
-    rows = pq.read_table(path, columns=["query_id", "passage_id", "score"], filters=[("split", "=", split)])
+    rows = read_table(path, columns=["query_id", "passage_id", "score"], filters=[("split", "=", split)])
     if len(rows) == 0:
         return None
     rows = rows.append_column("question", pc.index_in(rows["query_id"], value_set=query_ids))

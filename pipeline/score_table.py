@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.pools import positions
+from pipeline.stored import read_table
 
 NO_PAIR = np.iinfo(np.int64).max
 
@@ -23,7 +23,7 @@ class Scores(NamedTuple):
 
 def read_scores(path: Path, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray) -> Scores:
     """A scores.parquet by places in `query_ids` and `passage_ids`; what has no place there is left out."""
-    table = pq.read_table(path, columns=["query_id", "passage_id", "score"])
+    table = read_table(path, columns=["query_id", "passage_id", "score"])
     query_M, passage_M = positions(table, query_ids, passage_ids)
     known_M = (query_M >= 0) & (passage_M >= 0)
     key_S, score_S = keys(query_M[known_M], passage_M[known_M]), table["score"].to_numpy()[known_M]

@@ -9,6 +9,7 @@ from pydantic import Field
 from pipeline.config import Config
 from pipeline.drawing import first_negatives
 from pipeline.scoring import check_cross_encoder, count_cut, score
+from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
 
 ROWS = 1 << 20
@@ -63,8 +64,8 @@ def _write(path: Path, collection: Path, query_N: np.ndarray, passage_N: np.ndar
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    query_ids = pq.read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
-    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
+    query_ids = read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
+    passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
     schema = pa.schema([("query_id", pa.string()), ("passage_id", pa.string()), ("score", pa.float32())])
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query_id"]) as writer:
         for start in range(0, len(query_N), ROWS):

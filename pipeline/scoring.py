@@ -12,6 +12,7 @@ import numpy as np
 from pipeline import shards
 from pipeline.errors import InputError
 from pipeline.starts import model_config, positions
+from pipeline.stored import read_json
 from pipeline.work import Progress, Work
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def read_lengths(cross_encoder: Path) -> Lengths:
 def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> None:
     """InputError, naming `field`, unless the model in a folder has room for pairs of these lengths and tokens."""
     config = model_config(model)
-    entries = json.loads((tokens / "specials.json").read_text())["vocab_size"]
+    entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > config["vocab_size"]:
         raise InputError(f"{field}: {model} knows {config['vocab_size']} tokens, but the tokenizer has {entries}")
     longest = lengths.question_tokens + lengths.passage_tokens + SPECIAL_TOKENS[config["model_type"]]
@@ -85,12 +86,13 @@ def score(
     `name`: a folder within `work.checkpoints`, one for each call of a stage.
     Raises InputError where the cross-encoder does not fit the tokens or gives what is not finite.
     """
-    from pipeline.launch import device_of, launch
+    from pipeline.launch import ENCODING, launch, of_shards
     from pipeline.processes import workers
 
     check_cross_encoder(cross_encoder, tokens)
     folder = work.checkpoints / name
     folder.mkdir(parents=True, exist_ok=True)
+    shards.remove_left_over(folder)
     np.save(folder / "pairs.npy", np.stack([query_N, passage_N]).astype(np.int32))
     arguments = {
         "cross_encoder": str(cross_encoder),
@@ -100,10 +102,7 @@ def score(
         "token_budget": work.machine.token_budget,
         "shard": SHARD,
     }
-    # On the CPU one child loads the model and forks; on GPUs there is a rank for each.
-    ranks = 0 if device_of(work.machine) == "cuda" else 1
-    machine = work.machine.model_copy(update={"ranks": ranks, "threads": 1, "torchrun": []})
-    launch("pipeline.scoring:run", arguments, machine, work.progress, folder)
+    launch("pipeline.scoring:run", arguments, of_shards(work.machine), work.progress, folder, ENCODING)
     parts = [np.load(folder / shards.name(i)) for i in range(len(shards.spans(len(query_N), SHARD)))]
     return np.concatenate([np.empty(0, np.float32), *parts])
 
@@ -134,5 +133,6 @@ def run(
         rows = pair_rows(artifact, query_N[start:stop], passage_N[start:stop], form)
         return score_rows(model, rows, token_budget, tick)
 
-    shards.build(Path(folder), shards.spans(len(query_N), shard), make, device, workers, "pairs", progress)
+    spans = shards.spans(len(query_N), shard)
+    shards.build(Path(folder), spans, make, device=device, unit="pairs", progress=progress, workers=workers)
     return {}

@@ -1,32 +1,36 @@
-"""Exact search: the best passages of each question, the same bytes for any threads, batches and blocks.
+"""Search: the best passages of each question, the same bytes for any threads, batches and blocks.
 
-Shapes: Q questions, N passages, D dimension, K or C passages of a list.
+Shapes: Q questions, N passages, D dimension, K passages of a list.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline.collection import Query, passage_ids, read_qrels, read_queries
+from pipeline import reuse, shards
+from pipeline.approximate import ApproximateConfig, approximate_top_k, recall
+from pipeline.collection import Query, passage_id_array, read_queries
 from pipeline.config import Config
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
-from pipeline.index import read_vectors
-from pipeline.rescore import best, error_bound, is_certain, rescore
+from pipeline.exact import Found, exact_top_k
+from pipeline.index_files import Index, open_index
+from pipeline.negatives import train_positives
+from pipeline.stored import AGAIN
 from pipeline.work import Metrics, Progress, Work
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+SHARD = {"cpu": 256, "cuda": 8192}
+"""Questions of a list file. On the CPU few, so that all cores share them; a GPU is sent the passages for each file. Not
+by how many processes there are: questions that are encoded in other batches differ in their last bits."""
+COMPARED = 1000  # questions whose exact lists are found too, where the index is approximate
 
-    from pipeline.biencoder import Encoder
-
-SPARE = 20  # candidates beyond k, so that rounding rarely asks for a second search
-QUESTIONS = 1024  # questions encoded and searched at a time
-BLOCK = 1 << 25  # floats of passages in memory at a time
+Asked = Sequence[tuple[int, Query]]
+"""(row of queries.parquet, query) of each question."""
 
 
 class SearchConfig(Config):
@@ -38,11 +42,18 @@ class SearchConfig(Config):
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     train_depth: int = Field(ge=1)
     """Passages kept for each training question: the depth of mining."""
+    approximate: ApproximateConfig | None
+    """Of no matter where `index.kind` is flat."""
 
     @field_validator("splits")
     @classmethod
     def _each_once(cls, splits: list[str]) -> list[str]:
         return each_once(splits)
+
+
+def libraries(config: SearchConfig) -> tuple[str, ...]:
+    """FAISS, where what is found is its own."""
+    return () if config.approximate is None else ("faiss",)
 
 
 def each_once(splits: list[str]) -> list[str]:
@@ -65,8 +76,14 @@ def search(
 
     Training questions without a judged passage are left out unless `config.unjudged`: nothing is mined for them.
     """
-    from pipeline.launch import launch
+    from pipeline.launch import device_of, of_shards
+    from pipeline.processes import workers
 
+    asked = _asked(collection, config.splits, config.unjudged)
+    # A folder for each size: on a machine with a GPU, lists of a run without one would be of other questions.
+    size = SHARD[device_of(work.machine)]
+    folder = work.checkpoints / f"lists-{size}"
+    folder.mkdir(parents=True, exist_ok=True)
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
@@ -74,11 +91,15 @@ def search(
         "tokens": str(tokens),
         "checkpoint": str(checkpoint),
         "index": str(index),
-        "out": str(work.out),
+        "folder": str(folder),
+        "size": size,
         "token_budget": work.machine.token_budget,
     }
-    machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
-    return launch("pipeline.search:run", arguments, machine, work.progress, work.checkpoints)
+    job = shards.Job("pipeline.search:run", arguments, folder, _spans(asked, size), "questions")
+    if job.missing():
+        open_index(index, verified=True)  # once for all that make shards
+    shards.finish(job, work, of_shards(work.machine), workers(work.machine))
+    return _write(asked, job, collection, work.out)
 
 
 def run(
@@ -91,153 +112,157 @@ def run(
     tokens: str,
     checkpoint: str,
     index: str,
-    out: str,
+    folder: str,
+    size: int,
     token_budget: int,
+    workers: int,
+    numbers: list[int] | None,
 ) -> dict:
-    """The child of `search`: encode the questions, search, write the run. Memory: a block of passages and all ids."""
+    """The child of `search`: the lists of `size` questions each that `folder` lacks, those of `numbers` (None: all).
+
+    On CPU `workers` single-threaded forks share the model and the index; on GPUs a rank each. Memory: an approximate
+    index (for each rank), and for each process a block of passages.
+    """
+    settings = SearchConfig(**config)
+    asked = _asked(Path(collection), settings.splits, settings.unjudged)
+    make = _maker(settings, EncoderConfig(**encoder), asked, tokens, checkpoint, index, token_budget, device)
+    spans = _spans(asked, size)
+    shards.build(
+        Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
+    )
+    return {}
+
+
+def _maker(
+    settings: SearchConfig,
+    shape: EncoderConfig,
+    asked: Asked,
+    tokens: str,
+    checkpoint: str,
+    index: str,
+    token_budget: int,
+    device: str,
+) -> Callable[[int, int, shards.Tick], np.ndarray]:
+    """A function that searches a span of `asked` and gives a record (see `_record`) for each of its questions."""
     from pipeline.biencoder import check_fits, encode_rows, load_encoders
     from pipeline.inputs import question_rows, read_form
     from pipeline.ragged import Tokens
-    from pipeline.runs import writer
 
-    settings, shape = SearchConfig(**config), EncoderConfig(**encoder)
     artifact = Tokens.open(Path(tokens))
     form = read_form(shape, Path(checkpoint), artifact.specials)
     model = load_encoders(Path(checkpoint))[0].to(device)
     check_fits(model, artifact.specials, Path(checkpoint), "encoder.question_tokens", shape.question_tokens)
-    vectors_ND = read_vectors(Path(index, "index"))
-    ids = np.array(passage_ids(Path(collection)), dtype=object)
-    wanted = list(_batches(Path(collection), settings.splits, settings.unjudged))
-    total = sum(len(batch) for _, batch in wanted)
-    done = 0
-    with writer(Path(out)) as write:
-        for split, batch in wanted:
-            rows = question_rows(artifact, [place for place, _ in batch], form)
-            questions_QD = encode_rows(model, rows, token_budget)
-            depth = settings.train_depth if split == "train" else settings.depth
-            found_QK, scores_QK = exact_top_k(questions_QD, vectors_ND, depth, device)
-            query_ids = [query.query_id for _, query in batch for _ in range(found_QK.shape[1])]
-            write(split, query_ids, ids[found_QK.ravel()].tolist(), scores_QK.ravel())
-            done += len(batch)
-            progress(done, total, "questions")
-    return {"questions": total, "passages": len(vectors_ND)}
+    opened = open_index(Path(index))
+    check_model(opened, Path(checkpoint))
+    if opened.is_approximate:
+        _ = opened.faiss  # read before the forks, which then share its memory
+    of_recall = [i for i, (_, query) in enumerate(asked) if query.split != "train" or settings.splits == ["train"]]
+    compared = of_recall[:COMPARED] if opened.is_approximate else []
+
+    def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
+        rows = question_rows(artifact, [row for row, _ in asked[start:stop]], form)
+        questions_QD = encode_rows(model, rows, token_budget)
+        depth = settings.train_depth if asked[start][1].split == "train" else settings.depth
+        begun = time.monotonic()
+        (found_QK, scores_QK), short = _top_k(questions_QD, opened, depth, settings.approximate, None, device)
+        lists = np.zeros(stop - start, _record(found_QK.shape[1]))
+        lists["rows"], lists["scores"], lists["recall"] = found_QK, scores_QK, np.nan
+        lists["seconds"][0], lists["short"][0] = time.monotonic() - begun, short
+        some = [i - start for i in compared if start <= i < stop]
+        if some:
+            exact_QK, _ = exact_top_k(questions_QD[some], opened.vectors_ND, depth, opened.longest, device)
+            lists["recall"][some] = recall(found_QK[some], exact_QK, (depth, 10))
+        tick(stop - start)
+        return lists
+
+    return make
 
 
-def _batches(collection: Path, splits: Sequence[str], unjudged: bool) -> Iterator[tuple[str, list[tuple[int, Query]]]]:
-    """(split, [(row of queries.parquet, query)]) for at most QUESTIONS questions of a split at a time."""
+def _record(k: int) -> np.dtype:
+    """Of a question: its list; its recall at the depth and at 10 (NaN: not compared); in the first of a batch, the
+    seconds of the batch's search and how many of its questions were searched exactly for want of passages."""
+    lists = [("rows", np.int64, (k,)), ("scores", np.float32, (k,)), ("recall", np.float64, (2,))]
+    return np.dtype([*lists, ("seconds", np.float64), ("short", np.int64)])
+
+
+def _write(asked: Asked, job: shards.Job, collection: Path, out: Path) -> Metrics:
+    """The run of all questions, and its figures; questions a second are of one core or GPU. Memory: passages' ids."""
+    import pyarrow as pa
+
+    from pipeline.runs import writer
+
+    ids = passage_id_array(collection)
+    seconds, instead = 0.0, 0
+    recalls = [np.empty((0, 2))]
+    with writer(out) as write:
+        for number, (start, stop) in enumerate(job.spans):
+            lists = np.load(job.folder / shards.name(number), mmap_mode="r")
+            query_ids = [query.query_id for _, query in asked[start:stop] for _ in range(lists["rows"].shape[1])]
+            passage_ids = ids.take(pa.array(lists["rows"].ravel())).to_pylist()
+            write(asked[start][1].split, query_ids, passage_ids, lists["scores"].ravel())
+            seconds, instead = seconds + lists["seconds"].sum(), instead + int(lists["short"].sum())
+            recalls.append(lists["recall"][~np.isnan(lists["recall"][:, 0])])
+    figures: Metrics = {"questions": len(asked), "passages": len(ids)}
+    figures["questions_per_second"] = round(len(asked) / max(seconds, 1e-6), 1)
+    if len(found := np.concatenate(recalls)):
+        shares = found.mean(0)
+        figures |= {"recall": round(shares[0], 4), "recall_10": round(shares[1], 4), "searched_exactly": instead}
+    return figures
+
+
+def _asked(collection: Path, splits: Sequence[str], unjudged: bool) -> Asked:
+    """The questions that are searched, split by split."""
     queries = list(enumerate(read_queries(collection)))
-    for split in splits:
-        judged = read_qrels(collection, [split]) if split == "train" and not unjudged else None
-        chosen = [
-            (place, query)
-            for place, query in queries
-            if query.split == split and (judged is None or any(r > 0 for r in judged.get(query.query_id, {}).values()))
-        ]
-        for start in range(0, len(chosen), QUESTIONS):
-            yield split, chosen[start : start + QUESTIONS]
+    judged = train_positives(collection) if "train" in splits and not unjudged else None
+
+    def wanted(query: Query) -> bool:
+        return query.split != "train" or judged is None or query.query_id in judged
+
+    return [(row, query) for split in splits for row, query in queries if query.split == split and wanted(query)]
 
 
-def encode_text(checkpoint: Path, texts: Sequence[str], config: EncoderConfig) -> np.ndarray:
-    """Vectors of questions that are not in the collection, float32 [questions, dimension], on the CPU.
+def _spans(asked: Asked, size: int) -> list[shards.Span]:
+    """At most `size` questions of one split each."""
+    changes = [i for i in range(1, len(asked)) if asked[i][1].split != asked[i - 1][1].split]
+    edges = pairwise([0, *changes, len(asked)])
+    return [(low + start, low + stop) for low, high in edges for start, stop in shards.spans(high - low, size)]
 
-    The checkpoint stays loaded for the next call. Raises InputError for a question without a token.
+
+def top_k(
+    questions_QD: np.ndarray,
+    index: Index,
+    k: int,
+    effort: ApproximateConfig | None = None,
+    allowed_N: np.ndarray | None = None,
+) -> Found:
+    """Rows (int64) and scores (float32) of the best passages, both [questions, min(k, allowed passages)], best first.
+
+    `effort`: how hard to look where the index is approximate; None: exactly, through all vectors.
+    `allowed_N`, bool: the passages to choose from; the list is then the exact one among them, or what an approximate
+    index finds, filtered, where that is long enough. Raises InputError where the questions have another dimension.
     """
-    from pipeline.biencoder import encode_rows
-    from pipeline.inputs import question_row, read_form
-    from pipeline.tokenizer import special_tokens
-    from pipeline.tokens import encode
-
-    encoder, tokenizer = _question_encoder(checkpoint)
-    specials, _ = special_tokens(tokenizer)
-    ids = encode(tokenizer, list(texts))
-    for text, one in zip(texts, ids, strict=True):
-        if not one:
-            raise InputError(f"question {text[:80]!r}: nothing left to search for")
-    form = read_form(config, checkpoint, specials)
-    rows = [question_row(np.array(one), form) for one in ids]
-    return encode_rows(encoder, rows, budget=2048)
+    return _top_k(questions_QD, index, k, effort, allowed_N, "cpu")[0]
 
 
-@lru_cache(maxsize=1)
-def _question_encoder(checkpoint: Path) -> "tuple[Encoder, Tokenizer]":
-    from pipeline.biencoder import load_encoders
-    from pipeline.tokenizer import read_tokenizer
-
-    folder = checkpoint / "query" if (checkpoint / "query").is_dir() else checkpoint
-    return load_encoders(checkpoint)[0], read_tokenizer(folder)
-
-
-def top_k(questions_QD: np.ndarray, index: Path, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (int64) and scores (float32) of the best min(k, passages), both [questions, k], best first.
-
-    Raises InputError where the questions have another dimension than the index.
-    """
-    return exact_top_k(questions_QD, read_vectors(index / "index"), k, "cpu")
-
-
-def exact_top_k(
-    questions_QD: np.ndarray, vectors_ND: np.ndarray, k: int, device: str, block: int = BLOCK
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and scores [Q, min(k, N)] by score descending, then passage order.
-
-    Candidates come from a fast float32 search and are rescored in float64. Where rounding leaves open whether a
-    passage outside the candidates belongs among the best k, as with many equal passages, the question is searched
-    again for twice as many. So the result is a function of the vectors alone. `block`: floats of passages at a time.
-    """
-    if questions_QD.shape[1] != vectors_ND.shape[1]:
-        raise InputError(
-            f"index: vectors of dimension {vectors_ND.shape[1]}, but the encoder gives {questions_QD.shape[1]}; "
-            "they are of different models"
-        )
-    n = len(vectors_ND)
-    k = min(k, n)
-    rows_QK = np.empty((len(questions_QD), k), dtype=np.int64)
-    scores_QK = np.empty((len(questions_QD), k), dtype=np.float32)
-    pending, width = np.arange(len(questions_QD)), min(k + SPARE, n)
-    while len(pending):
-        candidates, inexact, longest = _candidates(questions_QD[pending], vectors_ND, width, device, block)
-        open_questions = []
-        for question, rows, worst in zip(pending, candidates, inexact.min(1), strict=True):
-            scores = rescore(questions_QD[question], rows, vectors_ND)
-            rows_QK[question], scores_QK[question] = best(rows, scores, k)
-            bound = error_bound(questions_QD[question], longest)
-            if width < n and not is_certain(scores_QK[question, -1], worst, bound):
-                open_questions.append(question)
-        pending, width = np.array(open_questions, dtype=np.int64), min(2 * width, n)
-    return rows_QK, scores_QK
+def _top_k(
+    questions_QD: np.ndarray,
+    index: Index,
+    k: int,
+    effort: ApproximateConfig | None,
+    allowed_N: np.ndarray | None,
+    device: str,
+) -> tuple[Found, int]:
+    """(rows and scores, questions whose approximate lists would have been too short)."""
+    if allowed_N is not None and allowed_N.shape != (len(index.vectors_ND),):
+        raise ValueError(f"allowed_N: {allowed_N.shape} for {len(index.vectors_ND)} passages")
+    if index.is_approximate and effort is not None:
+        return approximate_top_k(questions_QD, index, k, effort, allowed_N)
+    rows_A = None if allowed_N is None else np.flatnonzero(allowed_N)
+    return exact_top_k(questions_QD, index.vectors_ND, k, index.longest, device, rows_A), 0
 
 
-def _candidates(
-    questions_QD: np.ndarray, vectors_ND: np.ndarray, width: int, device: str, block: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """(rows, inexact scores, both [Q, width] in no order; the longest passage vector's length)."""
-    find = _faiss if device == "cpu" else _torch
-    size = max(width, block // vectors_ND.shape[1])
-    rows_QC = np.empty((len(questions_QD), 0), dtype=np.int64)
-    scores_QC = np.empty((len(questions_QD), 0), dtype=np.float32)
-    longest = 0.0
-    for start in range(0, len(vectors_ND), size):
-        part = np.ascontiguousarray(vectors_ND[start : start + size])
-        longest = max(longest, float(np.einsum("nd,nd->n", part, part).max()) ** 0.5)
-        scores, rows = find(questions_QD, part, min(width, len(part)), device)
-        rows_QC = np.concatenate([rows_QC, rows + start], axis=1)
-        scores_QC = np.concatenate([scores_QC, scores], axis=1)
-        if rows_QC.shape[1] > width:
-            kept = np.argpartition(-scores_QC, width - 1, axis=1)[:, :width]
-            rows_QC, scores_QC = np.take_along_axis(rows_QC, kept, 1), np.take_along_axis(scores_QC, kept, 1)
-    return rows_QC, scores_QC, longest
-
-
-def _faiss(questions_QD: np.ndarray, vectors_ND: np.ndarray, k: int, device: str) -> tuple[np.ndarray, np.ndarray]:
-    import faiss
-
-    faiss.cvar.distance_compute_blas_threshold = 1  # else small batches leave BLAS and take seven times as long
-    return faiss.knn(questions_QD, vectors_ND, k, metric=faiss.METRIC_INNER_PRODUCT)
-
-
-def _torch(questions_QD: np.ndarray, vectors_ND: np.ndarray, k: int, device: str) -> tuple[np.ndarray, np.ndarray]:
-    import torch
-
-    passages = torch.from_numpy(vectors_ND).to(device)
-    scores, rows = (torch.from_numpy(questions_QD).to(device) @ passages.T).topk(k, dim=1, sorted=False)
-    return scores.cpu().numpy(), rows.cpu().numpy()
+def check_model(index: Index, checkpoint: Path) -> None:
+    """Raise InputError where the index was not made by the model that encodes the questions."""
+    if index.model != reuse.model(checkpoint):
+        other = f"made by another model than {checkpoint}, which encodes the questions, or one of the two is damaged"
+        raise InputError(f"{index.folder}: {other}; {AGAIN}")

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.stored import read_json
 from pipeline.work import Metrics, Work
 
 TYPES = ("bert", "roberta")
-SIZES = ("num_hidden_layers", "vocab_size", "max_position_embeddings")
+SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
 
 
 def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int) -> None:
@@ -18,7 +19,7 @@ def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: 
     `longest`: tokens of the longest input, special tokens included.
     """
     vocabulary = check_model(stage, start, skip_from, longest)["vocab_size"]
-    entries = json.loads((tokens / "specials.json").read_text())["vocab_size"]
+    entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > vocabulary:
         raise InputError(f"{start}: a model of {vocabulary} tokens, but the tokenizer has {entries}")
 

@@ -6,17 +6,17 @@ Shapes: Q questions, N passages of each.
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
 from pipeline.pools import Pools
 from pipeline.score_table import Scores, find, read_scores
+from pipeline.stored import read_table
 
 
 def teacher_scores(path: Path, collection: Path, pools: Pools) -> Scores:
     """The scores of `pools`' pairs from a scores.parquet, by rows of the collection. InputError where one has none."""
-    query_ids = pq.read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
-    passage_ids = pq.read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
+    query_ids = read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
+    passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
     scores = read_scores(path, query_ids, passage_ids)
     lacking = 0
     for lists in (pools.judged, *pools.negatives):

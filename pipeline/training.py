@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
+from pipeline.advice import LESS_MEMORY
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.work import Metrics, Progress
@@ -21,8 +22,6 @@ BAD_UPDATES = 10
 CUDA_INTERVAL = 20
 """Updates between two looks at a GPU's figures; the host does not wait for it in between."""
 DIVERGED = "had an infinite or undefined loss or gradient: lower it, or raise a temperature that is near 0"
-LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
-"""What helps where a training does not fit."""
 FIGURES = 16
 """Most loss parts that a step may return."""
 LIVE = ("padding", "operations")
@@ -249,10 +248,3 @@ def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Ten
         known = known.pin_memory().to(device, non_blocking=True)
     pairs = zip(parts, known, strict=True)
     return torch.stack([part.detach().float() if isinstance(part, torch.Tensor) else number for part, number in pairs])
-
-
-def autocast(device: str) -> "AbstractContextManager[Any]":
-    """bfloat16 where it pays: on CUDA. Enter it anew for each forward pass: it keeps casts of the weights."""
-    import torch
-
-    return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")

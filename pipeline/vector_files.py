@@ -6,15 +6,17 @@ Shapes: D dimensions of the model, E of a vector.
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-from safetensors.torch import load_file, save_file
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import InputError
 
+if TYPE_CHECKING:  # the flow's process reads these files too, and loads no torch
+    from torch import Tensor
+
 POOLING, DENSE, NORMALISE = "1_Pooling", "2_Dense", "3_Normalize"
 """Folders of sentence-transformers' modules behind the model itself."""
+MODULES = "sentence_transformers.models."
+"""Package of their classes."""
 
 Pooling = Literal["cls", "mean"]
 
@@ -26,13 +28,23 @@ class Vector:
     pooling: Pooling
     normalise: bool = False
     """To length 1."""
-    projection_ED: torch.Tensor | None = None
+    projection_ED: "Tensor | None" = None
     """Linear map of the pooled state, without bias."""
     question_prefix: str = ""
     passage_prefix: str = ""
 
 
 CLS = Vector("cls")
+
+
+def side(checkpoint: Path, name: Literal["query", "passage"]) -> Path:
+    """The folder of one encoder: the checkpoint itself where both are one."""
+    return checkpoint if is_tied(checkpoint) else checkpoint / name
+
+
+def is_tied(checkpoint: Path) -> bool:
+    """Whether questions and passages share an encoder."""
+    return not (checkpoint / "query").is_dir()
 
 
 def write_vector(folder: Path, hidden_size: int, vector: Vector) -> None:
@@ -54,17 +66,21 @@ def write_vector(folder: Path, hidden_size: int, vector: Vector) -> None:
         parts.append((NORMALISE, "Normalize"))
         (folder / NORMALISE).mkdir(exist_ok=True)
         write_json(folder / NORMALISE / "config.json", {})
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for i, (path, name) in enumerate(parts)
-    ]
+    modules = [{"idx": i, "name": str(i), "path": path, "type": MODULES + name} for i, (path, name) in enumerate(parts)]
     write_json(folder / "modules.json", modules)
-    prompts = {"query": vector.question_prefix, "document": vector.passage_prefix}
+    write_prompts(folder, vector.question_prefix, vector.passage_prefix)
+
+
+def write_prompts(folder: Path, question: str, passage: str) -> None:
+    """What stands before a text, and that vectors are compared by their inner product."""
+    prompts = {"query": question, "document": passage}
     said = {"prompts": prompts} if any(prompts.values()) else {}
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", **said})
 
 
-def _write_dense(folder: Path, weight_ED: torch.Tensor) -> None:
+def _write_dense(folder: Path, weight_ED: "Tensor") -> None:
+    from safetensors.torch import save_file
+
     folder.mkdir(exist_ok=True)
     save_file({"linear.weight": weight_ED.detach().cpu().contiguous()}, folder / "model.safetensors")
     write_json(
@@ -84,36 +100,66 @@ def read_vector(folder: Path) -> Vector:
     InputError where its pooling is neither CLS nor mean, or other modules than a linear map without bias and a norm
     follow.
     """
-    path = folder / "modules.json"
-    modules = _read_json(path) if path.is_file() else [{"path": POOLING, "type": "Pooling"}]
-    kinds = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in modules}
-    unknown = kinds.keys() - {"Transformer", "Pooling", "Dense", "Normalize"}
-    if unknown:
-        raise InputError(f"{path}: a module {min(unknown)}, which is not known here")
-    settings = _read_json(kinds.get("Pooling", folder / POOLING) / "config.json")
+    kinds = _modules(folder)
+    settings = _read_json(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
     flags: dict[Pooling, str] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
         raise InputError(f"{folder / POOLING}: neither pooling by the CLS token alone nor by the mean alone")
     projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
     path = folder / "config_sentence_transformers.json"
-    prompts = _read_json(path).get("prompts", {}) if path.is_file() else {}
+    prompts = _read_json(path, dict).get("prompts", {}) if path.is_file() else {}
     prefixes = {
-        f"{side}_prefix": prompts.get(name, "") for side, name in (("question", "query"), ("passage", "document"))
+        f"{text}_prefix": prompts.get(name, "") for text, name in (("question", "query"), ("passage", "document"))
     }
     return Vector(chosen[0], "Normalize" in kinds, projection_ED, **prefixes)
 
 
-def _read_dense(folder: Path) -> torch.Tensor:
-    settings = _read_json(folder / "config.json")
+def projected(folder: Path) -> int | None:
+    """E of such a folder's projection, by its description alone; None where it has none. Raises InputError."""
+    dense = _modules(folder).get("Dense")
+    if dense is None:
+        return None
+    size = _read_json(dense / "config.json", dict).get("out_features")
+    if not isinstance(size, int):
+        raise InputError(f"{dense / 'config.json'}: out_features is no number: {size!r}")
+    return size
+
+
+def _modules(folder: Path) -> dict[str, Path]:
+    """{kind of module: its folder}. Raises InputError for a kind that is not known here."""
+    path = folder / "modules.json"
+    modules = _read_json(path, list) if path.is_file() else [{"path": POOLING, "type": "Pooling"}]
+    try:
+        kinds = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in modules}
+    except (LookupError, TypeError) as error:
+        raise InputError(f"{path}: no list of modules with type and path") from error
+    unknown = kinds.keys() - {"Transformer", "Pooling", "Dense", "Normalize"}
+    if unknown:
+        raise InputError(f"{path}: a module {min(unknown)}, which is not known here")
+    return kinds
+
+
+def _read_dense(folder: Path) -> "Tensor":
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    settings = _read_json(folder / "config.json", dict)
     if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
         raise InputError(f"{folder}: a projection with bias or activation, but only a linear map is known here")
-    return load_file(folder / "model.safetensors")["linear.weight"]
-
-
-def _read_json(path: Path) -> Any:
+    path = folder / "model.safetensors"
     try:
-        return json.loads(path.read_text("utf-8"))
+        return load_file(path)["linear.weight"]
+    except (OSError, KeyError, SafetensorError) as error:
+        raise InputError(f"{path}: no projection could be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _read_json(path: Path, kind: type) -> Any:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, kind):
+            raise ValueError(f"a JSON {type(found).__name__}, no {kind.__name__}")
+        return found
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read, so that the model's vectors are not known: {error}") from error
 

@@ -10,6 +10,7 @@ from pipeline import files
 from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.metadata import Names
 from pipeline.work import Progress
 
 ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
@@ -31,6 +32,8 @@ class BeirConfig(Config):
     """Holds corpus.jsonl, queries.jsonl and qrels/, each file plain or with .gz, .xz or .zst."""
     document_key: str
     """Key of corpus.jsonl that names a passage's document, such as `doc`. Empty: each passage is a document."""
+    metadata: Names
+    """Further keys of corpus.jsonl, or of the object `metadata` in its lines, to keep and filter by. Empty: none."""
 
 
 def missing(config: BeirConfig) -> list[str]:
@@ -68,7 +71,10 @@ def _passages(path: Path, document_key: str) -> Iterator[tuple[str, Passage]]:
     for place, row in files.json_lines(path):
         document = files.text_of(place, row, document_key) if document_key else ""
         title = files.text_of(place, row, "title", required=False)
-        yield place, Passage(files.text_of(place, row, "_id"), document, title, files.text_of(place, row, "text"))
+        text = files.text_of(place, row, "text")
+        inner = row.get("metadata")
+        further = inner | row if isinstance(inner, dict) else row
+        yield place, Passage(files.text_of(place, row, "_id"), document, title, text, further)
 
 
 def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterator[tuple[str, Query]]:

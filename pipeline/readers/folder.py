@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pipeline import files
@@ -76,6 +76,7 @@ def _no_text(name: str, path: Path) -> str:
 
 
 def _ending(path: Path) -> str:
+    """As `ingest.endings` names it: of a name without a dot all of it, such as makefile."""
     return files.plain_name(path).rpartition(".")[2].lower()
 
 
@@ -85,20 +86,35 @@ def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple
     A document's id is that name, white space in it percent-encoded, with the document's number where lines are
     documents. Raises InputError for what is wrong with a file, with its line.
     """
-    for name, path in paths.items():
-        name = re.sub(r"\s", lambda space: quote(space[0]), name)
+    from pipeline.readers import markdown
+
+    for file, path in paths.items():
+        name = re.sub(r"\s", lambda space: quote(space[0]), file)
         ending = _ending(path)
+        # Empty for a name without a dot, of which `_ending` gives all.
+        shown_ending = PurePath(files.plain_name(path)).suffix.lower().removeprefix(".")
+        of_file = {"file": file, "folder": file.rpartition("/")[0], "ending": shown_ending}
         if ending == "jsonl":
             for number, (place, row) in enumerate(files.json_lines(path), 1):
                 document_id = files.text_of(place, row, config.id_key) if config.id_key else f"{name}:{number}"
                 title = files.text_of(place, row, config.title_key, required=False) if config.title_key else ""
-                yield place, plain(document_id, title, files.text_of(place, row, config.text_key))
+                found = plain(document_id, title, files.text_of(place, row, config.text_key))
+                yield place, _with(found, of_file | row, config)
         elif ending not in MARKUP and config.documents == "lines":
             for number, line in files.lines(path):
-                yield f"{path}:{number}", plain(f"{name}:{number}", "", line)
+                yield f"{path}:{number}", _with(plain(f"{name}:{number}", "", line), of_file, config)
         else:
             text = "\n".join(line for _, line in files.lines(path, blank=True))
-            yield str(path), _document(name, files.plain_name(path).rsplit(".", 1)[0], text, MARKUP.get(ending))
+            found = _document(name, files.plain_name(path).rsplit(".", 1)[0], text, MARKUP.get(ending))
+            front = markdown.metadata(text) if MARKUP.get(ending) == "markdown" and config.metadata else {}
+            yield str(path), _with(found, of_file | front, config)
+
+
+def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Document:
+    """The document with the metadata asked for; of the rest the names, so that a message can tell them."""
+    if not config.metadata:
+        return found
+    return found._replace(metadata={k: value if k in config.metadata else None for k, value in metadata.items()})
 
 
 def _document(document_id: str, name: str, text: str, markup: str | None) -> Document:

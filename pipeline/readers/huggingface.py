@@ -1,7 +1,8 @@
 """Any dataset of the Hugging Face hub, streamed, or a local folder of its files."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,8 +12,13 @@ from pipeline import files, hub
 from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.metadata import EXACT, Names, demand
 from pipeline.readers.cut import cut
 from pipeline.work import Progress
+
+INFERRED = ("csv", "json")
+"""Files whose columns' types are made out from their values: float64 of integers with gaps, fractions or more than 64
+bits among them."""
 
 
 class Table(Config):
@@ -53,6 +59,8 @@ class HuggingFaceConfig(Config):
     """Texts."""
     passage_words: int = Field(ge=0)
     """Rows are cut into passages of about so many words; 0: a row is a passage."""
+    metadata: Names
+    """Further columns to keep and filter by: text, numbers, booleans or dates. Empty: none."""
     queries: Table | None
     """Queries of all splits; None: a collection for pre-training only."""
     query_id_column: str
@@ -106,8 +114,11 @@ def read(config: HuggingFaceConfig, progress: Progress) -> Source:
     )
 
 
-def _rows(table: Table) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(number from 0, place, row) of a table. Raises InputError where it cannot be read."""
+def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """(number from 0, place, row) of a table. Raises InputError where it cannot be read.
+
+    The columns `kept` are to be what the files hold: InputError where they may have been rounded.
+    """
     from datasets import load_dataset
 
     source = str(table.folder or table.dataset)
@@ -115,7 +126,11 @@ def _rows(table: Table) -> Iterator[tuple[int, str, dict[str, Any]]]:
     try:
         rows = load_dataset(source, table.name, split=table.split, revision=revision, streaming=True)
         for number, row in enumerate(rows):
-            yield number, f"{source}, row {number + 1}", row
+            place = f"{source}, row {number + 1}"
+            if rows.info.builder_name in INFERRED:
+                for name in kept:
+                    _check_exact(place, name, row.get(name))
+            yield number, place, row
     except Exception as error:  # the library raises its own, pyarrow's, the hub client's and the system's errors
         if isinstance(error, InputError):
             raise
@@ -136,16 +151,26 @@ def _check_column(place: str, row: dict[str, Any], column: str) -> None:
 
 
 def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
-    for number, place, row in _rows(config.passages):
+    for number, place, row in _rows(config.passages, config.metadata):
         row_id = _text(place, row, config.id_column) if config.id_column else str(number)
         title = _text(place, row, config.title_column) if config.title_column else ""
         document = _text(place, row, config.document_column) if config.document_column else ""
         text = _text(place, row, config.text_column)
+        demand(place, config.metadata, row)
         if not config.passage_words:
-            yield place, Passage(row_id, document, title, text)
+            yield place, Passage(row_id, document, title, text, row)
             continue
         for i, piece in enumerate(cut(text, config.passage_words) or [""]):
-            yield place, Passage(f"{row_id}#{i}", document or row_id, title, piece)
+            yield place, Passage(f"{row_id}#{i}", document or row_id, title, piece, row)
+
+
+def _check_exact(place: str, column: str, value: object) -> None:
+    """Raises InputError for a float that may be an integer rounded."""
+    if isinstance(value, float) and isfinite(value) and abs(value) >= EXACT:
+        raise InputError(
+            f"{place}: ingest.metadata: {column!r} was read as {value!r}, which may be another integer rounded: "
+            "write the column as text, or its numbers in Parquet"
+        )
 
 
 def _queries(

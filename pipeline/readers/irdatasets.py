@@ -15,6 +15,7 @@ from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Sou
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import first_distinct
+from pipeline.metadata import Names, demand
 from pipeline.network import answers
 from pipeline.work import Progress
 
@@ -26,6 +27,8 @@ class IrDatasetsConfig(Config):
     """Names this reader."""
     collection: str
     """Id whose documents are the passages."""
+    metadata: Names
+    """Further fields of these documents to keep and filter by, such as `url`. Empty: none."""
     train: str | None
     """Id whose queries and qrels are the training split."""
     dev: str | None
@@ -72,7 +75,7 @@ def read(config: IrDatasetsConfig, progress: Progress) -> Source:
     counts: Counter[str] = Counter()
     negatives = config.negatives
     return Source(
-        passages=lambda: _passages(config.collection),
+        passages=lambda: _passages(config.collection, config.metadata),
         queries=lambda: _queries(given, counts),
         qrels=lambda: (row for split, name in given.items() for row in _qrels(split, name)),
         negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
@@ -97,9 +100,11 @@ def _rows(name: str, kind: Literal["docs", "queries", "qrels", "docpairs"]) -> I
         raise InputError(f"ir_datasets {name}: {' '.join(str(error).split())}") from error
 
 
-def _passages(name: str) -> Iterator[tuple[str, Passage]]:
+def _passages(name: str, metadata: tuple[str, ...]) -> Iterator[tuple[str, Passage]]:
     for place, row in _rows(name, "docs"):
-        yield place, Passage(row.doc_id, "", *_title_and_text(row))
+        demand(place, metadata, row._fields)
+        further = {field: getattr(row, field) for field in metadata}
+        yield place, Passage(row.doc_id, "", *_title_and_text(row), further)
 
 
 def _title_and_text(row: Any) -> tuple[str, str]:

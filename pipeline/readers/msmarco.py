@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline import files
 from pipeline.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import first_distinct
+from pipeline.metadata import distinct
 from pipeline.work import Progress
 
 OFFICIAL = "https://msmarco.z22.web.core.windows.net/msmarcoranking"
@@ -51,6 +52,8 @@ class MarcoConfig(Config):
     """collection.tsv (id, text) or msmarco-docs.tsv (id, url, title, body)."""
     layout: Literal["passages", "documents"]
     """Columns of `collection`: two, or four."""
+    metadata: Annotated[tuple[Literal["url"], ...], AfterValidator(distinct)]
+    """`url`, to keep and filter by, of documents. Empty: nothing."""
     titles: Path | None
     """Titles by passage id (id, title), in the collection's order; coCondenser joins them from the documents (code)."""
     train_queries: Path | None
@@ -69,6 +72,12 @@ class MarcoConfig(Config):
     """qidpidtriples.train.full.2.tsv (query, positive, negative)."""
     negatives_per_query: int = Field(ge=1)
     """The first so many distinct negatives of a query are kept (code: 30)."""
+
+    @model_validator(mode="after")
+    def _has_metadata(self) -> Self:
+        if self.metadata and self.layout == "passages":
+            raise ValueError("metadata: the layout passages has no further columns")
+        return self
 
 
 def missing(config: MarcoConfig) -> list[str]:
@@ -101,8 +110,8 @@ def read(config: MarcoConfig, progress: Progress) -> Source:
 
 def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
     if config.layout == "documents":
-        for place, (document_id, _, title, body) in files.columns(config.collection, 4):
-            yield place, Passage(document_id, "", title, body)
+        for place, (document_id, url, title, body) in files.columns(config.collection, 4):
+            yield place, Passage(document_id, "", title, body, {"url": url})
         return
     titles = files.columns(config.titles, 2) if config.titles else iter(())
     title_place, (title_id, title) = next(titles, ("", ["", ""]))

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
+from pipeline.metadata import distinct
 from pipeline.readers.cut import cut
 from pipeline.readers.docstrings import docstrings, documents
 from pipeline.work import Progress
@@ -50,6 +51,9 @@ class PydocsConfig(Config):
     """Words that must remain in a document once its question is taken out."""
     limit: int = Field(ge=0)
     """Documents kept, chosen by a hash of their names; 0: all."""
+    metadata: Annotated[tuple[Literal["source", "module"], ...], AfterValidator(distinct)]
+    """To keep and filter by: `source`, the distribution (`python`: the standard library), and `module`, its dotted
+    name. Empty: nothing."""
 
 
 def missing(config: PydocsConfig) -> list[str]:
@@ -114,8 +118,9 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
 
     def passages() -> Iterator[tuple[str, Passage]]:
         for document in kept:
+            further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
             for i, text in enumerate(cut(document.text, config.passage_words)):
-                yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text)
+                yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
 
     def queries() -> Iterator[tuple[str, Query]]:
         for document in kept:
@@ -139,16 +144,20 @@ def split_of(file: str) -> str:
     return TENTHS[hash_id(file) % 10]
 
 
+def _module(file: str) -> str:
+    """The dotted name of a file that is named as in `sources`."""
+    _, *folders, name = PurePosixPath(file).with_suffix("").parts
+    return ".".join(folders if name == "__init__" else (*folders, name))
+
+
 def _docstrings(config: PydocsConfig, counts: Counter[str], progress: Progress) -> Iterator[tuple[str, str, str]]:
     """(file, qualified name, docstring) of every docstring that is long enough."""
     paths = sources(config)
     counts.update(files=len(paths), unparsed_files=0)
     for done, (file, path) in enumerate(paths.items()):
         progress(done, len(paths), "files")
-        module = PurePosixPath(file).relative_to(PurePosixPath(file).parts[0]).with_suffix("")
-        parts = module.parts[:-1] if module.name == "__init__" else module.parts
         try:
-            for name, text in docstrings(path.read_bytes(), ".".join(parts)):
+            for name, text in docstrings(path.read_bytes(), _module(file)):
                 if len(text) >= config.docstring_characters:
                     yield file, name, text
         except (SyntaxError, ValueError):

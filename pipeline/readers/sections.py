@@ -1,8 +1,8 @@
 """A document's title, headings and sections, from the headings and paragraphs that stand one after the other in it."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from unicodedata import category
 
 Block = tuple[int, str]
@@ -26,6 +26,8 @@ class Document(NamedTuple):
     title: str
     headings: list[str]
     sections: list[Section]
+    metadata: Mapping[str, Any] = {}
+    """What else is known of it, by name."""
 
 
 def plain(document_id: str, title: str, text: str) -> Document:

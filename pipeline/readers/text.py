@@ -14,6 +14,7 @@ from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
+from pipeline.metadata import Names
 from pipeline.readers.folder import documents_of, listing
 from pipeline.readers.questions import Kind, Made, asking, make, split_of
 from pipeline.readers.sections import Document, words
@@ -47,6 +48,9 @@ class TextConfig(Config):
     """Key of its title; empty: none."""
     text_key: str = Field(min_length=1)
     """Key of its text."""
+    metadata: Names
+    """What to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
+    name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
     passage_words: int = Field(ge=0)
     """Sections are cut into passages of about so many words; 0: a section is a passage."""
     questions: tuple[Kind, ...]
@@ -150,7 +154,7 @@ def _made(documents: Documents, config: TextConfig, repeated: set[int]) -> Itera
 def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Passage]]:
     for place, found, made in _made(documents, config, repeated):
         for i, (title, text) in enumerate(made.passages):
-            yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text)
+            yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text, found.metadata)
 
 
 def _questions(documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str]) -> list[Asked]:

@@ -1,6 +1,5 @@
 """report.html: one page with the table, the pictures, examples and what it all was made from."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
+from pipeline.stored import read_json, read_table
 from pipeline.tables import TABLE, estimate_text, label, shown_split
 from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
@@ -41,7 +41,7 @@ def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, *
     """
     from pipeline.report import figures
 
-    metrics = json.loads((evaluate / "metrics.json").read_text())
+    metrics = read_json(evaluate / "metrics.json")
     split = shown_split(metrics)
     found = metrics["splits"][split]
     histories = {name: history(folder) for name, folder in checkpoints.items()}
@@ -61,7 +61,7 @@ def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, *
             for measure, name in TABLE.items()
         ],
         curves=[figures.curves(h, training(name)) for name, h in histories.items() if h],
-        counts=shown_counts(json.loads((collection / "ingest.json").read_text())),
+        counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
         examples=examples,
         lineage={name: f.name for name, f in folders.items() if f and DIGEST.fullmatch(f.name)},
@@ -81,7 +81,7 @@ def render(**values: Any) -> str:
     pages.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
     pages.filters["colour"] = colour_of
     pages.filters["estimate"] = estimate_text
-    return pages.get_template("report.html").render(css=styles("report.css"), **values)
+    return pages.get_template("report.html").render(css=styles("palette.css", "report.css"), **values)
 
 
 def headline(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -137,12 +137,10 @@ def sure(figure: Mapping[str, float]) -> bool:
 
 def history(folder: Path | None) -> dict[str, list[float]] | None:
     """Columns of a training's history; of an untied model that of its question encoder, which both share."""
-    import pyarrow.parquet as pq
-
     if folder is None:
         return None
     places = (folder / "history.parquet", folder / "query" / "history.parquet")
-    return next((pq.read_table(path).to_pydict() for path in places if path.exists()), None)
+    return next((read_table(path).to_pydict() for path in places if path.exists()), None)
 
 
 def architecture(folder: Path | None) -> str | None:
@@ -152,7 +150,7 @@ def architecture(folder: Path | None) -> str | None:
     path = next((p for p in (folder / "config.json", folder / "query" / "config.json") if p.exists()), None)
     if path is None:
         return None
-    c = json.loads(path.read_text())
+    c = read_json(path)
     untied = ", one encoder for questions and one for passages" if path.parent != folder else ""
     return (
         f"{c['model_type']}, {c['num_hidden_layers']} layers of {c['hidden_size']}, {c['num_attention_heads']} heads, "
@@ -176,8 +174,6 @@ def chosen_examples(
     config: ReportConfig, metrics: Mapping[str, Any], split: str, collection: Path, evaluate: Path
 ) -> list[dict[str, Any]]:
     """Questions picked at random, with the first answers of BM25 and the dense retriever beside each other."""
-    import pyarrow.parquet as pq
-
     from pipeline.collection import read_queries
 
     systems = [name for name in ("bm25", metrics["dense"]) if name in metrics["splits"][split]["systems"]]
@@ -185,14 +181,14 @@ def chosen_examples(
     filters: list[tuple[str, str, Any]] = [("split", "=", split), ("system", "in", systems)]
     ranks = {
         (row["query_id"], row["system"]): first_rank(row["RR@100"])
-        for row in pq.read_table(evaluate / "per_query.parquet", filters=filters).to_pylist()
+        for row in read_table(evaluate / "per_query.parquet", filters=filters).to_pylist()
     }
     query_ids = sorted({query_id for query_id, _ in ranks})
     count = min(config.examples, len(query_ids))
     picked = [query_ids[i] for i in sorted(np.random.default_rng(config.seed).choice(len(query_ids), count, False))]
     texts = {query.query_id: query.text for query in read_queries(collection, [split])}
     filters += [("query_id", "in", picked), ("rank", "<=", config.answers)]
-    answers = pq.read_table(evaluate / "answers.parquet", filters=filters).to_pylist() if picked else []
+    answers = read_table(evaluate / "answers.parquet", filters=filters).to_pylist() if picked else []
     passages = read_passages(collection, {a["passage_id"] for a in answers})
     return [
         {
@@ -224,13 +220,11 @@ def first_rank(reciprocal: float) -> int | None:
 
 def read_passages(collection: Path, passage_ids: set[str]) -> dict[str, dict[str, str]]:
     """{passage_id: {title, text}}, texts cut for showing."""
-    import pyarrow.parquet as pq
-
     if not passage_ids:
         return {}
     columns = ["passage_id", "title", "text"]
     filters = [("passage_id", "in", sorted(passage_ids))]
-    rows = pq.read_table(collection / "passages.parquet", columns=columns, filters=filters).to_pylist()
+    rows = read_table(collection / "passages.parquet", columns=columns, filters=filters).to_pylist()
     return {row["passage_id"]: {"title": row["title"], "text": shortened(row["text"])} for row in rows}
 
 

@@ -29,7 +29,7 @@ COLOURS = {
     "#020206": "rerank",
     "#020207": "quiet",
 }
-"""Stand-ins in what matplotlib writes -> names of the page's colours (report.css)."""
+"""Stand-ins in what matplotlib writes -> names of the page's colours (palette.css, report.css)."""
 SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
 CURVES = (SYSTEMS["stage2"], SYSTEMS["fusion"], SYSTEMS["bm25"])
 POINTS = 200

@@ -9,6 +9,7 @@ import pytest
 from machines import make_machine
 from pydantic import TypeAdapter
 
+from pipeline import metadata
 from pipeline.collection import passage_batches, read_qrels, read_queries
 from pipeline.ingest import IngestConfig, ingest
 from pipeline.work import Work, silent
@@ -32,6 +33,7 @@ def ingested(tmp_path):
             queries=read_queries(folder),
             qrels=read_qrels(folder),
             negatives=negatives(folder / "negatives.parquet"),
+            metadata=metadata.read(folder, range(metrics["passages"])),
         )
 
     return run

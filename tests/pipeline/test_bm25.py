@@ -12,15 +12,15 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from searched import CONFIG, build, machine, rows, write_collection
+from searched import CONFIG, build, hits_of, machine, rows, write_collection
 
 from pipeline import java
-from pipeline.bm25 import Searcher
 from pipeline.bm25_process import cleaned, contents
 from pipeline.errors import InputError
 from pipeline.lucene import best, index
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import read
+from pipeline.searcher import Searcher
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -113,13 +113,45 @@ def test_single_questions(built):
     with Searcher(out) as searcher:
         run = {row["query_id"]: row for row in rows(out) if row["rank"] == 1}
         for query_id, _, text in QUERIES:
-            found = searcher.search(text, 3)
+            found = hits_of(searcher, text, 3)
             if query_id in ("d0", "e1", "e4"):
                 assert found[0] == (run[query_id]["passage_id"], pytest.approx(run[query_id]["score"], abs=1e-6))
-        assert searcher.search("", 3) == []
-        assert len(searcher.search("common", 1000)) == 20
+        assert hits_of(searcher, "", 3) == []
+        assert len(hits_of(searcher, "common", 1000)) == 20
         child = searcher._child
     assert child.returncode is not None
+
+
+def test_many_questions_at_a_time(built):
+    out, _ = built
+    texts = [text for _, _, text in QUERIES] * 5
+    with Searcher(out) as searcher:
+        searcher.wait()
+        together = searcher.hits([(text, 1 + n % 7, None) for n, text in enumerate(texts)])
+        for n, (text, (numbers, scores)) in enumerate(zip(texts, together, strict=True)):
+            alone = hits_of(searcher, text, 1 + n % 7)
+            assert [*zip(searcher.ids(numbers), scores.tolist(), strict=True)] == alone
+            assert (np.diff(scores) <= 0).all()
+        numbers = searcher.hits([("common", 1000, None)])[0][0]
+        assert sorted(searcher.ids(numbers[::-1])) == sorted(EQUAL)
+        assert searcher.ids(numbers[[0, 0]]) == searcher.ids(numbers[:1]) * 2
+        assert searcher.hits([]) == []
+
+
+def test_many_filters_at_a_time(built):
+    out, _ = built
+    with Searcher(out) as searcher:
+        filters = [searcher.keep(EQUAL[n : n + 4]) for n in range(16)]
+        asked = [("common zebra", 20, filters[n % 16]) for n in range(800)]
+        together = searcher.hits(asked)
+        for n, (numbers, _) in enumerate(together):
+            assert sorted(searcher.ids(numbers)) == sorted(EQUAL[n % 16 : n % 16 + 4])
+        (whole,) = searcher.hits([("common", 20, None)])
+        (within,) = searcher.hits([("common", 20, filters[3])])
+        assert {*within[1].tolist()} <= {*whole[1].tolist()}  # of the whole index's statistics
+        for text in ("absent", "", "of the"):
+            assert hits_of(searcher, text, 9) == []
+            assert searcher.hits([(text, 9, filters[3])])[0][0].tolist() == []
 
 
 def test_a_searcher_whose_process_died_says_so(built):
@@ -127,7 +159,7 @@ def test_a_searcher_whose_process_died_says_so(built):
     with Searcher(out) as searcher:
         searcher._child.kill()
         with pytest.raises(RuntimeError, match="killed by SIGKILL") as error:
-            searcher.search("zebra", 3)
+            hits_of(searcher, "zebra", 3)
     assert "\n" not in str(error.value)
 
 
@@ -176,9 +208,10 @@ def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
         f"bm25(BM25Config.model_validate({settings!r}), Path({str(collection)!r}), work)"
     )
     answer_code = (
-        f"with Searcher(Path({str(out)!r})) as s:\n s.search('zebra', 1); print('on', flush=True); time.sleep(60)"
+        "from pipeline.searcher import Searcher\n"
+        f"with Searcher(Path({str(out)!r})) as s:\n s.wait(); print('on', flush=True); time.sleep(60)"
     )
-    code = "import time\nfrom pathlib import Path\nfrom pipeline.bm25 import BM25Config, Searcher, bm25\n"
+    code = "import time\nfrom pathlib import Path\nfrom pipeline.bm25 import BM25Config, bm25\n"
     code += build_code if what == "build" else answer_code
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:

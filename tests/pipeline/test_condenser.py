@@ -177,7 +177,7 @@ def test_fields_that_exclude_each_other():
         ),
         (
             '{"model_type": "roberta", "vocab_size": 200, "num_hidden_layers": 2, "max_position_embeddings": 32, '
-            '"pad_token_id": null}',
+            '"hidden_size": 8, "pad_token_id": null}',
             "pad_token_id is no number: None",
         ),
     ],

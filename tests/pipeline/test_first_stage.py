@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
-from searched import CONFIG, build, rows, write_collection
+from searched import CONFIG, build, hits_of, rows, write_collection
 
 from pipeline import sparse
-from pipeline.bm25 import BM25Config, Searcher, missing
+from pipeline.bm25 import BM25Config, missing
 from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics
 from pipeline.collection import read_queries
 from pipeline.errors import InputError
 from pipeline.lucene import pieces
+from pipeline.searcher import Searcher
 
 IDS = [f"p{n}" for n in range(200)]
 QUERIES = [
@@ -199,7 +200,7 @@ def test_weights_score_by_their_products(built, weights):
 def test_single_questions_to_weights_are_their_words(built, weights):
     out, _, _ = built
     with Searcher(out) as searcher:
-        hits = searcher.search("Flying, flying w5?", 200)
+        hits = hits_of(searcher, "Flying, flying w5?", 200)
     assert sorted(hits) == sorted(products({"flying": 2, "w5": 1}, weights))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.fusion import Choice, choose, fuse, fuse_lists, mean_reciprocal_rank, parts, union
+from pipeline.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union
 from pipeline.runs import Run, ranked
 
 
@@ -105,11 +105,3 @@ def test_union_has_every_passage_once():
     both = union([BM25, DENSE], "weighted_sum", 60)
     pairs = list(zip(both.question_R.tolist(), both.passage_R.tolist(), strict=True))
     assert pairs == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 5), (1, 6)]
-
-
-def test_lists_of_one_question_fuse_as_runs_do():
-    first = {"p5": 9.0, "p6": 5.0, "p7": 1.0}
-    fused = fuse_lists(first, {"p7": 0.8, "p8": 0.6}, Choice("reciprocal_rank", 0.75), 60)
-    assert [name for name, _ in fused] == ["p7", "p5", "p6", "p8"]
-    assert fuse_lists(first, {}, Choice("weighted_sum", 0.5), 60)[0] == ("p5", 0.5)
-    assert fuse_lists({}, {}, Choice("weighted_sum", 0.5), 60) == []

@@ -37,7 +37,7 @@ def write(folder: Path, corpus=CORPUS, queries=QUERIES, qrels=QRELS) -> Path:
 
 
 def beir(folder: Path, document_key: str = "") -> dict:
-    return {"reader": "beir", "folder": folder, "document_key": document_key}
+    return {"reader": "beir", "folder": folder, "document_key": document_key, "metadata": []}
 
 
 def test_tables(tmp_path, ingested):
@@ -121,6 +121,57 @@ def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
     folder = write(tmp_path / "bad", corpus, queries, {"train": [*lines, "q2\tp1\t1"]})
     with pytest.raises(InputError, match=r"train.tsv:101: unknown passage id 'lost' \(2 of 101 qrels"):
         ingested(**beir(folder))
+
+
+DESCRIBED = [
+    '{"_id": "p1", "text": "first", "doc": "d1", "year": 2020, "metadata": {"lang": "en", "year": 1999}}',
+    '{"_id": "empty", "text": " ", "doc": "d1", "year": 1, "metadata": {"lang": "no one"}}',
+    '{"_id": "p2", "text": "second", "doc": "d1", "year": null, "metadata": null}',
+    '{"_id": "p3", "text": "third", "doc": "d2", "metadata": {"lang": "de"}, "day": "2024-05-01"}',
+]
+QRELS_OF_DESCRIBED = {"train": [HEADER, "q1\tp1\t1"], "test": [HEADER, "q2\tp3\t1"]}
+
+
+def test_further_columns_of_lines_and_of_the_object_in_them(tmp_path, ingested):
+    folder = write(tmp_path / "set", DESCRIBED, qrels=QRELS_OF_DESCRIBED)
+    made = ingested(**beir(folder, "doc") | {"metadata": ["lang", "day", "year"]})
+    assert made.metadata == [
+        {"lang": "en", "day": None, "year": 2020},
+        {"lang": None, "day": None, "year": None},
+        {"lang": "de", "day": "2024-05-01", "year": None},
+    ]
+    assert [row[0] for row in made.passages] == ["p1", "p2", "p3"]
+    expected = {"metadata": "lang: text, day: date, year: integer", "without_lang": 1, "without_day": 2}
+    assert made.counts.items() >= expected.items()
+
+
+def test_rows_stay_aligned_where_passages_are_dropped(tmp_path, ingested, monkeypatch):
+    monkeypatch.setattr("pipeline.metadata.ROWS", 7)
+    corpus = [
+        f'{{"_id": "p{i}", "text": "{"text" if i % 3 else ""}", "number": {i}, "name": "p{i}"}}' for i in range(100)
+    ]
+    made = ingested(**beir(write(tmp_path / "set", corpus, qrels={})) | {"metadata": ["name", "number"]})
+    assert made.counts["empty_passages"] == 34
+    assert [row["name"] for row in made.metadata] == [row[0] for row in made.passages]
+    assert [row["number"] for row in made.metadata] == [i for i in range(100) if i % 3]
+
+
+def test_without_further_columns_the_files_are_as_ever(tmp_path, ingested):
+    folder = write(tmp_path / "set", DESCRIBED, qrels=QRELS_OF_DESCRIBED)
+    plain, kept = ingested(**beir(folder)), ingested(**beir(folder) | {"metadata": ["lang"]})
+    first, second = _digests(plain.folder), _digests(kept.folder)
+    assert set(second) - set(first) == {"metadata.parquet"}
+    assert {name for name in first if first[name] != second[name]} == {"ingest.json"}
+    assert plain.counts.items() <= kept.counts.items()
+
+
+def test_further_columns_that_are_not_there_or_nested(tmp_path, ingested):
+    folder = write(tmp_path / "set", DESCRIBED, qrels=QRELS_OF_DESCRIBED)
+    there = "_id, day, doc, lang, metadata, text, year"
+    with pytest.raises(InputError, match=rf"ingest.metadata: no column 'language' among {there}$"):
+        ingested(**beir(folder) | {"metadata": ["language"]})
+    with pytest.raises(InputError, match=r"corpus.jsonl:1: ingest.metadata: 'metadata' is neither .* but a dict$"):
+        ingested(**beir(folder) | {"metadata": ["metadata"]})
 
 
 BAD: dict[str, tuple[dict, str]] = {
@@ -224,7 +275,7 @@ def test_row_groups_are_written_as_they_come(tmp_path):
         for i in range(3 * collection.ROWS + 1):
             if i % collection.ROWS == 0:
                 alive.append(pq_groups(tmp_path / "p.parquet"))
-            yield collection.Passage(f"p{i}", f"p{i}", "", "text " * 100)
+            yield f"p{i}", f"p{i}", "", "text " * 100
 
     def pq_groups(path: Path) -> int:
         return path.stat().st_size if path.exists() else 0
@@ -233,6 +284,12 @@ def test_row_groups_are_written_as_they_come(tmp_path):
     assert alive[0] < alive[1] < alive[2] < alive[3]
     groups = pq.read_metadata(tmp_path / "p.parquet")
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [8192, 8192, 8192, 1]
+
+
+def test_a_row_with_more_values_than_columns_is_no_row(tmp_path):
+    rows = [collection.Passage("p", "d", "title", "text", {"source": "a"})]
+    with pytest.raises(ValueError, match="shorter than argument"):
+        collection.write_table(tmp_path / "p.parquet", collection.schemas()["passages"], rows)
 
 
 def test_equal_hashes_of_different_ids_are_no_repeat(monkeypatch):

@@ -14,7 +14,7 @@ from transformers import BertForMaskedLM, BertModel, RobertaForMaskedLM
 from pipeline import initial as stage
 from pipeline import wordpiece
 from pipeline.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
-from pipeline.collection import Passage, schemas, write_table
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.initial import InitialConfig, initial, missing
 from pipeline.tokenizer import TokenizerConfig, tokenizer
@@ -61,7 +61,7 @@ def inputs(tmp_path_factory) -> tuple[Path, Path]:
     write_table(
         collection / "passages.parquet",
         schemas()["passages"],
-        (Passage(str(i), str(i), "", t) for i, t in enumerate(texts)),
+        ((str(i), str(i), "", t) for i, t in enumerate(texts)),
     )
     write_table(collection / "queries.parquet", schemas()["queries"], [])
     fields = {"pretrained": None, "revision": "main", "path": None, "vocab_size": 256, "lowercase": True}

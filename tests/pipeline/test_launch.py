@@ -15,7 +15,7 @@ from machines import make_machine
 
 from pipeline.child import set_precision
 from pipeline.errors import InputError
-from pipeline.launch import launch, training_environment
+from pipeline.launch import child_environment, launch
 from pipeline.work import Machine, silent
 
 HERE = Path(__file__).parent
@@ -118,7 +118,7 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     pids.mkdir()
     script = f"""
         from pathlib import Path
-        from pipeline.launch import launch, training_environment
+        from pipeline.launch import launch, child_environment
         from pipeline.work import Machine, silent
         machine = Machine.model_validate_json({machine(ranks=2).model_dump_json()!r})
         launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
@@ -138,7 +138,7 @@ def test_each_node_hears_the_result_from_a_rank_of_its_own(tmp_path):
     nodes = [
         subprocess.Popen(
             [sys.executable, "-m", "pipeline.child", json.dumps(job)],
-            env=training_environment("cpu", 1) | common | {"RANK": str(rank)},
+            env=child_environment("cpu", 1) | common | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
         )

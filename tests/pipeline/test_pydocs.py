@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from pipeline.errors import InputError
 from pipeline.ingest import IngestConfig, missing, sources
@@ -152,7 +152,7 @@ def fields(tmp_path, monkeypatch) -> dict:
         distribution(site, "beta", core=functions, broken="print 'two'", other=functions.replace("thing", "other"))
     monkeypatch.setattr(pydocs.sysconfig, "get_path", lambda name: str(tmp_path / "nothing"))
     monkeypatch.syspath_prepend(str(tmp_path / "one" / "site"))
-    numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 0}
+    numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 0, "metadata": []}
     return {"reader": "pydocs", "distributions": ["beta", "alpha"], **numbers}
 
 
@@ -171,6 +171,17 @@ def test_collection_of_docstrings(fields, ingested):
     assert {query.split for query in made.queries} == {pydocs.split_of("beta/beta/core.py")}
     assert made.qrels["beta.core.f0"] == {"beta.core.f0#0": 1, "beta.core.f0#1": 1}
     assert set(made.qrels) == {query.query_id for query in made.queries}
+
+
+def test_where_a_docstring_is_from(fields, ingested):
+    made = ingested(**fields | {"metadata": ["source", "module"]})
+    of_passage = {row[0]: told for row, told in zip(made.passages, made.metadata, strict=True)}
+    assert of_passage["alpha#0"] == {"source": "alpha", "module": "alpha"}
+    assert of_passage["beta.core.f0#0"] == of_passage["beta.core.f0#1"] == {"source": "beta", "module": "beta.core"}
+    with pytest.raises(ValidationError, match="metadata"):
+        ingested(**fields | {"metadata": ["version"]})
+    with pytest.raises(ValidationError, match="'source' twice"):
+        ingested(**fields | {"metadata": ["source", "source"]})
 
 
 def test_equal_bytes_in_another_place(fields, tmp_path, monkeypatch, ingested):
@@ -203,7 +214,7 @@ def test_a_distribution_that_is_not_installed(fields, ingested):
 
 def test_standard_library(ingested):
     """Real docstrings: enough documents for the tests' small recipe, with questions in every split."""
-    numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 300}
+    numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 300, "metadata": []}
     made = ingested(reader="pydocs", distributions=[], **numbers)
     assert made.counts["documents"] == 300
     assert made.counts["train_queries"] > 100

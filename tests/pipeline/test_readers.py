@@ -20,6 +20,7 @@ def marco(tmp_path) -> dict:
         "reader": "msmarco",
         "collection": put(tmp_path, "collection.tsv", "0\tzero text", "1\tone text", "2\ttwo text"),
         "layout": "passages",
+        "metadata": [],
         "titles": None,
         "train_queries": put(tmp_path, "queries.train.tsv", "10\twhat is zero", "11\tnever judged", "12\tone? "),
         "train_qrels": put(tmp_path, "qrels.train.tsv", "10\t0\t0\t1", "12\t0\t1\t1"),
@@ -50,6 +51,17 @@ def test_msmarco_documents(marco, tmp_path, ingested):
     assert made.passages == [("0", "0", "Title", "body"), ("1", "1", "", "other"), ("2", "2", "Three", "t")]
     with pytest.raises(InputError, match=r"collection.tsv:1: 4 columns expected, 2 found"):
         ingested(**marco | {"layout": "documents"})
+
+
+def test_msmarco_urls_of_documents(marco, tmp_path, ingested):
+    collection = put(tmp_path, "docs.tsv", "0\thttp://a\tTitle\tbody", "1\thttp://b\t\t ", "2\tu\tThree\tt")
+    documents = marco | {"collection": collection, "layout": "documents", "metadata": ["url"], "train_queries": None}
+    made = ingested(**documents | {"train_qrels": None, "test_qrels": put(tmp_path, "qrels.txt", "20 Q0 2 3")})
+    assert made.metadata == [{"url": "http://a"}, {"url": "u"}]
+    with pytest.raises(ValidationError, match="the layout passages has no further columns"):
+        CONFIG.validate_python(marco | {"metadata": ["url"]})
+    with pytest.raises(ValidationError, match=r"metadata\.0\n.*'url'"):
+        CONFIG.validate_python(documents | {"metadata": ["link"]})
 
 
 def test_msmarco_titles_in_the_collections_order(marco, tmp_path, ingested):
@@ -116,12 +128,12 @@ def test_an_archive_of_several_files_is_brought_once(marco, tmp_path):
 
 
 def test_a_folder_that_is_not_of_beir_has_no_download(tmp_path):
-    beir = {"reader": "beir", "folder": tmp_path / "my-notes", "document_key": ""}
+    beir = {"reader": "beir", "folder": tmp_path / "my-notes", "document_key": "", "metadata": []}
     assert missing(CONFIG.validate_python(beir)) == [f"ingest.folder: {tmp_path / 'my-notes'} is no folder"]
 
 
 def test_missing_beir_folder(tmp_path):
-    beir = {"reader": "beir", "folder": tmp_path / "scifact", "document_key": ""}
+    beir = {"reader": "beir", "folder": tmp_path / "scifact", "document_key": "", "metadata": []}
     assert "BEIR/datasets/scifact.zip && unzip" in missing(CONFIG.validate_python(beir))[0]
     (tmp_path / "scifact" / "qrels").mkdir(parents=True)
     said = missing(CONFIG.validate_python(beir))

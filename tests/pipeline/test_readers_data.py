@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -20,7 +21,7 @@ BEIR = {
 @pytest.mark.parametrize("name", BEIR)
 def test_beir(name, shared_data, ingested):
     key = "doc" if name == "squad_open" else ""
-    made = ingested(reader="beir", folder=shared_data / name, document_key=key)
+    made = ingested(reader="beir", folder=shared_data / name, document_key=key, metadata=[])
     found = ("passages", "documents", "train_queries", "dev_queries", "test_queries")
     assert tuple(made.counts[key] for key in found) == BEIR[name]
     assert made.counts["unknown_qrels"] == made.counts["empty_passages"] == made.counts["duplicate_qrels"] == 0
@@ -28,6 +29,9 @@ def test_beir(name, shared_data, ingested):
     assert grades == ({1, 2} if name == "nfcorpus" else {1})
     if name == "squad_open":
         assert all(query.answers for query in made.queries)
+        kept = ingested(reader="beir", folder=shared_data / name, document_key=key, metadata=["source"])
+        sources = Counter(found["source"] for found in kept.metadata)
+        assert sources == {"squad11_dev": 2067, "amazon_reviews": 2050, "reddit": 2033, "new_wiki": 1581}
     if name == "nq_wiki":
         query = next(query for query in made.queries if query.text == "who got the first nobel prize in physics")
         assert query.answers == ["Wilhelm Conrad Röntgen , of Germany", "Wilhelm Conrad Röntgen"]
@@ -45,6 +49,7 @@ def test_msmarco_dev_small_and_trec(shared_data, tmp_path, ingested):
     shutil.copyfile(pieces / "topics.dl19-passage.txt", topics)
     made = ingested(
         reader="msmarco",
+        metadata=[],
         collection=collection,
         layout="passages",
         titles=None,

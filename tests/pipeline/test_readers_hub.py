@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -96,7 +98,7 @@ def catalogue(tmp_path, monkeypatch):
 
 def house(**changed) -> dict:
     fields = {"reader": "ir_datasets", "collection": "house", "train": None, "dev": None, "test": "house"}
-    return fields | {"negatives": "house", "negatives_per_query": 5} | changed
+    return fields | {"negatives": "house", "negatives_per_query": 5, "metadata": []} | changed
 
 
 def test_ir_datasets(catalogue, ingested):
@@ -108,6 +110,13 @@ def test_ir_datasets(catalogue, ingested):
     assert made.counts["unjudged_queries"] == 1
     clips = ingested(**house(collection="house/clips", test=None, negatives=None))
     assert clips.passages == [("c", "c", "", "words heard")]
+
+
+def test_ir_datasets_fields(catalogue, ingested):
+    made = ingested(**house(metadata=["abstract"]))
+    assert made.metadata == [{"abstract": "an abstract"}, {"abstract": "another"}]
+    with pytest.raises(InputError, match=r"house: docs 1: ingest.metadata: no column 'url' among abstract, doc_id, "):
+        ingested(**house(metadata=["url"]))
 
 
 def test_ir_datasets_unknown_id_and_absent_part(catalogue, ingested):
@@ -156,6 +165,7 @@ def folders(tmp_path) -> dict:
         "title_column": "title",
         "text_column": "text",
         "passage_words": 0,
+        "metadata": [],
         "queries": table(tmp_path / "hub" / "queries"),
         "query_id_column": "_id",
         "query_text_column": "text",
@@ -185,6 +195,51 @@ def test_huggingface_cuts_documents(folders, ingested):
         ("0#1", "0", "T", "three four"),
         ("1#0", "1", "", "five"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "row"),
+    [
+        ("csv", "_id,text,n\na,x,9007199254740993\nb,y,\n", 1),  # a gap
+        ("jsonl", '{"_id": "a", "text": "x", "n": 0.5}\n{"_id": "b", "text": "y", "n": 9007199254740993}\n', 2),
+        ("jsonl", '{"_id": "a", "text": "x", "n": 1}\n{"_id": "b", "text": "y", "n": 18446744073709551617}\n', 2),
+    ],
+)
+def test_huggingface_integers_that_the_library_rounds_are_refused(folders, tmp_path, ingested, ending, content, row):
+    corpus = tmp_path / "hub" / "corpus"
+    (corpus / "train.jsonl").unlink()
+    (corpus / f"train.{ending}").write_text(content)
+    given = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
+    line = rf"corpus, row {row}: ingest\.metadata: 'n' was read as \S+, which may be another integer rounded: "
+    with pytest.raises(InputError, match=line):
+        ingested(**given)
+
+
+def test_huggingface_integers_of_64_bits(folders, tmp_path, ingested):
+    corpus = tmp_path / "hub" / "corpus"
+    (corpus / "train.jsonl").write_text(
+        '{"_id": "a", "text": "x", "n": 9007199254740993}\n{"_id": "b", "text": "y", "n": null}\n'
+    )
+    given = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
+    assert ingested(**given).metadata == [{"n": 2**53 + 1}, {"n": None}]
+    (corpus / "train.jsonl").unlink()
+    numbers = pa.table({"_id": ["a", "b"], "text": ["x", "y"], "n": [1e300, 2.0**53]})
+    pq.write_table(numbers, corpus / "train.parquet")
+    assert ingested(**given).metadata == [{"n": 1e300}, {"n": 2.0**53}]
+
+
+def test_huggingface_columns(folders, tmp_path, ingested):
+    (tmp_path / "hub" / "corpus" / "train.jsonl").write_text(
+        '{"_id": "p1", "title": "T", "text": "one two three four", "year": 2020, "when": "2024-01-02T03:04:05"}\n'
+        '{"_id": "p2", "title": "", "text": "five", "year": null, "when": null, "tags": ["a"]}\n'
+    )
+    alone = {"queries": None, "test_qrels": None, "passage_words": 2, "metadata": ["year", "when"]}
+    first = {"year": 2020, "when": "2024-01-02T03:04:05"}
+    assert ingested(**folders | alone).metadata == [first, first, {"year": None, "when": None}]
+    with pytest.raises(InputError, match=r"corpus, row 1: ingest.metadata: no column 'source' among _id, tags, text, "):
+        ingested(**folders | alone | {"metadata": ["source"]})
+    with pytest.raises(InputError, match=r"corpus, row 2: ingest.metadata: 'tags' is neither .* but a list"):
+        ingested(**folders | alone | {"metadata": ["tags"]})
 
 
 def test_huggingface_bad_tables(folders, ingested):

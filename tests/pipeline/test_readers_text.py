@@ -30,7 +30,7 @@ REST = "Then more is said of it, in many words that stay."
 
 def fields(path: Path, **changed) -> dict:
     plain = {"reader": "text", "path": path, "pattern": "**/*", "endings": [], "documents": "files", "id_key": ""}
-    return plain | {"title_key": "", "text_key": "text", "passage_words": 0} | NO_QUESTIONS | changed
+    return plain | {"title_key": "", "text_key": "text", "metadata": [], "passage_words": 0} | NO_QUESTIONS | changed
 
 
 def test_a_folder(tmp_path, ingested):
@@ -47,6 +47,50 @@ def test_a_folder(tmp_path, ingested):
     assert made.queries == []
     with pytest.raises(InputError, match=r"set: no file matches ingest.pattern '\*.html'"):
         ingested(**fields(tmp_path / "set", pattern="*.html"))
+
+
+def test_metadata_of_files_lines_and_front_matter(tmp_path, ingested):
+    front = ("---", "title: Cats", "lang: no", "year: 2020", "zip: 01234", "at: 12:30", "day: 2024-01-02", "---")
+    put(tmp_path, "set/a b/cats.MD", *front, "purr purr purr", "## Big ones", "roar")
+    put(tmp_path, "set/a b/deep/dogs.jsonl", '{"text": "bark", "year": 2021}', '{"text": "yap", "file": "its own"}')
+    put(tmp_path, "set/birds.txt.v2", "sing")
+    put(tmp_path, "set/README", "read")
+    names = ["file", "folder", "ending", "lang", "year", "zip", "at", "day"]
+    made = ingested(**fields(tmp_path / "set", passage_words=2, metadata=names))
+    told = {row[0]: tuple(found.values()) for row, found in zip(made.passages, made.metadata, strict=True)}
+    cats = ("a b/cats.MD", "a b", "md", "no", 2020, "01234", "12:30", "2024-01-02")
+    nothing = (None,) * 5
+    assert told == {
+        "README#0": ("README", "", "", *nothing),
+        "a%20b/cats.MD#0": cats,
+        "a%20b/cats.MD#1": cats,
+        "a%20b/cats.MD#2": cats,
+        "a%20b/deep/dogs.jsonl:1#0": ("a b/deep/dogs.jsonl", "a b/deep", "jsonl", None, 2021, None, None, None),
+        "a%20b/deep/dogs.jsonl:2#0": ("its own", "a b/deep", "jsonl", *nothing),
+        "birds.txt.v2#0": ("birds.txt.v2", "", "v2", *nothing),
+    }
+    with pytest.raises(
+        InputError, match=r"no column 'language' among at, day, ending, file, folder, lang, text, title"
+    ):
+        ingested(**fields(tmp_path / "set", metadata=["language"]))
+    alone = ingested(**fields(tmp_path / "set/birds.txt.v2", metadata=["file", "folder"]))
+    assert alone.metadata == [{"file": "birds.txt.v2", "folder": ""}]
+
+
+def test_metadata_of_texts_that_ask(tmp_path, ingested):
+    for i in range(3):
+        put(tmp_path, f"set/{i}.md", "---", f"number: {i}", "---", f"# What {'abc'[i]} is about", REST, "## More", REST)
+    asking = {"questions": ["titles"], "dev_share": 0.0, "test_share": 0.0}
+    made = ingested(**fields(tmp_path / "set", metadata=["number"], **asking))
+    assert [found["number"] for found in made.metadata] == [0, 0, 1, 1, 2, 2]
+    assert len(made.queries) == 3
+
+
+def test_front_matter_that_cannot_be_read_tells_nothing(tmp_path, ingested):
+    put(tmp_path, "set/a.md", "---", "lang: {{ broken", "---", "purr")
+    put(tmp_path, "set/b.md", "---", "lang: en", "1: one", "---", "bark")
+    put(tmp_path, "set/c.md", "---", "- lang", "---", "sing")
+    assert ingested(**fields(tmp_path / "set", metadata=["lang"])).metadata[:2] == [{"lang": None}, {"lang": "en"}]
 
 
 def test_each_ending_is_read_in_its_way(tmp_path, ingested):

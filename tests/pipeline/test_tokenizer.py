@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import AutoTokenizer
 
 from pipeline import wordpiece
-from pipeline.collection import Passage, schemas, write_table
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
 from pipeline.work import Work, silent
@@ -54,7 +54,7 @@ def docstrings() -> list[str]:
 
 def make_collection(folder: Path, texts: list[str]) -> Path:
     folder.mkdir(parents=True)
-    passages = (Passage(f"p{i}", f"d{i // 2}", f"module.Class{i // 2}", text) for i, text in enumerate(texts))
+    passages = ((f"p{i}", f"d{i // 2}", f"module.Class{i // 2}", text) for i, text in enumerate(texts))
     write_table(folder / "passages.parquet", schemas()["passages"], passages)
     return folder
 

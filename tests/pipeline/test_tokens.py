@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipeline import tokens as stage
 from pipeline import wordpiece
-from pipeline.collection import Passage, Query, schemas, write_table
+from pipeline.collection import Query, schemas, write_table
 from pipeline.flat import Flat
 from pipeline.ragged import Tokens
 from pipeline.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
@@ -37,7 +37,7 @@ def folders(tmp_path) -> tuple[Path, Path]:
     collection, tokenizer = tmp_path / "collection", tmp_path / "tokenizer"
     collection.mkdir()
     tokenizer.mkdir()
-    passages = [Passage(f"p{i}", d, f"Title {d}", t) for i, (d, t) in enumerate(zip(DOCUMENTS, TEXTS, strict=True))]
+    passages = [(f"p{i}", d, f"Title {d}", t) for i, (d, t) in enumerate(zip(DOCUMENTS, TEXTS, strict=True))]
     write_table(collection / "passages.parquet", schemas()["passages"], passages)
     queries = [
         Query(f"q{i}", split, text, [])

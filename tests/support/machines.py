@@ -14,6 +14,7 @@ SINGLE: dict[str, Any] = {
     "chunk_spans": 0,
     "cache": "auto",
     "tf32": False,
+    "ray": None,
     "checkpoint_minutes": 60,
 }
 

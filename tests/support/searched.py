@@ -8,6 +8,7 @@ from machines import make_machine
 
 from pipeline.bm25 import BM25Config, bm25
 from pipeline.collection import schemas, write_table
+from pipeline.searcher import Searcher
 from pipeline.work import Machine, Metrics, Progress, Work, silent
 
 CONFIG = BM25Config(
@@ -48,3 +49,9 @@ def build(
 def rows(out: Path) -> list[dict]:
     """Of the run, in its order."""
     return pq.read_table(out / "run.parquet").to_pylist()
+
+
+def hits_of(searcher: Searcher, text: str, k: int) -> list[tuple[str, float]]:
+    """The best `k` as (passage id, BM25 score), best first."""
+    numbers_K, scores_K = searcher.hits([(text, k, None)])[0]
+    return list(zip(searcher.ids(numbers_K), scores_K.tolist(), strict=True))

@@ -142,13 +142,29 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs child functions in this process, one rank, for tests that are not about processes."""
     import importlib
 
-    def launch(function, arguments, machine, progress, checkpoints):
+    def launch(function, arguments, machine, progress, checkpoints, kept=0):
         module, name = function.split(":")
         return getattr(importlib.import_module(module), name)(progress=progress, device="cpu", **arguments)
 
     monkeypatch.setattr("pipeline.launch.launch", launch)
 
 
+@pytest.fixture(scope="session")
+def faiss_searcher():
+    """pyserini's class. Java starts once in a process."""
+    from pipeline import java
+
+    java.start()
+    from pyserini.search.faiss import FaissSearcher
+
+    return FaissSearcher
+
+
 @pytest.fixture(name="write_negatives")
 def negatives_writer():
     return write_negatives
+
+
+@pytest.fixture(name="write_model")
+def model_writer():
+    return write_model

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ import pytest
 from encoders import ENCODER, FORM
 from safetensors.numpy import load_file, save_file
 
+from pipeline import reuse
 from pipeline.adopt import AdoptConfig, adopt
 from pipeline.biencoder import encode_rows, load_encoders
 from pipeline.encode import EncodeConfig, encode
 from pipeline.errors import InputError
 from pipeline.inputs import passage_rows
-from pipeline.ragged import Tokens
+from pipeline.ragged import Ragged, Tokens
 
 CONFIG = EncodeConfig(passage_tokens=40, shard_passages=32)
 
@@ -74,7 +76,7 @@ def test_workers_may_end_between_two_looks_at_them(monkeypatch):
 
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "is_alive", ends_after)
     said = []
-    run_forks(lambda share, tick: tick(len(share)), [[0, 1], [2]], 1, 4, "passages", lambda *a: said.append(a))
+    run_forks(lambda number, tick: tick(1), [5, 6, 7], 2, 1, 4, "passages", lambda *a: said.append(a))
     assert said[-1] == (4, 4, "passages")
 
 
@@ -148,6 +150,17 @@ def test_shards_are_taken_over_and_not_made_again_unless_damaged(world, work, in
     np.testing.assert_array_equal(read(after.out)[1], marked)
     np.testing.assert_array_equal(read(after.out)[2], made[2])
     np.testing.assert_array_equal(read(after.out)[3], made[3])
+
+
+def test_a_run_that_goes_on_copies_no_shard_again(world, work, inline):
+    before, after = work("before"), work("after")
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    first = encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out]))
+    there = {path.name: path.stat().st_ino for path in (after.checkpoints / "shards").iterdir()}
+    shutil.rmtree(after.out)
+    after.out.mkdir()
+    assert encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out])) == first
+    assert {path.name: path.stat().st_ino for path in (after.checkpoints / "shards").iterdir()} == there
 
 
 def test_another_model_or_another_form_takes_no_shard_over(world, work, inline, tmp_path):
@@ -236,7 +249,7 @@ def test_nodes_that_wait_for_a_training_are_not_asked_to_encode(world, work, mon
     class Told(Exception):
         pass
 
-    def launch(function, arguments, machine, progress, checkpoints):
+    def launch(function, arguments, machine, progress, checkpoints, kept=0):
         asked.append(machine.torchrun)
         raise Told
 
@@ -244,3 +257,40 @@ def test_nodes_that_wait_for_a_training_are_not_asked_to_encode(world, work, mon
     with pytest.raises(Told):
         encode(CONFIG, ENCODER, world.tokens, world.checkpoint, work(torchrun=["--nnodes=2"]))
     assert asked == [[]]
+
+
+def test_a_kill_as_the_shards_are_put_together_loses_none(world, work, inline, monkeypatch):
+    done = work()
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.reuse.sha256", killed)
+        patch.setattr("pipeline.reuse.keys", lambda tokens, spans, checkpoint, settings: [""] * len(spans))
+        with pytest.raises(KeyboardInterrupt):
+            encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
+    shutil.rmtree(done.out)
+    done.out.mkdir()
+    monkeypatch.setattr("pipeline.biencoder.encode_rows", lambda *given: pytest.fail("encoded again"))
+    assert encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)["passages"] == 120
+
+
+def test_how_questions_are_read_is_of_no_matter_to_a_shard(world, work, inline):
+    before, after = work("before"), work("after")
+    encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
+    other = ENCODER.model_copy(update={"question_tokens": ENCODER.question_tokens + 1})
+    metrics = encode(SMALL, other, world.tokens, world.checkpoint, replace(after, earlier=[before.out]))
+    assert metrics["shards_reused"] == metrics["shards"]
+
+
+def test_cutting_a_large_collection_takes_no_memory():
+    """All places of 400,000 passages as Python's integers would take 32 MB."""
+    offsets = np.arange(400_001, dtype=np.int64)
+    texts = Ragged(np.zeros(400_000, np.uint16), offsets, np.zeros(0, bool), None)
+    tokens = Tokens(texts, texts, texts, np.zeros(1, np.int64), FORM.specials)
+    tracemalloc.start()
+    assert len(reuse.cuts(tokens, 1000)) >= 400
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12e6

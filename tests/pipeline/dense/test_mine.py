@@ -9,7 +9,7 @@ from searched import write_collection
 
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.mine import MineConfig, ceiling, mine, pool, rankings
+from pipeline.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
 from pipeline.negatives import Ranking, duplicates, sample, train_positives
 from pipeline.runs import writer
 
@@ -104,6 +104,33 @@ def test_mined_negatives_and_their_counts(small, work):
         assert (done.out / name).read_bytes() == (again.out / name).read_bytes()
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_shards_change_no_byte_and_are_kept(workers, work, inline, tmp_path, monkeypatch):
+    """Twelve questions, some unjudged: in one piece, in shards of five, and once more with what a kill has left."""
+    asked = [(f"q{i}", "dev" if i == 5 else "train", f"question {i}") for i in range(13)]
+    passages = [(f"p{i}", f"p{i}", "", f"text {i % 17}") for i in range(40)]
+    judged = [(split, query, f"p{i}", 1) for i, (query, split, _) in enumerate(asked) if i % 4]
+    collection = write_collection(tmp_path / "collection", passages, asked, judged)
+    with writer(tmp_path) as write:
+        for i, (query, split, _) in enumerate(asked):
+            ids = np.random.default_rng(i).permutation(40)[: 9 + i]
+            write(split, [query] * len(ids), [f"p{j}" for j in ids], np.arange(len(ids), 0.0, -1.0))
+    config = CONFIG.model_copy(update={"depth": 15, "margin_relative": 0.1, "page_questions": 3})
+    whole, cut, again = work("whole"), work("cut", workers=workers), work("again", workers=workers)
+    expected = mine(config, collection, tmp_path, whole)
+    monkeypatch.setattr("pipeline.mine.QUESTIONS", 5)
+    assert mine(config, collection, tmp_path, cut) == expected
+    (again.checkpoints / "shards").mkdir()
+    for number in (0, 2):
+        name = f"shards/shard-0000{number}.npy"
+        (again.checkpoints / name).write_bytes((cut.checkpoints / name).read_bytes())
+    kept = {path: path.stat().st_ino for path in (again.checkpoints / "shards").iterdir()}
+    assert mine(config, collection, tmp_path, again) == expected
+    assert kept.items() <= {path: path.stat().st_ino for path in (again.checkpoints / "shards").iterdir()}.items()
+    for path in whole.out.iterdir():
+        assert path.read_bytes() == (cut.out / path.name).read_bytes() == (again.out / path.name).read_bytes()
+
+
 def test_short_pools_are_counted(small, work):
     config = CONFIG.model_copy(update={"depth": 3, "number": 2})
     metrics = mine(config, *small, work())
@@ -148,7 +175,14 @@ def test_a_question_may_straddle_batches_of_rows(tmp_path):
         for q in range(questions):
             split = "dev" if q % 7 == 3 else "train"
             write(split, [f"q{q}"] * length, [f"p{q}-{i}" for i in range(length)], 500.0 - q - np.arange(length) / 100)
-    found = list(rankings(tmp_path / "run.parquet"))
+    path = tmp_path / "run.parquet"
+    found = list(rankings(path))
+    first_Q = first_rows(path)
+    assert first_Q.tolist() == [q * length for q in range(questions) if q % 7 != 3] + [questions * length]
+    for start, stop in ((0, 1), (560, 600), (100, 562), (599, 600)):
+        some = list(rankings(path, first_Q[start], first_Q[stop]))
+        assert [r.query_id for r in some] == [r.query_id for r in found[start:stop]]
+        assert [r.passage_ids for r in some] == [r.passage_ids for r in found[start:stop]]
     assert [r.query_id for r in found] == [f"q{q}" for q in range(questions) if q % 7 != 3]
     for ranking in found:
         q = int(ranking.query_id[1:])

@@ -1,17 +1,25 @@
+import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
+from machines import make_machine
 
 from pipeline import shards
 from pipeline.errors import InputError
-from pipeline.work import silent
+from pipeline.work import Work, silent
 
 
 def rows(start, stop, tick):
     tick(stop - start)
     return np.arange(start, stop)
+
+
+def build(folder, of, make, workers, *, device="cpu", progress=silent, numbers=None):
+    told = {"unit": "things", "progress": progress}
+    shards.build(folder, of, make, device=device, workers=workers, numbers=numbers, **told)
 
 
 def whole(folder):
@@ -30,9 +38,61 @@ def test_shards_are_built_in_order_and_kept(tmp_path, device, workers):
     (tmp_path / shards.name(0)).with_suffix(".part").write_bytes(b"cut off")
     np.save(tmp_path / shards.name(2), np.arange(5))  # of another size: not this shard
     said = []
-    shards.build(tmp_path, shards.spans(7, 3), rows, device, workers, "things", lambda *a: said.append(a))
+    build(tmp_path, shards.spans(7, 3), rows, workers, device=device, progress=lambda *a: said.append(a))
     assert whole(tmp_path) == [0, 1, 2, 30, 40, 50, 6]
     assert said[-1][:3] == (7, 7, "things")
+
+
+def test_of_a_job_the_shards_that_are_asked_for_are_made(tmp_path):
+    of = shards.spans(9, 3)
+    for numbers, made in (([2], [6, 7, 8]), ([2, 0], [0, 1, 2, 6, 7, 8]), (None, [*range(9)])):
+        build(tmp_path, of, rows, 2, numbers=numbers)
+        assert whole(tmp_path) == made
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npy"] * 3
+
+
+def test_what_is_missing_is_listed_by_size(tmp_path):
+    of = [(0, 2), (2, 9), (9, 10), (10, 17)]
+    assert shards.missing(tmp_path, of) == [1, 3, 0, 2]
+    np.save(tmp_path / shards.name(1), np.arange(7))
+    np.save(tmp_path / shards.name(3), np.arange(8))  # of another size
+    assert shards.missing(tmp_path, of) == [3, 0, 2]
+
+
+def test_a_free_fork_takes_the_next_shard(tmp_path):
+    """The largest first, and no fork waits beside another that still has several to make."""
+    begun = tmp_path / "begun"
+    begun.mkdir()
+
+    def make(start, stop, tick):
+        (begun / f"{time.monotonic_ns()} {stop - start} {os.getpid()}").touch()
+        while stop - start == 8 and len(list(begun.iterdir())) < 6:
+            time.sleep(0.01)
+        return np.arange(start, stop)
+
+    build(tmp_path, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 12), (12, 14)], make, 2)
+    order = [path.name.split()[1:] for path in sorted(begun.iterdir())]
+    assert {order[0][0], order[1][0]} == {"8", "2"}
+    large = next(pid for size, pid in order if size == "8")
+    assert sum(pid != large for _, pid in order) == 5
+
+
+def test_a_file_that_could_not_be_written_is_not_there(tmp_path):
+    with pytest.raises(OSError, match="full"), shards.whole(tmp_path / "one.npy"):
+        raise OSError("full")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_killed_writers_have_left_is_removed_where_a_run_begins(tmp_path, monkeypatch):
+    """Not what a worker of another machine may be writing, nor finished shards, however old."""
+    monkeypatch.setattr("pipeline.launch.launch", lambda *given: None)
+    old, new, done = (tmp_path / name for name in ("shard-00000.ab.part", "shard-00001.cd.part", shards.name(1)))
+    for path, seconds in ((old, 3700), (new, 3500), (done, 3700)):
+        path.touch()
+        os.utime(path, (time.time() - seconds,) * 2)
+    job = shards.Job("of:nothing", {}, tmp_path, [(0, 2)], "things")
+    shards.finish(job, Work(tmp_path, tmp_path, make_machine(), silent), make_machine(), 1)
+    assert {*tmp_path.iterdir()} == {new, done}
 
 
 def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
@@ -45,7 +105,8 @@ def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
         "parent = os.getpid()\n"
         "threading._register_atexit(lambda: 1 / (os.getpid() == parent))\n"
         "make = lambda start, stop, tick: np.arange(start, stop)\n"
-        "shards.build(Path(sys.argv[1]), [(0, 2)], make, 'cpu', 1, 'things', lambda *a: None)\n"
+        "said = {'unit': 'things', 'progress': lambda *a: None}\n"
+        "shards.build(Path(sys.argv[1]), [(0, 2)], make, device='cpu', workers=1, **said)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     assert whole(tmp_path) == [0, 1]
@@ -56,6 +117,26 @@ def test_what_a_worker_raises_is_raised(tmp_path):
         raise InputError("a line") if start else ValueError("unforeseen")
 
     with pytest.raises(RuntimeError, match="unforeseen"):
-        shards.build(tmp_path, [(0, 1)], bad, "cpu", 1, "things", silent)
+        build(tmp_path, [(0, 1)], bad, 1)
     with pytest.raises(InputError, match="a line"):
-        shards.build(tmp_path, [(1, 2)], bad, "cpu", 1, "things", silent)
+        build(tmp_path, [(1, 2)], bad, 1)
+
+
+def test_ranks_share_out_what_was_missing_at_first(tmp_path, monkeypatch):
+    """Whatever the others have finished when a rank begins: each loads its model for a time of its own."""
+    of = shards.spans(24, 3)
+    numbers = shards.missing(tmp_path, of)
+    for place in (0, 1):
+        monkeypatch.setattr(shards, "_place", lambda device, place=place: (place, 2))
+        build(tmp_path, of, rows, 1, device="cuda", numbers=numbers)
+    assert shards.missing(tmp_path, of) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY"])
+def test_a_damaged_shard_is_made_again(tmp_path, content):
+    of = shards.spans(7, 3)
+    build(tmp_path, of, rows, 1)
+    path = tmp_path / shards.name(1)
+    path.write_bytes(content or path.read_bytes()[:-3])
+    build(tmp_path, of, rows, 1)
+    assert whole(tmp_path) == [*range(7)]

@@ -1,0 +1,82 @@
+"""Copies of a run's files, and the two that no artifact holds: judgements, and the fused run."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.collection import passage_id_array, read_qrels, read_queries
+from pipeline.evaluate import SPLITS
+from pipeline.export.source import Source
+from pipeline.fusion import Choice, fuse
+from pipeline.runs import read, trec_ids, writer
+from pipeline.stored import read_json
+from pipeline.work import Progress
+
+ENDS = (".trec", ".parquet")
+CHUNK = 1 << 24
+"""Bytes read at a time."""
+
+
+def copy(files: Iterable[tuple[Path, Path]], progress: Progress) -> None:
+    """Copy (from, to), never link: what is written is the user's, and the store's stays its own."""
+    pairs = [*files]
+    total, done = sum(source.stat().st_size for source, _ in pairs), 0
+    for source, target in pairs:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source.open("rb") as given, target.open("wb") as taken:
+            while chunk := given.read(CHUNK):
+                taken.write(chunk)
+                done += len(chunk)
+                progress(done, total, "bytes")
+
+
+def write_index(source: Source, folder: Path, progress: Progress) -> None:
+    if source.served is not None:
+        served = source.served
+        copy(((served / name, folder / name) for name in index_files(served)), progress)
+
+
+def index_files(served: Path) -> list[str]:
+    """Names of an index's own files, without what a store keeps beside them."""
+    return ["index.json", *read_json(served / "index.json", "files")["files"]]
+
+
+def write_runs(source: Source, folder: Path, progress: Progress) -> None:
+    """Write each run as NAME.trec and NAME.parquet, the fused one too, and qrels.SPLIT.trec."""
+    runs = ((path / f"run{end}", folder / f"{name}{end}") for name, path in source.runs.items() for end in ENDS)
+    copy((pair for pair in runs if pair[0].is_file()), progress)
+    for split in SPLITS:
+        write_qrels(source.collection, split, folder / f"qrels.{split}.trec")
+    if source.fusion is not None:
+        write_fusion(source, folder, source.fusion)
+
+
+def write_qrels(collection: Path, split: str, path: Path) -> None:
+    """TREC's four columns, ids as in the runs. No file where the split has no judgement."""
+    judged = [(q, p, grade) for q, found in read_qrels(collection, [split]).items() for p, grade in found.items()]
+    if judged:
+        queries, passages = (trec_ids(pa.chunked_array([[row[n] for row in judged]], pa.string())) for n in (0, 1))
+        grades = [str(grade) for *_, grade in judged]
+        lines = zip(queries.to_pylist(), ["0"] * len(judged), passages.to_pylist(), grades, strict=True)
+        path.write_text("".join(" ".join(line) + "\n" for line in lines), "utf-8", newline="\n")
+
+
+def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
+    """BM25 and the model's run joined as the evaluation has joined them, as deep as the latter."""
+    passage_ids = passage_id_array(source.collection)
+    own = folder / "fusion"
+    own.mkdir()
+    with writer(own) as write:
+        for split in SPLITS:
+            asked = pa.array([q.query_id for q in read_queries(source.collection, [split])], pa.string())
+            found = [read(source.runs[name], split, asked, passage_ids) for name in ("bm25", "run")]
+            parts = [run for run in found if run is not None]
+            if len(parts) == 2:
+                run = fuse(parts, choice, source.reciprocal_k)
+                top_R = run.rank_R <= source.depth
+                query_R = asked.take(pa.array(run.question_R[top_R])).to_pylist()
+                write(split, query_R, passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist(), run.score_R[top_R])
+    for end in ENDS:
+        (own / f"run{end}").rename(folder / f"fusion{end}")
+    own.rmdir()

@@ -1,0 +1,116 @@
+"""An encoder as one ONNX graph: from a padded batch of ids to finished vectors.
+
+Shapes: B texts, L tokens of the longest, D dimensions of the backbone, H heads, E dimensions of a vector.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.biencoder import Encoder
+
+OPSET = 20
+"""The first in which GELU is one node. ONNX Runtime reads it from 1.17 on."""
+INPUTS, OUTPUT = ("input_ids", "attention_mask"), "vector"
+
+
+class Graph(nn.Module):
+    """What `pipeline.biencoder.vectors` computes, of padded rows in the place of packed ones.
+
+    Padding stands at the end. With CLS pooling the last layer runs at the first tokens alone.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.parts = encoder.modules()
+        self.pooling, self.normalise = encoder.pooling, encoder.normalise
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """int64 [B, L] and [B, L] (1: a token, 0: padding) to float32 [B, E]."""
+        model: Any = self.parts["model"]
+        ids_BL, kept_BL1 = input_ids, attention_mask[:, :, None].float()
+        # RoBERTa counts positions from its padding id + 1 on.
+        first = model.config.pad_token_id + 1 if model.config.model_type == "roberta" else 0
+        place_1L = torch.arange(ids_BL.shape[1])[None] + first
+        hidden_BLD = model.embeddings(input_ids=ids_BL, token_type_ids=torch.zeros_like(ids_BL), position_ids=place_1L)
+        hidden_from_B11L = (1 - kept_BL1)[:, None, None, :, 0] * torch.finfo(torch.float32).min
+        *layers, last = model.encoder.layer
+        for layer in layers:
+            hidden_BLD = apply(layer, hidden_BLD, hidden_BLD, hidden_from_B11L)
+        if self.pooling == "cls":
+            pooled_BD = apply(last, hidden_BLD[:, :1], hidden_BLD, hidden_from_B11L)[:, 0]
+        else:
+            hidden_BLD = apply(last, hidden_BLD, hidden_BLD, hidden_from_B11L)
+            pooled_BD = (hidden_BLD * kept_BL1).sum(1) / kept_BL1.sum(1)
+        vector_BE = self.parts["projection"](pooled_BD) if "projection" in self.parts else pooled_BD
+        return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
+
+
+def apply(layer: Any, asking_BRD: Tensor, hidden_BLD: Tensor, hidden_from_B11L: Tensor) -> Tensor:
+    """One transformer layer at the R rows `asking`, [B, R, D]; `hidden_from` is added to what each token attends to."""
+    own = layer.attention.self
+
+    def heads(x_BLD: Tensor) -> Tensor:
+        return x_BLD.unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2)
+
+    query, key, value = heads(own.query(asking_BRD)), heads(own.key(hidden_BLD)), heads(own.value(hidden_BLD))
+    weight_BHRL = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + hidden_from_B11L).softmax(-1)
+    context_BRD = (weight_BHRL @ value).transpose(1, 2).flatten(2)
+    attended_BRD = layer.attention.output(context_BRD, asking_BRD)
+    return layer.output(layer.intermediate(attended_BRD), attended_BRD)
+
+
+def write_graph(encoder: Encoder, path: Path) -> None:
+    """Write the encoder as ONNX, float32, any batch and length. Equal encoders give equal bytes."""
+    import onnx
+
+    ids = torch.ones(2, 8, dtype=torch.int64)
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            Graph(encoder).eval(),
+            (ids, torch.ones_like(ids)),
+            input_names=INPUTS,
+            output_names=[OUTPUT],
+            dynamic_shapes=dict.fromkeys(INPUTS, axes),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    if program is None:
+        raise RuntimeError("torch gave no ONNX program")
+    model = program.model_proto
+    _forget_the_making(model)
+    onnx.save_model(model, str(path))
+
+
+def _forget_the_making(model: Any) -> None:
+    """Take out the source lines, with this machine's paths, that the exporter notes at each node.
+
+    Shapes in between too: of weights that it has turned round it notes those from before, which no checker accepts.
+    """
+    graph = model.graph
+    del graph.value_info[:]
+    parts: Iterable[Sequence[Any]] = (graph.node, graph.input, graph.output, graph.initializer)
+    for part in [model, graph, *(one for several in parts for one in several)]:
+        del part.metadata_props[:]
+        part.doc_string = ""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch and onnxruntime tell of their own libraries."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

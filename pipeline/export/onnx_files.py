@@ -1,0 +1,158 @@
+"""ONNX graphs of a model, float32 and int8, with what was measured of them.
+
+Shapes: N texts, E dimensions of a vector, Q questions.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.biencoder import Encoder, encode_rows, load_encoders
+from pipeline.errors import InputError
+from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
+from pipeline.export.loss import retrieval
+from pipeline.export.model import write_tokenizer
+from pipeline.export.source import Source, sample
+from pipeline.inputs import Ids
+from pipeline.vector_files import side, write_json
+from pipeline.work import Progress
+
+MOST_DIFFERENCE = 1e-4
+"""Of a vector's length: a float32 graph that differs more from torch is not the same model."""
+BATCH = 16
+"""Rows that are padded together: lengths differ, so that a graph that reads padding is seen."""
+BUDGET = 2048
+"""Tokens of a forward call of torch; about 2,000 stay in a CPU's cache."""
+SPEED_SAMPLE = 100
+Encode = Callable[[Ids], np.ndarray]
+"""Rows to vectors, [N, E], each by itself."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    figures: dict[str, Any]
+    """What onnx.json holds."""
+    milliseconds: dict[str, float]
+    """Median of a question by itself on one thread, of this machine."""
+
+
+def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
+    """Write `model.onnx` and `model.int8.onnx` (untied: `query.` and `passage.`), the tokenizer and onnx.json.
+
+    Raises InputError where the float32 graph gives other vectors than torch.
+    """
+    folder.mkdir()
+    questions, passages = load_encoders(source.checkpoint)
+    texts = sample(source)
+    tied = questions is passages
+    sides: dict[str, tuple[Encoder, Ids]] = {
+        "query": (questions, texts.question_rows),
+        "passage": (passages, texts.passage_rows),
+    }
+    if tied:
+        sides = {"model": (questions, [*texts.question_rows, *texts.passage_rows])}
+    files: dict[str, Any] = {}
+    for done, (name, (encoder, rows)) in enumerate(sides.items()):
+        progress(done, len(sides), "graphs")
+        exact, small = folder / f"{name}.onnx", folder / f"{name}.int8.onnx"
+        write_graph(encoder, exact)
+        quantise(exact, small)
+        expected_NE = encode_rows(encoder, rows, BUDGET)
+        files[exact.name] = {"texts": len(rows), "greatest_difference": checked(exact, rows, expected_NE)}
+        files[small.name] = {"texts": len(rows), **cosines(session_encode(small)(rows), expected_NE)}
+    progress(len(sides), len(sides), "graphs")
+    first = next(iter(sides))
+    ways: dict[str, Encode] = {
+        "torch": lambda rows: encode_rows(questions, rows, BUDGET),
+        "float32": session_encode(folder / f"{first}.onnx"),
+        "int8": session_encode(folder / f"{first}.int8.onnx"),
+    }
+    write_tokenizer(
+        side(source.checkpoint, "passage"),
+        folder,
+        source.encoder.title_join,
+        source.passage_tokens,
+    )
+    figures = {"opset": OPSET, "files": files, "retrieval": retrieval(source, ways, progress)}
+    write_json(folder / "onnx.json", figures)
+    return Measured(figures, speed(ways, texts.question_rows[:SPEED_SAMPLE]))
+
+
+def quantise(exact: Path, small: Path) -> None:
+    """Weights of matrix products and embeddings in 8 bits, activations as the data asks for (dynamic quantisation).
+
+    Unsigned weights: with signed ones sums overflow 16 bits on processors without VNNI, which loses more, and the
+    vectors would depend on the machine.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with quiet():
+        quantize_dynamic(
+            exact,
+            small,
+            op_types_to_quantize=["MatMul", "Gather"],
+            per_channel=True,
+            weight_type=QuantType.QUInt8,
+        )
+
+
+def session(path: Path) -> Any:
+    """An ONNX Runtime session on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def session_encode(path: Path) -> Encode:
+    ready = session(path)
+    return lambda rows: np.concatenate([padded(ready, [row]) for row in rows])
+
+
+def padded(ready: Any, rows: Ids) -> np.ndarray:
+    """Vectors of rows that are padded to the longest, [N, E]."""
+    ids_NL = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    mask_NL = np.zeros_like(ids_NL)
+    for row, (ids_L, mask_L) in zip(rows, zip(ids_NL, mask_NL, strict=True), strict=True):
+        ids_L[: len(row)], mask_L[: len(row)] = row, 1
+    return ready.run(None, dict(zip(INPUTS, (ids_NL, mask_NL), strict=True)))[0]
+
+
+def checked(path: Path, rows: Ids, expected_NE: np.ndarray) -> float:
+    """The greatest distance of a vector from `expected`, by the latter's length; the graph is given padded batches."""
+    ready = session(path)
+    found_NE = np.concatenate([padded(ready, rows[at : at + BATCH]) for at in range(0, len(rows), BATCH)])
+    distance_N = np.linalg.norm(found_NE - expected_NE, axis=1) / np.linalg.norm(expected_NE, axis=1)
+    worst = float(distance_N.max())
+    if not worst <= MOST_DIFFERENCE:  # NaN too
+        raise InputError(f"{path.name}: its vectors differ from torch's by {worst:.1e} of their length")
+    return worst
+
+
+def cosines(found_NE: np.ndarray, expected_NE: np.ndarray) -> dict[str, float]:
+    lengths_N = np.linalg.norm(found_NE, axis=1) * np.linalg.norm(expected_NE, axis=1)
+    cosine_N = np.einsum("ne,ne->n", found_NE, expected_NE) / lengths_N
+    return {"mean_cosine": float(cosine_N.mean()), "least_cosine": float(cosine_N.min())}
+
+
+def speed(ways: Mapping[str, Encode], rows: Sequence[np.ndarray]) -> dict[str, float]:
+    """Milliseconds a row, by itself on one thread, the median; the ways take turns, so that all meet the same noise."""
+    import torch
+
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for row in [rows[0], *rows]:  # the first warms up
+            for name, encode in ways.items():
+                begun = time.perf_counter()
+                encode([row])
+                seconds[name].append(time.perf_counter() - begun)
+    finally:
+        torch.set_num_threads(threads)
+    return {name: 1000 * float(np.median(taken[1:])) for name, taken in seconds.items()}

@@ -1,0 +1,71 @@
+"""README.md of an export."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.evaluate import SPLITS
+from pipeline.export.source import Source, prompt
+
+
+def write_page(
+    source: Source,
+    folder: Path,
+    parts: Collection[str],
+    reading: Mapping[str, int] | None,
+    onnx: Mapping[str, Any] | None,
+) -> None:
+    """Write what stands in `folder` and how each part is loaded; every block of code runs in that folder.
+
+    `reading`: what `reading.differing` gives; `onnx`: what onnx.json holds.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from pipeline.index_files import open_index
+    from pipeline.tables import share_text
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"share": share_text, "repr": repr}
+    text = environment.get_template("README.md.jinja").render(
+        source=source,
+        encoder=source.encoder,
+        parts=parts,
+        **(_of_model(source.checkpoint) if {"model", "onnx"} & {*parts} else {"vector": None}),
+        before_question=prompt(source.encoder.question_prefix),
+        before_passage=prompt(source.encoder.passage_prefix),
+        reading=reading,
+        onnx=onnx,
+        kind=open_index(source.served).kind if "index" in parts and source.served else None,
+        runs=[*source.runs, *(["fusion"] if source.fusion else [])],
+        qrels=next((split for split in SPLITS if (folder / "run" / f"qrels.{split}.trec").is_file()), None),
+    )
+    (folder / "README.md").write_text(text, "utf-8")
+
+
+def _of_model(checkpoint: Path) -> dict[str, Any]:
+    """What the page says of the model, where that is exported."""
+    from pipeline.starts import model_config
+    from pipeline.tokenizer import read_tokenizer, special_tokens
+    from pipeline.vector_files import is_tied, read_vector, side
+
+    tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
+    vector = read_vector(question_model)
+    projection_ED = vector.projection_ED
+    dimension = model_config(question_model)["hidden_size"] if projection_ED is None else len(projection_ED)
+    specials, names = special_tokens(read_tokenizer(question_model))
+    return {
+        "vector": vector,
+        "dimension": dimension,
+        "tied": tied,
+        "query": "model" if tied else "model/query",
+        "onnx_query": "model" if tied else "query",
+        "onnx_passage": "model" if tied else "passage",
+        "pad": (specials.pad, names["pad_token"]),
+        "sep": names["sep_token"],
+    }

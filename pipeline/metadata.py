@@ -1,0 +1,203 @@
+"""Further columns of the passages, such as source, language or date: written by ingest, read by row number.
+
+`metadata.parquet` has a row a passage, in passage order. What a column holds is known only when the source has ended:
+values are first written as text, and then cast. Neither takes more memory than a row group.
+"""
+
+import math
+import re
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated, TypeVar
+
+from pydantic import AfterValidator
+
+from pipeline.collection import PASSAGE_COLUMNS, ROWS, Passage, at_rows, passage_count
+from pipeline.errors import InputError
+from pipeline.stored import AGAIN, read_json, told
+from pipeline.work import Metrics
+
+FILE = "metadata.parquet"
+EXACT = 2**53  # float64 holds every integer up to here
+ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+SHOWN = 30  # names in a message
+ALIASES = {"boolean": "bool", "integer": "int64", "float": "double", "date": "date32", "text": "string"}
+"""Types of columns, and what pyarrow calls them."""
+HOLDS = {"boolean": {"boolean"}, "date": {"date"}, "integer": {"integer", "long"}, "float": {"integer", "float"}}
+"""{type: kinds of values that a column of it may hold}. Text holds all."""
+
+Value = bool | int | float | str | None
+"""Days are text: YYYY-MM-DD."""
+
+
+Given = TypeVar("Given", bound=tuple[str, ...])
+
+
+def distinct(names: Given) -> Given:
+    """Raises ValueError for names that SQL would not tell apart, or not from the columns of every collection."""
+    folded = [name.lower() for name in names]
+    for name, lower in zip(names, folded, strict=True):
+        if not name.strip() or not name.isprintable():
+            raise ValueError(f"{name!r} is no name of a column")
+        if lower in PASSAGE_COLUMNS:
+            raise ValueError(f"{name!r} is a column of every collection, as are {', '.join(PASSAGE_COLUMNS)}")
+        if folded.count(lower) > 1:
+            raise ValueError(f"names {name!r} twice (capitals are not told apart)")
+    return names
+
+
+Names = Annotated[tuple[str, ...], AfterValidator(distinct)]
+"""Names of further columns."""
+
+
+@dataclass
+class _Column:
+    name: str
+    kinds: set[str] = field(default_factory=set)
+    nulls: int = 0
+
+    def text(self, place: str, value: object) -> str | None:
+        """The value as the column is first written. Raises InputError for one that is no text, number or date."""
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            self.nulls += 1
+            return None
+        kind, text = _written(value)
+        if not kind:
+            what = type(value).__name__
+            raise InputError(f"{place}: ingest.metadata: {self.name!r} is neither text, number nor date, but a {what}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{place}: {self.name!r} holds half of a surrogate pair") from None
+        self.kinds.add(kind)
+        return text
+
+    @property
+    def type(self) -> str:
+        return next((type_ for type_, kinds in HOLDS.items() if self.kinds and self.kinds <= kinds), "text")
+
+
+def _written(value: object) -> tuple[str, str]:
+    """(kind, text) of a value; ("", "") for what a column cannot hold."""
+    if isinstance(value, str):
+        return ("date" if _is_day(value) else "text"), value
+    if isinstance(value, bool):
+        return "boolean", str(value).lower()
+    if isinstance(value, int):
+        return ("integer" if abs(value) <= EXACT else "long" if -(2**63) <= value < 2**63 else "text"), str(value)
+    if isinstance(value, float):
+        return "float", repr(value)
+    if isinstance(value, datetime):
+        return "text", value.isoformat()
+    return ("date", value.isoformat()) if isinstance(value, date) else ("", "")
+
+
+def _is_day(text: str) -> bool:
+    if not ISO_DATE.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def demand(place: str, names: Iterable[str], there: Collection[str]) -> None:
+    """Raises InputError for a name that is not `there`, with those that are."""
+    for name in names:
+        if name not in there:
+            listed = [*islice(sorted(there), SHOWN), *(["..."] if len(there) > SHOWN else [])]
+            among = f"among {', '.join(listed)}" if listed else "beside the text"
+            raise InputError(f"{place}: ingest.metadata: no column {name!r} {among}")
+
+
+def keep(
+    placed: Iterable[tuple[str, Passage]], names: Sequence[str], folder: Path, counts: Metrics
+) -> Iterator[Passage]:
+    """Passes the passages on and, as they end, has written `names` of their metadata into `folder`. No names: no file.
+
+    What is absent, null or a number that is not finite becomes null. Whole numbers of 64 bits make a column integer;
+    with others among them float, if float64 holds them all; true and false boolean; days as YYYY-MM-DD date; all else,
+    and any mixture, text. `counts` gets the columns' types, and how many passages are without each.
+    Raises InputError for a nested value and for a name that no passage has.
+    """
+    if not names:
+        yield from (passage for _, passage in placed)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns, stream = [_Column(name) for name in names], iter(placed)
+    unseen, there = set(names), set[str]()
+    schema = pa.schema([(name, pa.string()) for name in names])
+    with tempfile.TemporaryFile(dir=folder) as file:
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            while group := list(islice(stream, ROWS)):
+                written = [[c.text(place, row.metadata.get(c.name)) for place, row in group] for c in columns]
+                writer.write_table(pa.Table.from_arrays([pa.array(c, pa.string()) for c in written], schema=schema))
+                for _, row in group:
+                    if unseen:
+                        unseen.difference_update(row.metadata)
+                        there.update(row.metadata if len(there) <= SHOWN else ())
+                    yield row
+        demand("the source", [name for name in names if name in unseen], there)
+        _cast(file, {column.name: column.type for column in columns}, folder / FILE)
+    counts.update({f"without_{column.name}": column.nulls for column in columns})
+    counts["metadata"] = ", ".join(f"{column.name}: {column.type}" for column in columns)
+
+
+def _cast(file: IO[bytes], types: dict[str, str], path: Path) -> None:
+    """Writes the columns of text in `file` as what they hold, a row group at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.type_for_alias(ALIASES[type_])) for name, type_ in types.items()])
+    with pq.ParquetFile(file) as text, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for group in range(text.num_row_groups):
+            writer.write_table(text.read_row_group(group).cast(schema))
+
+
+def types(collection: Path) -> dict[str, str]:
+    """{name: boolean, integer, float, date or text} of the further columns; empty where the collection keeps none.
+
+    Raises InputError for a table that is lost, damaged or not of these passages.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = collection / FILE
+    if not _keeps(collection):
+        return {}
+    with told(path):
+        footer = pq.read_metadata(path)
+    passages = passage_count(collection)
+    if footer.num_rows != passages:
+        raise InputError(f"{path}: {footer.num_rows:,} rows for {passages:,} passages; {AGAIN}")
+    names = {pa.type_for_alias(alias): name for name, alias in ALIASES.items()}
+    return {column.name: names[column.type] for column in footer.schema.to_arrow_schema()}
+
+
+def _keeps(collection: Path) -> bool:
+    """Whether there are further columns: where the table is not there, ingest.json tells whether it was lost."""
+    counts = collection / "ingest.json"
+    return (collection / FILE).exists() or (counts.exists() and "metadata" in read_json(counts))
+
+
+def read(collection: Path, rows: Sequence[int]) -> list[dict[str, Value]]:
+    """The metadata of the passages with these row numbers, in this order; {} for each where the collection keeps none.
+
+    Only the row groups that hold them are read. Raises InputError for a table that is lost or damaged.
+    """
+    if not _keeps(collection):
+        return [{} for _ in rows]
+    found = at_rows(collection / FILE, rows).to_pylist()
+    return [{name: plain(value) for name, value in row.items()} for row in found]
+
+
+def plain(value: Value | date) -> Value:
+    """As JSON has it."""
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,98 @@
+"""The lists of a search, batch by batch: kept, made by whoever, and put together to the same bytes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoders import ENCODER
+from indexes import EFFORT, FLAT
+
+from pipeline import shards
+from pipeline.encode import EncodeConfig, encode
+from pipeline.index import index
+from pipeline.search import SearchConfig, run, search
+from pipeline.work import Machine, Work
+
+SEARCH = SearchConfig(splits=["test", "train"], unjudged=False, depth=20, train_depth=10, approximate=EFFORT)
+BATCHES = 4 + 5  # of 18 and of 24 questions
+
+
+@pytest.fixture
+def indexed(world, work, inline) -> Path:
+    embeddings, indexed = work("embeddings"), work("index")
+    config = EncodeConfig(passage_tokens=40, shard_passages=32)
+    encode(config, ENCODER, world.tokens, world.checkpoint, embeddings)
+    index(FLAT, world.collection, embeddings.out, indexed)
+    return indexed.out
+
+
+@pytest.fixture
+def find(world, indexed, monkeypatch) -> Callable[[Work], dict]:
+    """Searches in batches of five."""
+    monkeypatch.setattr("pipeline.search.SHARD", {"cpu": 5, "cuda": 5})
+    return lambda work: search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, indexed, work)
+
+
+def lists(work: Work) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in (work.checkpoints / "lists-5").glob("*.npy")}
+
+
+def same(one: Work, two: Work) -> bool:
+    return all(path.read_bytes() == (two.out / path.name).read_bytes() for path in one.out.iterdir())
+
+
+def test_a_search_goes_on_with_the_lists_it_has(find, work, monkeypatch):
+    whole, cut = work("whole"), work("cut")
+    assert find(whole)["questions"] == 42
+    kept = lists(whole)
+    assert len(kept) == BATCHES
+    (cut.checkpoints / "lists-5").mkdir()
+    for name in [*kept][:4]:
+        (cut.checkpoints / "lists-5" / name).write_bytes((whole.checkpoints / "lists-5" / name).read_bytes())
+    before = lists(cut)
+    find(cut)
+    assert before.items() <= lists(cut).items()
+    assert same(whole, cut)
+    monkeypatch.setattr("pipeline.biencoder.load_encoders", lambda folder: pytest.fail("no model is needed"))
+    find(replace(cut, out=work("again").out))
+
+
+def test_lists_of_another_batch_size_are_not_taken(find, work, monkeypatch):
+    done = work()
+    find(done)
+    monkeypatch.setattr("pipeline.search.SHARD", {"cpu": 6, "cuda": 6})
+    fresh = replace(done, out=work("fresh").out)
+    find(fresh)
+    assert sorted(path.name for path in done.checkpoints.iterdir()) == ["lists-5", "lists-6"]
+
+
+def test_parts_made_elsewhere_give_the_same_run(find, work):
+    here, there = work("here"), work("there")
+    find(here)
+    asked = []
+
+    def elsewhere(job: shards.Job, machine: Machine) -> None:
+        assert job.missing() == [*range(3), *range(4, 8), 8, 3]  # of 5 questions each, of 4 and of 3
+        for numbers in (job.missing()[::2], job.missing()[1::2]):
+            arguments: dict[str, Any] = {**job.arguments, "workers": 1, "numbers": numbers}
+            run(progress=lambda *a: None, device="cpu", **arguments)
+            asked.append(numbers)
+
+    find(replace(there, elsewhere=elsewhere))
+    assert len(asked) == 2
+    assert same(here, there)
+
+
+def test_recall_is_of_the_first_questions_in_any_batches(world, indexed, work, monkeypatch):
+    monkeypatch.setattr("pipeline.search.COMPARED", 7)
+    monkeypatch.setattr("pipeline.search.SHARD", {"cpu": 5, "cuda": 5})
+    graph, done = work("graph"), work("search")
+    hnsw = FLAT.model_copy(update={"kind": "hnsw"})
+    index(hnsw, world.collection, indexed.parents[1] / "embeddings" / "out", graph)
+    metrics = search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, graph.out, done)
+    made = [np.load(path)["recall"] for path in sorted((done.checkpoints / "lists-5").glob("*.npy"))]
+    assert [int((~np.isnan(recall[:, 0])).sum()) for recall in made] == [5, 2] + [0] * (BATCHES - 2)
+    assert metrics["recall"] == np.concatenate([made[0], made[1][:2]])[:, 0].mean().round(4)

@@ -1,0 +1,254 @@
+"""Exact search: its lists, and that nothing but the vectors decides them."""
+
+import tracemalloc
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from vectors import data, longest, reference
+
+from pipeline import exact
+from pipeline.errors import InputError
+from pipeline.exact import exact_top_k
+from pipeline.rescore import best, error_bound, rescore
+
+
+@pytest.mark.parametrize("questions", [1, 2, 3, 40])
+def test_lists_are_the_exact_ones(questions):
+    asked, vectors = data(q=questions)
+    for k in (1, 7, 100):
+        rows, scores = exact_top_k(asked, vectors, k, longest(vectors))
+        expected_rows, expected_scores = reference(asked, vectors, k)
+        np.testing.assert_array_equal(rows, expected_rows)
+        np.testing.assert_array_equal(scores, expected_scores)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=some.integers(0, 1000),
+    passages=some.integers(1, 900),
+    k=some.integers(1, 60),
+    block=some.integers(1, 1000),
+    batch=some.integers(1, 12),
+    halves=some.booleans(),
+    grid=some.booleans(),
+)
+def test_batches_blocks_and_types_do_not_change_a_byte(seed, passages, k, block, batch, halves, grid):
+    """`grid`: vectors of few whole numbers, so that most scores are equal."""
+    questions, vectors = data(n=passages, q=12, dimension=5, seed=seed)
+    if grid:
+        questions, vectors = np.rint(questions), np.rint(vectors)
+    expected = reference(questions, vectors, k)
+    held = vectors.astype(np.float16) if halves else vectors
+    for start in range(0, 12, batch):
+        found = exact_top_k(questions[start : start + batch], held, k, longest(vectors), block=block)
+        for one, whole in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, whole[start : start + batch])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=some.integers(0, 1000), share=some.sampled_from([0.0, 0.002, 0.3, 1.0]), block=some.integers(1, 1000))
+def test_a_filtered_list_is_the_full_one_filtered(seed, share, block):
+    questions, vectors = data(n=800, q=5, dimension=6, seed=seed)
+    allowed = np.random.default_rng(seed).random(800) < share
+    rows, scores = exact_top_k(questions, vectors, 20, longest(vectors), rows_A=np.flatnonzero(allowed), block=block)
+    every_row, every_score = reference(questions, vectors, 800)
+    for q in range(5):
+        kept = allowed[every_row[q]]
+        np.testing.assert_array_equal(rows[q], every_row[q][kept][:20])
+        np.testing.assert_array_equal(scores[q], every_score[q][kept][:20])
+
+
+def test_vectors_that_begin_anywhere_in_memory_are_read_in_place():
+    """As those of a flat index's file: NumPy would copy them all at each call."""
+    questions, vectors = data(n=3000, q=6)
+    memory = np.zeros(vectors.nbytes + 1, np.uint8)
+    askew = memory[1:].view(np.float32).reshape(vectors.shape)
+    askew[:] = vectors
+    assert not askew.flags.aligned
+    for rows_A in (None, np.arange(0, 3000, 2)):
+        found = exact_top_k(questions, askew, 9, longest(vectors), rows_A=rows_A)
+        np.testing.assert_array_equal(found, exact_top_k(questions, vectors, 9, longest(vectors), rows_A=rows_A))
+
+
+def test_more_equal_passages_than_candidates():
+    questions, vectors = data(seed=3)
+    vectors[2000:2100] = vectors[100]
+    vectors[4000:4050] = vectors[100]
+    questions[:5] = vectors[100] * 3
+    for block in (0, 40, 999):
+        rows, scores = exact_top_k(questions, vectors, 50, longest(vectors), block=block)
+        np.testing.assert_array_equal(rows[0], [100, *range(2000, 2049)])
+        np.testing.assert_array_equal(scores, reference(questions, vectors, 50)[1])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_passages_in_order_of_their_scores(order):
+    """The floor is of no use where each block is better than all before."""
+    questions, vectors = data(n=3000, q=6)
+    questions[:] = questions[0]
+    vectors = vectors[np.argsort(vectors @ questions[0])[::order]]
+    found = exact_top_k(questions, vectors, 9, longest(vectors), block=500)
+    np.testing.assert_array_equal(found[0], reference(questions, vectors, 9)[0])
+
+
+def test_threads_do_not_change_a_byte():
+    from threadpoolctl import threadpool_limits
+
+    questions, vectors = data(n=20_000, q=64, dimension=96)
+    found = []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads):
+            found.append(exact_top_k(questions, vectors, 30, longest(vectors)))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other[0], found[0][0])
+        np.testing.assert_array_equal(other[1], found[0][1])
+
+
+def by_faiss(questions, block, width, device):
+    return faiss.knn(questions, block, width, metric=faiss.METRIC_INNER_PRODUCT)
+
+
+@pytest.mark.parametrize("block", [0, 700, 11])
+@pytest.mark.parametrize("find", [exact._torch, by_faiss])
+def test_what_gpus_do_finds_the_same(monkeypatch, find, block):
+    """Both searches of GPUs, run on the CPU."""
+    questions, vectors = data(seed=4)
+    monkeypatch.setattr(exact, "_gpu_memory", lambda: None)
+    monkeypatch.setattr(exact, "_torch", lambda q, p, width, device: find(q, p, width, "cpu"))
+    found = exact_top_k(questions, vectors, 20, longest(vectors), "cuda", block=block)
+    expected = reference(questions, vectors, 20)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_faiss_on_a_gpu_is_asked_for_no_more_than_it_gives(monkeypatch):
+    asked = []
+
+    def find(questions, block, width, device):
+        asked.append(width)
+        return by_faiss(questions, block, width, device)
+
+    monkeypatch.setattr(exact, "_gpu_memory", lambda: "a GPU")
+    monkeypatch.setattr(exact, "_faiss_on_gpu", find)
+    monkeypatch.setattr(exact, "_torch", lambda q, p, width, device: by_faiss(q, p, width, "cpu"))
+    questions, vectors = data(n=5000, q=3)
+    for k in (100, 3000):
+        rows, _ = exact_top_k(questions, vectors, k, longest(vectors), "cuda")
+        np.testing.assert_array_equal(rows, reference(questions, vectors, k)[0])
+    assert asked
+    assert max(asked) <= exact.MOST_FAISS
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("k", [100, 3000])
+def test_a_gpu_finds_the_same(k):
+    import torch
+
+    torch.set_float32_matmul_precision("high")  # which would err beyond the bound
+    questions, vectors = data(n=50_000, q=300, dimension=128)
+    found = exact_top_k(questions, vectors, k, longest(vectors), "cuda", block=7000)
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.set_float32_matmul_precision("highest")
+    expected = exact_top_k(questions, vectors, k, longest(vectors))
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_rounding_stays_within_its_bound():
+    questions, vectors = data(dimension=768, n=2000)
+    exactly = rescore(questions, np.tile(np.arange(2000), (len(questions), 1)), vectors)
+    difference = np.abs(exactly.astype(np.float64) - (questions @ vectors.T).astype(np.float64)).max(1)
+    assert (difference < error_bound(questions, longest(vectors))).all()
+
+
+@pytest.mark.parametrize("shift", [0, 1e30])
+def test_ties_follow_passage_order(shift):
+    rows = np.array([[9, 3, 5, 1], [2, 4, 1, 8]])
+    scores = np.array([[1, 2, 1, 1], [-0.0, 0.0, -np.inf, -3]], dtype=np.float32) * np.float32(1 + shift)
+    kept, of = best(rows, scores, 3)
+    assert kept.tolist() == [[3, 1, 5], [2, 4, 8]]
+    assert of.tolist() == [[scores[0, 1], scores[0, 0], scores[0, 0]], [0, 0, scores[1, 3]]]
+
+
+def test_more_asked_than_there_is():
+    questions, vectors = data(n=6)
+    rows, scores = exact_top_k(questions, vectors, 100, longest(vectors))
+    assert rows.shape == scores.shape == (40, 6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_questions_that_are_not_finite_are_refused(value):
+    questions, vectors = data(n=6)
+    questions[3, 2] = value
+    with pytest.raises(InputError, match="not finite"):
+        exact_top_k(questions, vectors, 3, longest(vectors))
+
+
+@pytest.mark.slow
+def test_private_memory_does_not_grow_with_the_passages(tmp_path):
+    """Of a search in a mapped file: eight times the passages, about the same RssAnon at its highest."""
+    peaks = []
+    for passages in (100_000, 800_000):
+        vectors = np.memmap(tmp_path / f"{passages}", np.float32, "w+", shape=(passages, 128))
+        vectors[:] = np.random.default_rng(0).normal(size=(passages, 1))
+        vectors.flush()
+        peaks.append(peak_of_search(tmp_path / f"{passages}", passages))
+    assert peaks[1] < peaks[0] + 20  # megabytes; the vectors themselves take 51 and 410
+    assert peaks[0] < 100
+
+
+SEARCH = """
+import re, sys, threading, time
+import numpy as np
+from pipeline import exact
+from pipeline.exact import exact_top_k
+
+exact.COPIED["cpu"] = 1 << 20  # so that both collections are of several blocks
+
+def anonymous():
+    with open("/proc/self/status") as file:
+        return int(re.search(r"RssAnon:\\s*(\\d+) kB", file.read())[1]) / 1000
+
+vectors = np.asarray(np.memmap(sys.argv[1], np.float32, "r", shape=(int(sys.argv[2]), 128)))
+questions = np.random.default_rng(1).normal(size=(200, 128)).astype(np.float32)
+peak, before, done = 0, anonymous(), False
+
+def watch():
+    global peak
+    while not done:
+        peak = max(peak, anonymous())
+        time.sleep(0.002)
+
+thread = threading.Thread(target=watch)
+thread.start()
+exact_top_k(questions, vectors, 100, 100.0)
+exact_top_k(questions, vectors, 100, 100.0, rows_A=np.arange(0, len(vectors), 2))
+done = True
+thread.join()
+print(peak - before)
+"""
+
+
+def peak_of_search(path, passages):
+    """Megabytes of private memory above what the process held before."""
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-c", SEARCH, str(path), str(passages)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_collapsed_encoder_takes_no_more_memory():
+    """All passages are equal, and so are all scores: candidates never suffice."""
+    vectors = np.ones((20_000, 16), np.float32)
+    questions = np.random.default_rng(0).normal(size=(256, 16)).astype(np.float32)
+    tracemalloc.start()
+    rows, scores = exact_top_k(questions, vectors, 10, 4.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+    np.testing.assert_array_equal(rows, np.tile(np.arange(10), (256, 1)))
+    assert (scores == scores[:, :1]).all()

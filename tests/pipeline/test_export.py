@@ -1,0 +1,307 @@
+"""What is exported gives the project's own vectors, lists and measures, by the packages that it is for."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from encoders import ENCODER
+from exported import Kind, encoder_of, make_run, source_of
+
+from pipeline.biencoder import encode_rows, load_encoders
+from pipeline.collection import at_rows, passage_ids, read_queries
+from pipeline.errors import InputError
+from pipeline.export import loss
+from pipeline.export.files import write_index, write_runs
+from pipeline.export.graph import write_graph
+from pipeline.export.model import write_model
+from pipeline.export.onnx_files import checked, padded, quantise, session, write_onnx
+from pipeline.export.page import write_page
+from pipeline.export.reading import differing
+from pipeline.export.source import Sample, Source, sample, spread
+from pipeline.index_files import open_index
+from pipeline.search import top_k
+from pipeline.work import silent
+
+EVERY = 10_000
+PARTS = ("model", "onnx", "run", "index")
+PREFIXES = {"question_prefix": "query:", "passage_prefix": "Tau"}
+KINDS = {
+    "bert": Kind(),
+    "all": Kind(
+        pooling="mean",
+        normalise=True,
+        projection=6,
+        encoder=ENCODER.model_copy(update={**PREFIXES, "title_join": "space", "title_tokens": 6}),
+    ),
+    "roberta": Kind(architecture="roberta", tied=False, projection=5),
+}
+
+
+@dataclass(frozen=True)
+class Export:
+    source: Source
+    folder: Path
+    reading: dict[str, int]
+    figures: dict[str, Any]
+
+    @property
+    def blocks(self) -> list[str]:
+        return blocks(self.folder)
+
+
+def blocks(folder: Path) -> list[str]:
+    """Of the page's code."""
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory) -> dict[str, Export]:
+    made = {}
+    for name, kind in KINDS.items():
+        folder = tmp_path_factory.mktemp(name)
+        source = source_of(make_run(folder / "run", kind), encoder_of(kind))
+        out = folder / "out"
+        write_model(source.checkpoint, out / "model", source.encoder, source.passage_tokens)
+        reading = differing(source, out / "model", sample(source, EVERY), silent)
+        figures = write_onnx(source, out / "onnx", silent).figures
+        write_runs(source, out / "run", silent)
+        write_index(source, out / "index", silent)
+        write_page(source, out, PARTS, reading, figures)
+        made[name] = Export(source, out, reading, figures)
+    return made
+
+
+@pytest.fixture(params=[*KINDS])
+def export(request, exports) -> Export:
+    return exports[request.param]
+
+
+@pytest.fixture
+def bert(exports) -> Export:
+    return exports["bert"]
+
+
+def given(source: Source, texts: Sample) -> tuple[list[str], list]:
+    """Questions and passages as the page says that they are handed over."""
+    queries = read_queries(source.collection)
+    rows = at_rows(source.collection / "passages.parquet", texts.passages, ["title", "text"]).to_pylist()
+    passages = [(row["title"], row["text"]) if row["title"] else row["text"] for row in rows]
+    return [queries[n].text for n in texts.questions], passages
+
+
+def without_the_long_title(texts: Sample) -> Sample:
+    kept = [place // 2 != 10 for place in texts.passages]
+    rows = [row for row, keep in zip(texts.passage_rows, kept, strict=True) if keep]
+    return replace(texts, passages=texts.passages[kept], passage_rows=rows)
+
+
+def close(found, expected) -> None:
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+# The model
+
+
+def test_sentence_transformers_gives_our_vectors(export):
+    from sentence_transformers import SentenceTransformer
+
+    source = export.source
+    texts = without_the_long_title(sample(source, EVERY))
+    assert max(map(len, texts.question_rows)) == source.encoder.question_tokens  # one is cut
+    assert max(map(len, texts.passage_rows)) == source.passage_tokens
+    theirs = SentenceTransformer(str(export.folder / "model"), device="cpu")
+    assert theirs.similarity_fn_name == "dot"
+    ours, (questions, passages) = load_encoders(source.checkpoint), given(source, texts)
+    close(theirs.encode_query(questions), encode_rows(ours[0], texts.question_rows, 999))
+    close(theirs.encode_document(passages), encode_rows(ours[1], texts.passage_rows, 999))
+
+
+def test_one_side_of_an_untied_model_opens_by_itself(exports):
+    from sentence_transformers import SentenceTransformer
+
+    folder, text = exports["roberta"].folder / "model", ["alpha beta"]
+    whole, query = (SentenceTransformer(str(folder / side), device="cpu") for side in ("", "query"))
+    np.testing.assert_array_equal(whole.encode_query(text), query.encode(text))
+    assert abs(whole.encode_document(text) - query.encode(text)).max() > 0.1
+    assert query.max_seq_length == exports["roberta"].source.encoder.question_tokens
+
+
+def test_titles_joined_by_hand_are_read_alike(bert):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(bert.folder / "model"), device="cpu")
+    pair, joined = model.encode_document([("alpha beta", "gamma delta")]), ["alpha beta [SEP] gamma delta"]
+    assert abs(model.encode_document(joined) - pair).max() > 0.01
+    model.tokenizer.split_special_tokens = False
+    close(model.encode_document(joined), pair)
+
+
+def test_texts_that_are_read_otherwise_are_counted(export):
+    """The two passages with the long title, none for their special tokens or their lengths."""
+    assert export.reading == {"questions": 60, "questions_differing": 0, "passages": 120, "passages_differing": 2}
+
+
+def test_nothing_of_a_training_is_in_the_model(bert):
+    assert {path.name for path in (bert.folder / "model").iterdir()} == {
+        "1_Pooling",
+        "config.json",
+        "config_sentence_transformers.json",
+        "model.safetensors",
+        "modules.json",
+        "sentence_bert_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+# ONNX
+
+
+def test_a_graph_gives_torchs_vectors_in_any_batch(export):
+    source, texts = export.source, sample(export.source, EVERY)
+    rows_of = {"query": texts.question_rows, "passage": texts.passage_rows}
+    for (side, rows), encoder in zip(rows_of.items(), load_encoders(source.checkpoint), strict=True):
+        ready = session(export.folder / "onnx" / ("model.onnx" if source.encoder.tied else f"{side}.onnx"))
+        assert len({len(row) for row in rows}) >= 3
+        expected = encode_rows(encoder, rows, 999)
+        close(padded(ready, rows), expected)
+        close(np.concatenate([padded(ready, [row]) for row in rows]), expected)
+
+
+def test_what_was_measured_stands_beside_the_graphs(export):
+    figures = json.loads((export.folder / "onnx" / "onnx.json").read_text())
+    names = ["model"] if export.source.encoder.tied else ["query", "passage"]
+    assert [*figures["files"]] == [f"{name}{end}" for name in names for end in (".onnx", ".int8.onnx")]
+    for name in names:
+        assert 0 < figures["files"][f"{name}.onnx"]["greatest_difference"] < 1e-5
+        small = figures["files"][f"{name}.int8.onnx"]
+        assert 0.9 < small["least_cosine"] < small["mean_cosine"] < 1 - 1e-6
+    assert figures["retrieval"]["questions"] == 20
+    assert figures["retrieval"]["float32"] == figures["retrieval"]["torch"]
+
+
+def test_a_graph_of_other_vectors_is_refused(bert):
+    path, rows = bert.folder / "onnx" / "model.onnx", sample(bert.source, 20).question_rows
+    expected = encode_rows(load_encoders(bert.source.checkpoint)[0], rows, 999)
+    assert checked(path, rows, expected) < 1e-5
+    expected[3] *= 1 + 2e-4
+    with pytest.raises(InputError, match=r"^model.onnx: its vectors differ from torch's by 2.0e-04 of their length$"):
+        checked(path, rows, expected)
+    expected[3] = np.nan
+    with pytest.raises(InputError, match="by nan"):
+        checked(path, rows, expected)
+
+
+def test_equal_models_give_equal_bytes_without_this_machines_paths(bert, tmp_path):
+    write_graph(load_encoders(bert.source.checkpoint)[0], tmp_path / "model.onnx")
+    quantise(tmp_path / "model.onnx", tmp_path / "model.int8.onnx")
+    for name in ("model.onnx", "model.int8.onnx"):
+        data = (tmp_path / name).read_bytes()
+        assert data == (bert.folder / "onnx" / name).read_bytes()
+        for part in (str(Path(__file__).parents[2]), str(tmp_path), ".py", sys.prefix):
+            assert part.encode() not in data
+
+
+# Measures, runs, index
+
+
+def evaluated(source: Source) -> dict[str, Any]:
+    return json.loads((source.collection.parent / "evaluate" / "metrics.json").read_text())["splits"]
+
+
+def test_the_loss_is_measured_as_the_evaluation_measures(bert):
+    encoder = load_encoders(bert.source.checkpoint)[0]
+
+    def encode(rows: Sequence[np.ndarray]) -> np.ndarray:
+        return encode_rows(encoder, rows, 999)
+
+    ways = {"torch": encode, "backwards": lambda rows: -encode(rows)}
+    found = loss.retrieval(bert.source, ways, silent)
+    assert found is not None
+    assert (found["split"], found["questions"]) == ("dev", 20)
+    for name in loss.SHOWN:
+        known = evaluated(bert.source)["dev"]["systems"]["stage1"][name]["mean"]
+        assert found["torch"][name] == pytest.approx(known, abs=1e-6)
+        assert found["torch"][name] > found["backwards"][name]
+    assert loss.retrieval(replace(bert.source, index=None), ways, silent) is None
+
+
+def test_the_runs_measure_as_the_evaluation_says(bert):
+    import ir_measures
+
+    folder = bert.folder / "run"
+    names = {"run": "stage1", "bm25": "bm25", "fusion": "fusion"}
+    copies = {f"{name}{end}" for name in names for end in (".trec", ".parquet")}
+    assert {path.name for path in folder.iterdir()} == {*copies, "qrels.dev.trec", "qrels.test.trec"}
+    for split, found in evaluated(bert.source).items():
+        judged = [*ir_measures.read_trec_qrels(str(folder / f"qrels.{split}.trec"))]
+        for name, system in names.items():
+            run = [*ir_measures.read_trec_run(str(folder / f"{name}.trec"))]
+            for measure in map(ir_measures.parse_measure, loss.SHOWN):
+                mean = ir_measures.calc_aggregate([measure], judged, run)[measure]
+                assert mean == pytest.approx(found["systems"][system][str(measure)]["mean"], abs=1e-6)
+
+
+def test_copies_are_the_users_own(bert):
+    for name in ("index", "docid"):
+        copied = bert.folder / "index" / name
+        assert copied.read_bytes() == (bert.source.served / name).read_bytes()
+        assert copied.stat().st_nlink == 1
+        assert not copied.is_symlink()
+
+
+def test_places_are_evenly_spread():
+    assert spread(3, 200).tolist() == [0, 1, 2]
+    assert spread(1000, 4).tolist() == [0, 333, 666, 999]
+    assert spread(0, 4).tolist() == []
+
+
+# The page
+
+
+def test_the_code_of_the_page_runs_and_its_ways_agree(export, monkeypatch, capsys):
+    monkeypatch.chdir(export.folder)
+    assert len(export.blocks) == 6
+    known: dict[str, Any] = {}
+    for block in export.blocks:
+        if "pyserini" not in block:
+            exec(block, known)
+    for name, least in (("vectors", 0.999999), ("question_vectors", 0.9)):
+        found, expected = torch.as_tensor(known[name]), torch.from_numpy(known["questions"])
+        assert torch.nn.functional.cosine_similarity(found, expected).item() > least
+    assert known["passage_vectors"].shape == known["passages"].shape
+    ids, index = passage_ids(export.source.collection), open_index(export.source.index)
+    rows, _ = top_k(known["questions"], index, 5)
+    assert str([ids[row] for row in rows[0]]) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("parts", [["model"], ["onnx"], ["index"], ["run"], ["onnx", "index"]])
+def test_the_page_speaks_of_what_is_there(bert, tmp_path, parts, monkeypatch):
+    for part in parts:
+        (tmp_path / part).symlink_to(bert.folder / part)
+    write_page(bert.source, tmp_path, parts, None, bert.figures if "onnx" in parts else None)
+    assert re.findall(r"^\| `(.*?)/` \|", (tmp_path / "README.md").read_text(), flags=re.MULTILINE) == parts
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {}
+    for block in blocks(tmp_path):
+        if "pyserini" not in block:
+            exec(block, known)
+
+
+@pytest.mark.slow
+def test_all_code_of_the_page_runs_by_itself_pyserini_too(bert):
+    code = "\n".join(["from pipeline import java", "java.start()", *bert.blocks])
+    there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=bert.folder, env=there, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    by_faiss, by_pyserini = (line for line in ended.stdout.splitlines() if line.startswith("['p"))
+    assert by_faiss == by_pyserini

@@ -1,0 +1,168 @@
+"""An export is there as a whole or not at all, and replaces nothing but an earlier one."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.export.folder import MARK, check, mark, whole
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(out: Path, text: str) -> None:
+    with whole(out, overwrite=True) as made:
+        (made / "part").mkdir()
+        (made / "part" / "file").write_text(text)
+        mark(made, {"recipe": "one"})
+        assert not (out / "part" / "file").exists() or (out / "part" / "file").read_text() != text
+
+
+def held(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_is_there_when_it_is_whole(tmp_path):
+    write(tmp_path / "out", "one")
+    assert held(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "part" / "file").read_text() == "one"
+
+
+def test_an_empty_folder_is_filled_and_an_export_replaced(tmp_path):
+    (tmp_path / "out").mkdir()
+    check(tmp_path / "out", overwrite=False)
+    write(tmp_path / "out", "one")
+    check(tmp_path / "out", overwrite=True)
+    write(tmp_path / "out", "two")
+    assert held(tmp_path) == ["out"]
+    assert held(tmp_path / "out") == [MARK, "part"]
+    assert (tmp_path / "out" / "part" / "file").read_text() == "two"
+
+
+def test_what_is_no_export_stays(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "letters.txt").touch()
+    with pytest.raises(InputError, match=r"out: not empty; --overwrite replaces an earlier export$"):
+        check(out, overwrite=False)
+    with pytest.raises(InputError, match=r"out: no earlier export \(it has no export.json\), so that --overwrite"):
+        check(out, overwrite=True)
+    with pytest.raises(InputError, match=r"letters.txt: a file, not a folder$"):
+        check(out / "letters.txt", overwrite=True)
+
+
+ADDED = ["notes.txt", ".hidden", "part/deeper/notes", "empty/", "part/link"]
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_was_added_to_an_export_stays(tmp_path, name):
+    out = tmp_path / "out"
+    write(out, "one")
+    added = out / name
+    added.parent.mkdir(exist_ok=True)
+    if name.endswith("/"):
+        added.mkdir()
+    elif name.endswith("link"):
+        added.symlink_to(tmp_path)
+    else:
+        added.touch()
+    first = out / name.removesuffix("/notes")  # a folder of the user's comes before what is in it
+    line = f"^{first}: not of the earlier export, so that --overwrite leaves all as it is; move it away first$"
+    with pytest.raises(InputError, match=line):
+        check(out, overwrite=True)
+    with pytest.raises(InputError, match=line):
+        write(out, "two")
+    assert os.path.lexists(added)
+    assert (out / "part" / "file").read_text() == "one"
+
+
+def test_what_is_added_while_another_is_written_stays(tmp_path):
+    out = tmp_path / "out"
+    write(out, "one")
+    with pytest.raises(InputError, match="notes: not of the earlier export"), whole(out, True):
+        (out / "notes").touch()
+    assert held(out) == [MARK, "notes", "part"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"files": 3}', '{"files": [3]}', "[" * 9999])
+def test_an_export_that_does_not_list_its_files_stays(tmp_path, content):
+    (tmp_path / MARK).write_text(content)
+    line = "export.json: does not list the files of the earlier export, so that --overwrite leaves all as it is; remove"
+    with pytest.raises(InputError, match=line):
+        check(tmp_path, overwrite=True)
+
+
+def test_a_name_that_leaves_no_room_for_the_folder_beside_it(tmp_path):
+    with pytest.raises(OSError, match="name too long"):
+        check(tmp_path / ("x" * 250), overwrite=False)
+
+
+def test_nothing_is_left_where_it_fails(tmp_path):
+    write(tmp_path / "out", "one")
+
+    def interrupted(made: Path) -> None:
+        (made / "half").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), whole(tmp_path / "out", True) as made:
+        interrupted(made)
+    assert held(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "part" / "file").read_text() == "one"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pipeline.export.folder import whole
+with whole(Path(sys.argv[1]), False) as made:
+    (made / "half").mkdir()
+    (made / "half" / "file").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_one_leaves_nothing_half_and_the_next_clears_up(tmp_path):
+    out = tmp_path / "out"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(out)], cwd=ROOT)
+    assert ended.returncode == -signal.SIGKILL
+    assert held(tmp_path) == [".out.partial"]
+    write(out, "one")
+    assert held(tmp_path) == ["out"]
+    assert held(out) == [MARK, "part"]
+
+
+def test_a_kill_between_the_renames_loses_no_earlier_export(tmp_path):
+    out = tmp_path / "out"
+    write(out, "one")
+    out.rename(tmp_path / ".out.earlier")
+    (tmp_path / ".out.partial").mkdir()
+    with pytest.raises(ValueError, match="fails"), whole(out, True):
+        raise ValueError("fails")
+    assert held(tmp_path) == ["out"]
+    assert (out / "part" / "file").read_text() == "one"
+
+
+def test_two_at_once_do_not_mix(tmp_path):
+    with whole(tmp_path / "out", False) as made:
+        (made / "mine").touch()
+        with pytest.raises(InputError, match="out: another export is writing it"), whole(tmp_path / "out", False):
+            raise AssertionError
+        assert held(made) == ["mine"]
+    assert held(tmp_path / "out") == ["mine"]
+
+
+def test_what_came_meanwhile_is_left_as_it_is(tmp_path):
+    out = tmp_path / "out"
+
+    def meanwhile() -> None:
+        with whole(out, False):
+            out.mkdir()
+            (out / "theirs").write_text("theirs")
+
+    with pytest.raises(InputError, match="out: not empty"):
+        meanwhile()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]

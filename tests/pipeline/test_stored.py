@@ -1,0 +1,101 @@
+"""Files of artifacts that are missing or damaged: one line each."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.stored import read_batches, read_json, read_table, told
+
+ROWS = pa.table({"a": ["x" * n for n in range(500)], "b": range(500)})
+
+
+def line_of(read: Callable[[], object]) -> str:
+    with pytest.raises(InputError) as raised:
+        read()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_json_is_read_as_it_is(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"ä": 1, "b": null}', "utf-8")
+    assert read_json(path, "ä", "b") == {"ä": 1, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such file"),
+        (b"", r"cannot be read \(Expecting value"),
+        (b'{"a": 1', r"cannot be read \(Expecting"),
+        (b"{\xff\x00", r"cannot be read \('utf-8' codec"),
+        (b"[]", r"cannot be read \(no JSON object"),
+        (b"{}", r"cannot be read \(it lacks 'a'"),
+    ],
+)
+def test_json_that_is_none(tmp_path, content, said):
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"x\.json: {said}.*; `cocondenser artifacts verify` .* `cocondenser run"):
+        read_json(path, "a")
+
+
+def test_a_table_is_read_as_it_is(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(ROWS, path)
+    assert read_table(path) == ROWS
+    assert read_table(path, ["b"], [("b", "<", 3)]).to_pydict() == {"b": [0, 1, 2]}
+    parts = [*read_batches(path, ["a"], 200)]
+    assert [len(part) for part in parts] == [200, 200, 100]
+    assert pa.Table.from_batches(parts) == ROWS.select(["a"])
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "overwritten", "pages"])
+def test_a_table_that_is_none(tmp_path, damage):
+    path: Path = tmp_path / "x.parquet"
+    pq.write_table(ROWS, path, compression="zstd", write_page_checksum=True)
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        broken = {"empty": b"", "cut": content[:-9], "overwritten": b"\x15" * len(content)}
+        path.write_bytes(broken.get(damage, content[:4] + b"\x15" * 400 + content[404:]))
+    for read in (lambda: read_table(path), lambda: [*read_batches(path, None, 100)]):
+        assert line_of(read).startswith(f"{path}: {'no such file' if damage == 'gone' else 'cannot be read ('}")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (pa.ArrowCapacityError("too\nlarge"), "cannot be read (too large); `cocondenser artifacts verify` "),
+        (pa.ArrowSerializationError("no"), "cannot be read (no); `cocondenser artifacts verify` "),
+        (RecursionError("too deep"), "cannot be read (too deep); `cocondenser artifacts verify` "),
+        (MemoryError(), "too little memory to read it, or it is damaged; `cocondenser artifacts verify` "),
+        (pa.ArrowMemoryError("no"), "too little memory to read it, or it is damaged; `cocondenser artifacts verify` "),
+        (PermissionError(13, "Permission denied"), "permission denied"),
+    ],
+)
+def test_what_reading_raises(error: Exception, said: str):
+    def read() -> None:
+        with told(Path("x")):
+            raise error
+
+    line = line_of(read)
+    assert line.startswith(f"x: {said}")
+    assert ("artifacts verify" in line) == ("artifacts verify" in said)
+
+
+def test_what_is_no_fault_of_a_file_goes_through():
+    with pytest.raises(ZeroDivisionError), told(Path("x")):
+        raise ZeroDivisionError
+
+
+def test_a_table_of_other_columns(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(ROWS, path)
+    assert line_of(lambda: read_table(path, ["a"], [("c", "=", "x")])).startswith(f"{path}: cannot be read (")

@@ -1,0 +1,99 @@
+"""A store with one evaluated run that answers questions by dense retrieval, BM25 or both."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from encoders import ENCODER
+from indexes import EFFORT, write_flat_index
+from machines import make_machine
+from searched import CONFIG, build, write_collection
+
+from artifacts.records import Ref
+from artifacts.runs import record_run
+from artifacts.store import Store
+from pipeline import runs
+from pipeline.evaluate import EvaluateConfig, evaluate
+from pipeline.reuse import model
+from pipeline.work import Work, silent
+
+EVALUATE = EvaluateConfig(
+    relevance=1,
+    systems={},
+    fusions=[],
+    fusion_methods=["reciprocal_rank"],
+    fusion_weights=[0.9],
+    reciprocal_k=60,
+    bootstrap_samples=100,
+    seed=0,
+    answers=1,
+)
+
+
+def make_store(
+    root: Path,
+    passages: Sequence[tuple[str, str, str, str]],
+    question: str,
+    vectors_ND: np.ndarray | None = None,
+    checkpoint: Path | None = None,
+    run_file: bool = False,
+    depth: int = 10,
+) -> Store:
+    """Of passages in order (id, document, title, text), the first of them relevant to the one dev question.
+
+    `vectors_ND`: the passages' vectors, None for a run without dense retrieval; the dense run of the dev question goes
+    by their first number. `checkpoint`: the model, else an empty folder.
+    """
+    store = Store(root)
+    objects = {name: store.objects / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
+    store.objects.mkdir(parents=True)
+    judged = [("dev", "q", passages[0][0], 1)]
+    ingest = write_collection(objects["ingest"], passages, [("q", "dev", question)], judged)
+    given = store.root / "run"
+    given.write_text(f"q {passages[0][0]} 1\n")
+    build(ingest, objects["bm25"], CONFIG.model_copy(update={"run": given if run_file else None}), workers=1)
+    found = {}
+    if vectors_ND is not None:
+        shutil.copytree(checkpoint, objects["stage1"]) if checkpoint else objects["stage1"].mkdir()
+        ids = [row[0] for row in passages]
+        write_flat_index(objects["index-stage1"], vectors_ND.astype(np.float32), ids, model(objects["stage1"]))
+        found["stage1"] = store.root / "search"
+        found["stage1"].mkdir()
+        best = np.argsort(-vectors_ND[:, 0], kind="stable")[:10]
+        with runs.writer(found["stage1"]) as write:
+            write("dev", ["q"] * len(best), [passages[n][0] for n in best], vectors_ND[best, 0])
+    objects["evaluate"].mkdir()
+    evaluate(EVALUATE, ingest, objects["bm25"], Work(objects["evaluate"], root, make_machine(), silent), **found)
+    nodes = {name: Ref(name, name, name, name, path, {}) for name, path in objects.items() if path.exists()}
+    search = {"depth": depth, "approximate": EFFORT.model_dump()}
+    depths = {"search": search, "bm25": {"depth": depth}, "evaluate": {"reciprocal_k": 60}}
+    record_run(store, "one", nodes, {"recipe": {**depths, "encoder": ENCODER.model_dump()}})
+    return store
+
+
+def write_model(folder: Path, words: Sequence[str], dimension: int = 32) -> Path:
+    """A bi-encoder from scratch that knows these words."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    from pipeline.checkpoint import save_checkpoint
+
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    raw = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    specials = {f"{name[1:-1].lower()}_token": name for name in names[:5]}
+    PreTrainedTokenizerFast(tokenizer_object=raw, **specials).save_pretrained(folder / "tokenizer")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(names),
+        hidden_size=dimension,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * dimension,
+        max_position_embeddings=32,
+        initializer_range=0.3,
+    )
+    save_checkpoint(folder / "model", BertModel(config, add_pooling_layer=False), folder / "tokenizer")
+    return folder / "model"

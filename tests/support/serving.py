@@ -1,0 +1,67 @@
+"""A run of no model, for a search server to serve. Used by several test files."""
+
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from flows.answers import Answer
+from flows.asking import Question
+from flows.search import Engine
+from pipeline.bm25 import Ended
+from pipeline.errors import InputError
+
+SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"
+
+
+def computed(wanted: Sequence[tuple[Question, Any]]) -> list[list[Answer] | Exception]:
+    failures = {
+        "broken": Ended("BM25 failed:\nkilled"),
+        "fault": KeyError("secret"),
+        "torch": RuntimeError("secret"),
+        "bad": InputError("where: x"),
+    }
+    passage = {"doc_id": "d", "passage_id": "d#0", "title": "T", "text": SCRIPT, "excerpt": SCRIPT}
+    found = Answer(
+        rank=1,
+        score=0.5,
+        **passage,
+        highlights=[(0, 1)],
+        question="",
+        metadata={"source": "numpy", "n": 2**53 + 1, "m": -(2**53)},
+    )
+    return [failures.get(question.text) or [found] for question, _ in wanted]
+
+
+class Conditions:
+    """`slow` takes until `going` is set; `kept` is known."""
+
+    columns: ClassVar = {"source": "text"}
+
+    def __init__(self) -> None:
+        self.evaluated: list[str] = []
+        self.going = threading.Event()
+
+    def kept(self, where: str) -> str | None:
+        return "mask" if where == "kept" else None
+
+    def rows(self, where: str) -> str:
+        self.evaluated.append(where)
+        if where == "none":
+            raise InputError("where: none")
+        if where == "slow":
+            assert self.going.wait(60)
+        return f"mask of {where}"
+
+    def interrupt(self) -> None:
+        self.going.set()
+
+
+def make_run() -> Any:
+    recipe = {"recipe": {"title": "A title", "example_question": None}}
+    one: Any = SimpleNamespace(name="one", created="2026-01-01", details=recipe)
+    engine = Engine(one, {"labels": {"bm25": "BM25"}}, "fusion")
+    passages, where = SimpleNamespace(count=7), Conditions()
+    return SimpleNamespace(
+        engine=engine, passages=passages, where=where, ways=["fusion", "dense"], problems={"bm25": "no index"}
+    )
