@@ -1,6 +1,6 @@
 """The key of a stage's artifact: what it is made from, without paths, machines or times."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,11 +29,15 @@ def key_of(
     return make_key(
         stage=stage,
         code=code_version(entry.function),
-        config=without_paths(config) | {name: without_paths(section) for name, section in shared.items()},
+        config=_read(config, entry.unread(config)) | {name: without_paths(section) for name, section in shared.items()},
         sources=store.source_digests(sources_of(stage, config)),
         inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
-        libraries=versions.of(entry.libraries),
+        libraries=versions.of(entry.libraries(config)),
     )
+
+
+def _read(config: Config, unread: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in without_paths(config).items() if name not in unread}
 
 
 def without_paths(config: Config) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pipeline.work import Machine, Metrics, Progress, Work
 from tasks import page
 from tasks.keys import key_of
 from tasks.locks import turn_on_gpus
+from tasks.parts import spread
 from tasks.stages import STAGES
 from tasks.terminal import bar, duration, lines, say
 
@@ -76,7 +78,8 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
 
     def make(out: Path, checkpoints: Path) -> Metrics:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
-        gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu else nullcontext()
+        on_ray = entry.parts and order.machine.ray is not None  # where each part takes the turn of its own GPU
+        gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu and not on_ray else nullcontext()
         if state := saved_state(checkpoints):
             tell(f"{order.node}: goes on from update {state['step']:,}")
         if order.machine.torchrun and "optimiser" in type(order.config).model_fields:
@@ -84,7 +87,9 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         in_log = lines(order.node, get_run_logger().info)
         with gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
             before = earlier(store, key, order.refresh_since) if entry.earlier else []
-            work = Work(out, checkpoints, order.machine, each(in_terminal, on_page, in_log), before)
+            progress = each(in_terminal, on_page, in_log)
+            elsewhere = partial(spread, order.node, progress) if on_ray else None
+            work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
             return entry.function(order.config, **order.shared, **folders, work=work)
 
     def wait_for_gpu(index: int) -> None:

@@ -13,8 +13,10 @@ import pipeline.cross_encoder
 import pipeline.evaluate
 import pipeline.given
 import pipeline.ict
+import pipeline.index_kinds
 import pipeline.ingest
 import pipeline.initial
+import pipeline.search
 import pipeline.tokenizer
 from pipeline.adopt import adopt
 from pipeline.bm25 import bm25
@@ -47,8 +49,10 @@ class Stage:
     """`function(config, **inputs, work)`, the inputs by parameter name."""
     identity: Literal["content", "key"] = "content"
     """What stands for the artifact in the keys of what is built from it: `key` where equal inputs give other bytes."""
-    libraries: tuple[str, ...] = ()
-    """Distributions whose version changes the bytes."""
+    libraries: Callable[[Any], tuple[str, ...]] = lambda config: ()
+    """Libraries whose version changes the bytes, of a configuration."""
+    unread: Callable[[Any], tuple[str, ...]] = lambda config: ()
+    """Fields of a configuration that the stage does not look at, for what others of its fields are."""
     sources: Callable[[Any], dict[str, Path]] | None = None
     """Files and folders that the stage reads beside those in the configuration's Path fields."""
     missing: Callable[[Any], list[str]] | None = None
@@ -57,23 +61,25 @@ class Stage:
     """Computes on the GPU where there is one, and so waits for its turn there."""
     earlier: bool = False
     """Takes over parts of what the same code made before."""
+    parts: bool = False
+    """Made in shards, which go to Ray where `machine.ray` says so."""
 
 
 STAGES: dict[str, Stage] = {
     "ingest": Stage(ingest, sources=pipeline.ingest.sources, missing=pipeline.ingest.missing),
-    "tokenizer": Stage(tokenizer, libraries=("tokenizers",), missing=pipeline.tokenizer.missing),
-    "tokens": Stage(tokens, libraries=("tokenizers",)),
-    "bm25": Stage(bm25, identity="key", libraries=("pyserini",), missing=pipeline.bm25.missing),
+    "tokenizer": Stage(tokenizer, libraries=lambda config: ("tokenizers",), missing=pipeline.tokenizer.missing),
+    "tokens": Stage(tokens, libraries=lambda config: ("tokenizers",)),
+    "bm25": Stage(bm25, identity="key", libraries=lambda config: ("pyserini",), missing=pipeline.bm25.missing),
     "initial": Stage(initial, missing=pipeline.initial.missing),
     "ict": Stage(ict, missing=pipeline.ict.missing, gpu=True),
     "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
     "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, gpu=True),
     "finetune": Stage(finetune, gpu=True),
-    "encode": Stage(encode, gpu=True, earlier=True),
-    "index": Stage(index),
-    "search": Stage(search, gpu=True),
+    "encode": Stage(encode, gpu=True, earlier=True, parts=True),
+    "index": Stage(index, libraries=pipeline.index_kinds.libraries, unread=pipeline.index_kinds.unread),
+    "search": Stage(search, libraries=pipeline.search.libraries, gpu=True, parts=True),
     "adopt": Stage(adopt, missing=pipeline.adopt.missing),
-    "mine": Stage(mine),
+    "mine": Stage(mine, parts=True),
     "given": Stage(given, missing=pipeline.given.missing),
     "cross_encoder": Stage(cross_encoder, missing=pipeline.cross_encoder.missing, gpu=True),
     "scores": Stage(scores, gpu=True),

@@ -23,6 +23,15 @@ SECONDS_BETWEEN_LINES = 60.0
 """Where the output is no terminal: the shortest time between two lines of a stage at work."""
 
 
+@contextmanager
+def shown_in(console: Console) -> Iterator[None]:
+    token = TERMINAL.set(console)
+    try:
+        yield
+    finally:
+        TERMINAL.reset(token)
+
+
 def say(text: str) -> None:
     """One line, in rich's markup."""
     console = TERMINAL.get()

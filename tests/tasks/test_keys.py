@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from artifacts.fingerprint import code_version
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipe import resolve
@@ -92,3 +93,40 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)
     assert not [file for file in key.code if not file.startswith("pipeline/")]
     assert ("pyserini" in key.libraries) == (stage == "bm25")
+
+
+@pytest.mark.parametrize(
+    ("stage", "inside", "outside"),
+    [
+        ("bm25", {"bm25", "bm25_process", "lucene", "java"}, {"searcher", "searcher_process", "training"}),
+        ("encode", {"encode", "biencoder", "precision", "launch"}, {"searcher", "training", "exact"}),
+        ("index", {"index", "exact", "launch"}, {"searcher", "training", "biencoder"}),
+        ("search", {"search", "exact", "biencoder", "launch"}, {"searcher", "training", "passages"}),
+    ],
+)
+def test_code_that_no_artifact_is_made_with_enters_no_key(stage, inside, outside) -> None:
+    modules = {Path(file).stem for file in code_version(STAGES[stage].function)}
+    assert inside <= modules
+    assert not modules & outside
+
+
+@pytest.mark.parametrize(
+    ("settings", "differ"),
+    [
+        (["index.hnsw_neighbours=8", "index.pq_bytes=4", "search.approximate.candidates=9"], False),
+        (["index.kind=hnsw"], True),
+    ],
+)
+def test_a_flat_index_and_its_search_hang_on_no_field_of_the_others(settings, differ, store: Store) -> None:
+    plain, changed = (nodes(resolve("tiny", given)) for given in ([], settings))
+    for one, other in zip(plain, changed, strict=True):
+        if one.stage in ("index", "search"):
+            keys = [key_of(store, node.stage, node.config, {}, node.shared).hex for node in (one, other)]
+            assert (keys[0] != keys[1]) == differ
+
+
+def test_the_version_of_faiss_enters_the_keys_of_what_is_its_own(store: Store) -> None:
+    for kind, libraries in (("flat", set()), ("hnsw", {"faiss"})):
+        for node in nodes(resolve("tiny", [f"index.kind={kind}"])):
+            if node.stage in ("index", "search"):
+                assert {*key_of(store, node.stage, node.config, {}, node.shared).libraries} == libraries

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from tasks.terminal import TERMINAL, bar, brief, counts, duration, lines, number, say, size
+from tasks.terminal import bar, brief, counts, duration, lines, number, say, shown_in, size
 
 
 def test_figures() -> None:
@@ -32,27 +32,20 @@ def test_figures() -> None:
 def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.terminal.SECONDS_BETWEEN_LINES", 0.0)
     written = io.StringIO()
-    token = TERMINAL.set(Console(file=written, force_terminal=terminal, width=120))
-    try:
+    with shown_in(Console(file=written, force_terminal=terminal, width=120)):
         with bar("stage1") as progress:
             progress(1, 2, "updates", {"loss": 2.5})
         say("[green]done[/]")
-    finally:
-        TERMINAL.reset(token)
     assert "done" in written.getvalue()
     assert ("stage1: 1/2 updates · loss 2.5" in written.getvalue()) == (not terminal)
 
 
 def test_in_80_columns_count_and_time_are_whole() -> None:
     written = io.StringIO()
-    token = TERMINAL.set(Console(file=written, force_terminal=True, width=80))
     losses = {"head_mlm": 5.567, "late_mlm": 5.594, "contrastive": 2.961, "tokens_per_second": 12_121.0, "mfu": 0.505}
-    try:
-        with bar("encode-pretrained") as progress:
-            progress(100, 243, "updates", losses)
-            progress(132, 243, "updates", losses)
-    finally:
-        TERMINAL.reset(token)
+    with shown_in(Console(file=written, force_terminal=True, width=80)), bar("encode-pretrained") as progress:
+        progress(100, 243, "updates", losses)
+        progress(132, 243, "updates", losses)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
     assert re.search(r"encode-pretrained +━.* 132/243 updates head.* \d:\d\d:\d\d left", shown)
 

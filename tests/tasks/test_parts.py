@@ -1,0 +1,185 @@
+"""Parts of a stage without a cluster: how a job is cut, what one part does, what is told before long work."""
+
+import importlib
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from machines import make_machine
+from prefect import flow
+from prefect.client.schemas.objects import State
+from pydantic import ValidationError
+
+from artifacts.store import Store
+from flows.dag import nodes
+from flows.preflight import check, on_ray
+from flows.recipe import resolve
+from pipeline.errors import InputError
+from pipeline.shards import Job, name, row_count
+from pipeline.work import Machine, Metrics, Work
+from tasks import cluster, parts
+from tasks.parts import Part, cut
+from tasks.stages import STAGES, Stage
+
+SPANS = [(0, 2), (2, 9), (9, 10), (10, 17), (17, 20)]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job("counting:count", {"folder": str(tmp_path), "spans": SPANS}, tmp_path, SPANS, "things")
+
+
+def make(part: Part) -> State[Any]:
+    @flow
+    def around() -> Any:
+        return parts.make(part, return_state=True)
+
+    return around()
+
+
+def test_parts_are_of_like_size_and_hold_every_shard_once(job: Job, machine: Machine) -> None:
+    found = cut("encode-stage1", job, machine, 2)
+    assert [part.name for part in found] == ["encode-stage1 1/2", "encode-stage1 2/2"]
+    assert [list(part.numbers) for part in found] == [[1, 4, 2], [3, 0]]
+    assert [row_count(SPANS, part.numbers) for part in found] == [11, 9]
+    assert [list(part.numbers) for part in cut("a", job, machine, 99)] == [[1], [3], [4], [0], [2]]
+
+
+def test_a_part_is_finished_where_all_its_shards_are(job: Job, machine: Machine) -> None:
+    for number in (3, 4, 0):
+        np.save(job.folder / name(number), np.arange(row_count(SPANS, [number])))
+    assert [part.finished for part in cut("a", job, machine, 2)] == [False, True]
+    np.save(job.folder / name(0), np.arange(9))  # of another size
+    assert [part.finished for part in cut("a", job, machine, 2)] == [False, False]
+
+
+@pytest.mark.usefixtures("harness")
+def test_a_part_makes_its_own_shards_and_no_other(job: Job, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(function: str, arguments: dict, machine: Machine, progress: Any, checkpoints: Path, kept: int) -> dict:
+        module, called = function.split(":")
+        return getattr(importlib.import_module(module), called)(progress=progress, device="cpu", **arguments)
+
+    monkeypatch.setattr(parts, "launch", launch)
+    first, second = cut("a", job, machine, 2)
+    assert make(first).name == "Completed"
+    assert {path.name for path in job.folder.glob("*.npy")} == {name(i) for i in (1, 4, 2)}
+    cached = make(cut("a", job, machine, 2)[0])
+    assert (cached.name, cached.message) == ("Cached", "3 shards")
+    make(second)
+    assert np.concatenate([np.load(job.folder / name(i)) for i in range(5)]).tolist() == [*range(20)]
+
+
+@pytest.mark.usefixtures("harness")
+def test_a_machine_without_the_store_says_so(job: Job, machine: Machine, tmp_path: Path) -> None:
+    part = replace(cut("a", job, machine, 1)[0], folder=tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=f"machine.ray: {socket.gethostname()} does not see .*elsewhere: all machines"):
+        make(part).result()
+
+
+@pytest.mark.parametrize("address", ["local", "auto", "head:6379", "10.0.0.1:6379", "ray://head:10001"])
+def test_addresses(address: str) -> None:
+    assert make_machine(ray=address).ray == address
+
+
+@pytest.mark.parametrize("address", ["", "head", "http://head:6379", "head:port", "Local"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValidationError, match="local, auto, HOST:PORT or ray://HOST:PORT"):
+        make_machine(ray=address)
+
+
+@pytest.fixture
+def nowhere() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_cluster_that_does_not_answer_is_told_before_the_run(nowhere: str, scheme: str, tmp_path: Path) -> None:
+    dag = nodes(resolve("tiny"))
+    wanted = [node for node in dag if node.stage == "encode"]
+    address = f"{scheme}{nowhere}"
+    with pytest.raises(InputError) as told:
+        check(Store(tmp_path), dag, wanted, make_machine(ray=address))
+    line = f"machine.ray: {address}: no Ray cluster answers (connection refused); `ray start --head` starts one"
+    assert str(told.value) == line
+
+
+def test_ray_is_asked_for_only_where_it_has_parts_to_make(nowhere: str, tmp_path: Path) -> None:
+    dag = nodes(resolve("tiny"))
+    store, far = Store(tmp_path), make_machine(ray=nowhere)
+    without = [node for node in dag if not STAGES[node.stage].parts]
+    check(store, dag, without, far)
+    assert not on_ray(store, dag, dag, make_machine())
+    assert on_ray(store, dag, dag, far)
+
+
+def test_where_ray_is_not_installed_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None if name == "prefect_ray" else name)
+    cluster.check_address(None)
+    with pytest.raises(InputError, match=r"machine\.ray: Ray is not installed: pip install 'cocondenser\[ray\]'"):
+        cluster.check_address("local")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("store", False, r"does not see .*: all machines of the cluster must see the store"),
+        ("writable", False, "may not write in"),
+        ("code", "another", "has another version of cocondenser"),
+        (
+            "libraries",
+            {"torch": "1.0", "numpy": "2", "faiss": "1"},
+            r"has torch 1\.0, this machine \d.*: vectors would differ",
+        ),
+        ("page", False, r"does not reach Prefect at http://server/api: `prefect server start --host 0\.0\.0\.0`"),
+    ],
+)
+def test_what_a_machine_of_the_cluster_lacks_is_told(field: str, value: object, line: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("token")
+    seen = cluster.look(str(token), None)
+    assert cluster.complaint(seen, tmp_path, None) is None
+    said = cluster.complaint({**seen, field: value}, tmp_path, "http://server/api")
+    assert said is not None
+    assert re.search(line, said)
+
+
+def test_what_a_machine_sees(tmp_path: Path, nowhere: str) -> None:
+    (tmp_path / "token").write_text("another's")
+    seen = cluster.look(str(tmp_path / "token"), f"http://{nowhere}/api")
+    assert (seen["store"], seen["page"], seen["code"]) == (False, False, cluster.code())
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize(
+    ("ray", "asks", "elsewhere", "turns"), [("local", True, 1, 0), ("local", False, 0, 1), (None, True, 0, 1)]
+)
+def test_a_stage_on_ray_leaves_the_gpus_to_its_parts(
+    ray: str | None, asks: bool, elsewhere: int, turns: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import nullcontext
+
+    from letters import letter
+    from test_run import order, run
+
+    seen: list[Callable[..., None] | None] = []
+    taken: list[str] = []
+
+    def told(config: Any, before: Path | None, work: Work) -> Metrics:
+        seen.append(work.elsewhere)
+        return letter(config, before, work)
+
+    def turn(device: str, on_wait: Callable[[int], None]) -> nullcontext[None]:
+        taken.append(device)
+        return nullcontext()
+
+    monkeypatch.setitem(STAGES, "letter", Stage(told, gpu=True, parts=asks))
+    monkeypatch.setattr("tasks.run.turn_on_gpus", turn)
+    run(order(store, make_machine(ray=ray), "a"), {"before": None})
+    assert (sum(one is not None for one in seen), len(taken)) == (elsewhere, turns)

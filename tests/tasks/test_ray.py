@@ -1,0 +1,173 @@
+"""Parts on a Ray cluster of two workers: the same bytes, also when one is killed; what cannot be mended is told."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from clusters import OPEN, children, head, raylets
+from machines import make_machine
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+
+from pipeline.errors import InputError
+from pipeline.shards import Job, name, spans
+from pipeline.work import Machine, silent
+from tasks import cluster
+from tasks.parts import spread
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("harness"), pytest.mark.timeout(900)]
+
+SUPPORT = Path(__file__).parents[1] / "support"
+SPANS = spans(40, 5)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    os.environ.update(OPEN)  # read once, by the first import of ray
+    with head({**os.environ, "OMP_NUM_THREADS": "1"}) as where:
+        yield where
+
+
+@pytest.fixture
+def machine(address: str, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))  # for the children
+    return make_machine(ray=address)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    def make(**more: Any) -> Job:
+        arguments = {"folder": str(tmp_path), "spans": SPANS, **more}
+        return Job("counting:count", arguments, tmp_path, SPANS, "things")
+
+    return make
+
+
+def run(job: Job, machine: Machine, progress: Any = silent) -> dict[str, str]:
+    """As a stage does: in a task of a flow. Gives the states of the parts that the page shows."""
+
+    @task(persist_result=False)
+    def stage() -> None:
+        spread("count", progress, job, machine)
+
+    @flow
+    def around() -> str:
+        from prefect.context import FlowRunContext
+
+        stage()
+        context = FlowRunContext.get()
+        assert context is not None
+        assert context.flow_run is not None
+        return str(context.flow_run.id)
+
+    own = around()
+    names: dict[str, str] = {}
+    end = time.monotonic() + 30
+    while set(names.values()) - {"Completed", "Cached"} or len(names) < 6:
+        assert time.monotonic() < end, names
+        with get_client(sync_client=True) as client:
+            runs = [one for one in client.read_task_runs(limit=200) if str(one.flow_run_id) == own]
+        names = {one.name: one.state.name if one.state else "" for one in runs if "/" in one.name}
+    return names
+
+
+def made(job: Job) -> list[int]:
+    return np.concatenate([np.load(job.folder / name(i)) for i in range(len(SPANS))]).tolist()
+
+
+def test_parts_are_made_and_found_again(machine: Machine, job: Callable[..., Job]) -> None:
+    said: list[tuple] = []
+    one = job()
+    assert run(one, machine, lambda *told: said.append(told)) == {f"count {i}/6": "Completed" for i in range(1, 7)}
+    assert made(one) == [*range(40)]
+    assert said[-1][:3] == (40, 40, "things")
+    (one.folder / name(3)).unlink()
+    kept = {path.name: path.stat().st_ino for path in one.folder.glob("*.npy")}
+    states = run(one, machine)
+    assert sorted(states.values()) == ["Cached"] * 5 + ["Completed"]
+    assert states["count 4/6"] == "Completed"
+    assert made(one) == [*range(40)]
+    assert kept.items() <= {path.name: path.stat().st_ino for path in one.folder.glob("*.npy")}.items()
+
+
+def test_a_worker_that_is_killed_costs_no_byte(machine: Machine, job: Callable[..., Job], capfd: Any) -> None:
+    one = job(seconds=2.0)
+    killed: list[psutil.Process] = []
+
+    def kill() -> None:
+        while not (begun := list(one.folder.glob("begun-*"))):
+            time.sleep(0.05)
+        child = psutil.Process(int(begun[0].name.split("-")[2]))
+        worker = child.parent()
+        assert worker is not None
+        worker.send_signal(signal.SIGKILL)
+        killed.extend([worker, child])
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    states = run(one, machine)
+    thread.join()
+    assert states == {f"count {i}/6": "Completed" for i in range(1, 7)}
+    assert made(one) == [*range(40)]
+    assert not psutil.wait_procs(killed, timeout=10)[1]
+    assert len(list(one.folder.glob("begun-*"))) > len(SPANS)
+    assert capfd.readouterr().out == ""
+
+
+def test_wrong_input_comes_through(machine: Machine, job: Callable[..., Job]) -> None:
+    with pytest.raises(InputError, match=r"^row 0 is wrong$"):
+        run(job(bad="input"), machine)
+    assert not children()
+
+
+def test_a_part_whose_workers_always_die_is_given_up_in_one_line(machine: Machine, job: Callable[..., Job]) -> None:
+    with pytest.raises(RuntimeError, match=r"^count 1/6: Ray gave it up after 3 retries: ") as told:
+        run(job(bad="deadly"), machine)
+    assert "\n" not in str(told.value)
+
+
+def test_an_interrupted_run_leaves_nobody_at_work(machine: Machine, job: Callable[..., Job]) -> None:
+    one = job(seconds=60.0)
+
+    def interrupt(*told: Any) -> None:
+        if list(one.folder.glob("begun-*")):
+            assert children()
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        run(one, machine, interrupt)
+    end = time.monotonic() + 15
+    while children():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_cluster_is_looked_at_before_long_work(machine: Machine, tmp_path: Path) -> None:
+    from prefect.settings import PREFECT_API_URL
+
+    cluster.check(machine, tmp_path / "store", PREFECT_API_URL.value(), print)
+    assert not list((tmp_path / "store").iterdir())
+    with pytest.raises(InputError, match=r"machine\.ray: .* does not reach Prefect at http://127\.0\.0\.1:9/api"):
+        cluster.check(machine, tmp_path / "store", "http://127.0.0.1:9/api", print)
+    with pytest.raises(InputError, match="has no GPU"):
+        run(Job("counting:count", {}, tmp_path, SPANS, "things"), machine.model_copy(update={"device": "cuda"}))
+
+
+def test_a_cluster_of_its_own_ends_with_the_stage(machine: Machine, job: Callable[..., Job]) -> None:
+    before = raylets()
+    one = job()
+    run(one, machine.model_copy(update={"ray": "local", "workers": 2}))
+    assert made(one) == [*range(40)]
+    end = time.monotonic() + 15
+    while raylets() - before:
+        assert time.monotonic() < end
+        time.sleep(0.2)
