@@ -9,6 +9,7 @@ from flows.dag import Node
 from flows.recipe import Recipe
 from pipeline import drawing, systems
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
+from pipeline.collection import passage_id_array
 from pipeline.condenser import CondenserConfig, check_condenser
 from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
 from pipeline.encode import EncodeConfig
@@ -17,9 +18,12 @@ from pipeline.errors import InputError
 from pipeline.evaluate import SPLITS, EvaluateConfig, judged
 from pipeline.finetune import FinetuneConfig, check_finetune
 from pipeline.ict import IctConfig, check_ict
+from pipeline.index import IndexConfig
+from pipeline.index_kinds import check_dimension, check_passages
 from pipeline.ragged import Tokens
 from pipeline.scores import ScoresConfig
 from pipeline.starts import model_config, positions
+from pipeline.stored import read_table
 from pipeline.work import silent
 
 
@@ -50,13 +54,12 @@ def training_data(ingest: Ref, wanted: list[Node]) -> None:
 def evaluation(ingest: Ref, wanted: list[Node]) -> None:
     """Questions to evaluate with, and other systems' answers to them."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     for node in wanted:
         if not isinstance(node.config, EvaluateConfig):
             continue
         asked = [("split", "in", SPLITS)]
-        grades = pq.read_table(ingest.path / "qrels.parquet", columns=["relevance"], filters=asked)["relevance"]
+        grades = read_table(ingest.path / "qrels.parquet", columns=["relevance"], filters=asked)["relevance"]
         highest, least = pc.max(grades).as_py() or 0, node.config.relevance
         if highest < 1:
             last = [given.name for given in node.inputs.values() if given][-1]
@@ -68,8 +71,15 @@ def evaluation(ingest: Ref, wanted: list[Node]) -> None:
             raise InputError(f"evaluate.relevance: {least}, but no judgement of dev and test is above {highest}")
         if node.config.systems:
             query_ids = {split: judged(ingest.path, split, least)[0] for split in SPLITS}
-            passages = pq.read_table(ingest.path / "passages.parquet", columns=["passage_id"])
-            systems.read(node.config.systems, query_ids, passages["passage_id"].combine_chunks(), silent)
+            systems.read(node.config.systems, query_ids, passage_id_array(ingest.path), silent)
+
+
+def indexes(ingest: Ref, wanted: list[Node]) -> None:
+    """Passages enough to train the kind of index that is asked for."""
+    for node in wanted:
+        collection = node.inputs.get("collection")
+        if isinstance(node.config, IndexConfig) and collection and collection.name == "ingest":
+            check_passages(node.config, int(ingest.metrics["passages"] or 0))
 
 
 def texts(refs: Mapping[str, Ref], encoder: EncoderConfig, wanted: list[Node]) -> None:
@@ -90,6 +100,7 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     pretraining(refs["tokens"], start, wanted)
     begin = recipe.cocondenser.checkpoint or start
     lengths(recipe.encoder, begin, wanted)
+    dimensions(recipe.encoder, begin, wanted)
     for node in wanted:
         if isinstance(node.config, CrossEncoderConfig):
             check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
@@ -120,6 +131,17 @@ def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
     for field, limit in limits.items():
         if limit > (room := positions(model_config(start))):
             raise InputError(f"{field}: {limit} tokens, but the model in {start} has {room} positions")
+
+
+def dimensions(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
+    """What indexes need of the vectors of models that are trained from one of the shape of `start`."""
+    hidden = int(model_config(start)["hidden_size"])
+    for node in wanted:
+        if isinstance(node.config, IndexConfig):
+            encode = node.inputs["embeddings"]
+            model = encode.inputs["checkpoint"] if encode else None
+            if model and model.stage != "adopt":  # whose shape is its own
+                check_dimension(node.config, encoder.projection or hidden if model.stage == "finetune" else hidden)
 
 
 def passage_tokens(wanted: list[Node]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """The command line. Everything heavy is imported inside the commands, so that --help is quick."""
 
+import errno
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,11 +11,13 @@ from rich.table import Table
 
 from artifacts.errors import StoreError
 from flows.cli_artifacts import artifacts_app
+from flows.cli_export import export
 from flows.cli_fuse import fuse
 from flows.cli_options import Json, StoreFolder, fail, out, print_json, terminal
 from flows.cli_plan import plan
 from flows.cli_run import run, update
 from flows.cli_search import search
+from flows.cli_serve import serve_search
 from pipeline.errors import InputError
 
 INTERRUPTED = 130
@@ -33,6 +36,8 @@ EXAMPLES: dict[Callable[..., None], str] = {
     update: "update text",
     plan: "plan pydocs-small --set stage2.epochs=4",
     search: 'search "How do I merge two sorted lists into one?"',
+    serve_search: "serve-search --port 8080",
+    export: "export my-model",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
 }
 for command, example in EXAMPLES.items():
@@ -97,9 +102,15 @@ def main() -> None:
         app()
     except (InputError, StoreError) as error:
         fail(str(error), 2)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            fail("interrupted; the same command goes on from the last checkpoint", INTERRUPTED)
+            resumes = sys.argv[1:2] in (["run"], ["update"])
+            how = "; the same command goes on from the last checkpoint" if resumes else ""
+            fail(f"interrupted{how}", INTERRUPTED)
         raise
 
 

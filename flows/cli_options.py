@@ -19,6 +19,7 @@ Settings = Annotated[
     typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Change a field of the recipe; may stand several times."),
 ]
 Until = Annotated[str | None, typer.Option(metavar="STAGE", help="The last stage to run, with all that it needs.")]
+OfRecipe = Annotated[str | None, typer.Option(metavar="RECIPE", help="Of this recipe; else of the newest run.")]
 StoreFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store.")
 ]

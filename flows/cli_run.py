@@ -104,15 +104,15 @@ def start(
     shelf, dag = Store(root), nodes(recipe)
     wanted = select(dag, until, only)
     names(dag, [*refresh, *keep])
-    preflight.check(shelf, dag, wanted)
+    preflight.check(shelf, dag, wanted, recipe.machine)
     if only:
         upstream(shelf, dag, wanted, called)
 
     from flows.server import reachable_server
-    from tasks.terminal import TERMINAL
+    from tasks.terminal import shown_in
 
-    TERMINAL.set(terminal)
     with ExitStack() as running:
+        running.enter_context(shown_in(terminal))
         with terminal.status("Starting Prefect ..."):
             address, own = running.enter_context(reachable_server())
             from flows.flow import cocondenser

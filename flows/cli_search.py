@@ -1,46 +1,68 @@
 """`cocondenser search`: a question asked of a finished run."""
 
-from dataclasses import asdict
-from typing import Annotated, Literal
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli_options import Json, StoreFolder, out, print_json, terminal
+from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, terminal
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from flows.answers import Answer
+    from flows.search import Engine
+
+AskBy = Annotated[
+    Literal["dense", "fusion", "bm25"] | None, typer.Option(help="Ask this; else what was best on dev questions.")
+]
 
 
 def search(
     question: Annotated[str, typer.Argument(help="A question, in quotes.")],
-    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="Documents shown.")] = 5,
-    recipe: Annotated[
-        str | None, typer.Option(metavar="RECIPE", help="Of this recipe; else of the newest run.")
+    k: Annotated[int, typer.Option("-k", help="Documents shown.")] = 5,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="EXPRESSION", help="Only of passages whose columns are so: \"source = 'numpy'\"."),
     ] = None,
-    by: Annotated[
-        Literal["dense", "fusion", "bm25"] | None, typer.Option(help="Ask this; else what was best on dev questions.")
-    ] = None,
+    recipe: OfRecipe = None,
+    by: AskBy = None,
     store: StoreFolder = None,
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
     """Answer a question from the newest run, by what was best on its dev questions: dense, or dense and BM25."""
+    begun = time.perf_counter()
     from artifacts.store import Store
-    from flows.search import excerpt, newest_engine, pattern, words_of
-    from flows.search import search as find
+    from flows.answers import as_json
+    from flows.asking import Question, ask, checked, opened
+    from flows.search import newest_engine
     from flows.selection import store_folder
 
+    if where is not None and not where.strip():  # a variable of the shell that is not set
+        raise InputError("where: the condition is empty; leave it out to search all passages")
     engine = newest_engine(Store(store_folder(store)), recipe, by)
     if engine.instead:
         terminal.print("by dense: a fusion was best on dev, but its first stage is a run file", style="dim")
-    with terminal.status("Loading ..."):
-        answers = find(engine, question, k)
-    if as_json:
-        print_json({"recipe": engine.run.name, "by": engine.how, "answers": [asdict(answer) for answer in answers]})
+    with terminal.status("Loading ...") as status, opened(engine) as run:
+        asked = checked(run, Question(question, k, engine.how, where))
+        loaded = time.perf_counter()
+        status.update("Searching ...")
+        (answers,) = ask(run, [asked])
+        answered = time.perf_counter()
+    if isinstance(answers, Exception):
+        raise InputError(str(answers)) from None
+    loading, answering = 1000 * (loaded - begun), 1000 * (answered - loaded)
+    if json:
+        print_json({**as_json(engine, asked, answers, answering), "loading_milliseconds": round(loading, 1)})
         return
+    show(engine, answers)
+    terminal.print(f"loaded in {loading / 1000:.1f} s, answered in {answering:.0f} ms", style="dim", highlight=False)
+
+
+def show(engine: "Engine", answers: "list[Answer]") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    words = words_of(question)
-    first = engine.metrics["labels"]["bm25"]
-    asked = {"fusion": f"dense + {first}", "bm25": first}.get(engine.how, engine.how)
-    out.print(f"[dim]{engine.run.name}, {asked}[/]\n", highlight=False)
+    out.print(f"[dim]{engine.run.name}, {engine.label(engine.how)}[/]\n", highlight=False)
     if not answers:
         out.print("nothing found")
     for answer in answers:
@@ -52,9 +74,12 @@ def search(
                 (f"  {answer.score:#.4g}", "dim"),
             )
         )
+        if answer.metadata:
+            values = (f"{name} {value}" for name, value in answer.metadata.items() if value is not None)
+            out.print(Padding(Text("  ".join(values), "dim"), (0, 0, 0, 4)))
         if answer.question:
             out.print(Padding(Text(answer.question, "italic"), (0, 0, 0, 4)))
-        text = Text(excerpt(answer.text, words))
-        if words:
-            text.highlight_regex(pattern(words), "bold yellow")
+        text = Text(answer.excerpt)
+        for start, end in answer.highlights:
+            text.stylize("bold yellow", start, end)
         out.print(Padding(text, (0, 0, 1, 4)))

@@ -45,7 +45,9 @@ def nodes(recipe: Recipe) -> list[Node]:
     def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
         """The run of what `model` finds in the collection for the queries of `splits`."""
         asked = [s for s in r.search.splits if s in splits]
-        config = r.search.model_copy(update={"splits": asked, "unjudged": r.search.unjudged and "train" in asked})
+        approximate = None if r.index.kind == "flat" else r.search.approximate  # or its fields would change the key
+        own = {"splits": asked, "unjudged": r.search.unjudged and "train" in asked, "approximate": approximate}
+        config = r.search.model_copy(update=own)
         encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
         index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
         inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}

@@ -3,6 +3,7 @@
 Functions raise ValueError, as a validator of a pydantic model does; the recipe's reader says where it was written.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.scoring import SPECIAL_TOKENS
@@ -33,6 +34,7 @@ def check(r: "Recipe") -> None:
         rounds(r)
         teacher(r)
         heads(r)
+        vectors(r)
 
 
 def of_lists(r: "Recipe") -> list[Limit]:
@@ -57,8 +59,7 @@ def of_lists(r: "Recipe") -> list[Limit]:
 
 def of_lengths(r: "Recipe") -> list[Limit]:
     """How many tokens and layers the stages may ask of a model that is made from scratch."""
-    given = r.initial.pretrained, r.initial.checkpoint, r.condenser.checkpoint, r.cocondenser.checkpoint
-    if any(given):  # its shape is not known yet
+    if any(_given(r)):
         return []
     lengths = {
         "condenser.length": r.condenser.length,
@@ -75,6 +76,25 @@ def of_lengths(r: "Recipe") -> list[Limit]:
         lengths[name] = own.question_tokens + own.passage_tokens + special
     limits = [(name, n, "initial.max_position", r.initial.max_position) for name, n in lengths.items()]
     return [*limits, ("condenser.skip_from + 1", r.condenser.skip_from + 1, "initial.layers", r.initial.layers)]
+
+
+def vectors(r: "Recipe") -> None:
+    """An index whose search is not described; dimensions that product quantisation cannot cut into equal parts."""
+    if r.index.kind != "flat" and r.search.approximate is None:
+        raise ValueError(f"search.approximate is null, but index.kind is {r.index.kind}")
+    if r.index.kind != "ivfpq" or any(_given(r)):
+        return
+    for name, dimension in (
+        ("initial.hidden_size", r.initial.hidden_size),
+        ("encoder.projection", r.encoder.projection),
+    ):
+        if dimension % r.index.pq_bytes:
+            raise ValueError(f"index.pq_bytes ({r.index.pq_bytes}) does not divide {name} ({dimension})")
+
+
+def _given(r: "Recipe") -> tuple[str | Path | None, ...]:
+    """Models that the recipe's start from, whose shape is not known yet; all None where it makes its own."""
+    return r.initial.pretrained, r.initial.checkpoint, r.condenser.checkpoint, r.cocondenser.checkpoint
 
 
 def heads(r: "Recipe") -> None:

@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.settings import PREFECT_API_URL
 
 from artifacts.records import Ref
 from artifacts.runs import record_run
@@ -14,6 +15,7 @@ from flows import checks, preflight, results
 from flows.dag import nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
+from tasks import cluster
 from tasks.run import Order, stage
 
 
@@ -46,7 +48,9 @@ def cocondenser(
     dag = nodes(recipe)
     wanted = select(dag, until, only)
     anew, kept = names(dag, refresh), names(dag, keep)
-    preflight.check(shelf, dag, wanted)
+    preflight.check(shelf, dag, wanted, recipe.machine)
+    if preflight.on_ray(shelf, dag, wanted, recipe.machine, anew):
+        cluster.check(recipe.machine, root, PREFECT_API_URL.value(), get_run_logger().info)
 
     begun = run_created()
     refs: dict[str, Ref] = upstream(shelf, dag, wanted, recipe.name) if only else {}
@@ -68,6 +72,7 @@ def cocondenser(
         if node.name == "ingest":
             checks.training_data(refs["ingest"], wanted)
             checks.evaluation(refs["ingest"], wanted)
+            checks.indexes(refs["ingest"], wanted)
         if node.name == "tokens":
             checks.texts(refs, recipe.encoder, wanted)
         if node.name == "initial":

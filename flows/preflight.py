@@ -7,7 +7,12 @@ from artifacts.store import Store
 from flows.dag import Node
 from flows.plan import plan
 from flows.selection import up_to
+from pipeline.adopt import AdoptConfig, dimension
 from pipeline.errors import InputError
+from pipeline.index import IndexConfig
+from pipeline.index_kinds import check_dimension
+from pipeline.work import Machine
+from tasks.cluster import check_address
 from tasks.keys import sources_of
 from tasks.stages import STAGES
 
@@ -20,16 +25,36 @@ FIELDS = {
 """Where a recipe holds them otherwise than as NODE.FIELD."""
 
 
-def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node]) -> None:
+def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node], machine: Machine | None = None) -> None:
     """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
 
-    What the store already holds need not be brought.
+    What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`.
     """
-    dag = list(dag)
+    dag, wanted = list(dag), list(wanted)
     absent = {node.name: lines for node in wanted if (lines := missing(node))}
     lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]
     if lines:
         raise InputError("\n".join(dict.fromkeys(lines)))
+    for node in wanted:
+        check_ready_model(node)
+    if machine is not None and on_ray(store, dag, wanted, machine):
+        check_address(machine.ray)
+
+
+def check_ready_model(node: Node) -> None:
+    """Raises InputError where the index of a ready model's vectors cannot be of their dimension."""
+    encode = node.inputs.get("embeddings")
+    model = encode.inputs["checkpoint"] if encode else None
+    if isinstance(node.config, IndexConfig) and model and isinstance(model.config, AdoptConfig):
+        checkpoint = model.config.checkpoint
+        if checkpoint.exists():  # of the store's own artifacts one may be gone
+            check_dimension(node.config, dimension(checkpoint))
+
+
+def on_ray(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine, anew: Iterable[str] = ()) -> bool:
+    """Whether the run has parts to make on Ray. `anew`: nodes that are built whatever the store holds."""
+    parts = [node.name for node in wanted if STAGES[node.stage].parts] if machine.ray else []
+    return any(name in anew or not _held(store, dag, name) for name in parts)
 
 
 def missing(node: Node) -> list[str]:

@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from pipeline.errors import InputError
 from pipeline.parent import signal_with_parent
+from tasks.api import healthy
 
 START_SECONDS = 120
 STOP_SECONDS = 20
@@ -53,17 +52,6 @@ def stop(child: subprocess.Popen[bytes]) -> None:
             break
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-
-
-def healthy(api: str, seconds: float = 2.0) -> bool:
-    """Does a Prefect server answer at this API address?"""
-    try:
-        with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds):
-            return True
-    except urllib.error.HTTPError as error:
-        return error.code in (401, 403)  # one that asks for a key first
-    except (OSError, ValueError):
-        return False
 
 
 def wait_until_healthy(api: str, server: subprocess.Popen[bytes]) -> None:

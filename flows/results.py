@@ -1,6 +1,5 @@
 """What a run says at its end, in the terminal and on the page."""
 
-import json
 import shutil
 import sys
 from collections.abc import Mapping
@@ -14,9 +13,13 @@ from rich.markup import escape
 from artifacts.records import Ref
 from flows.recipe import Recipe
 from flows.selection import store_folder
+from pipeline.stored import read_json
 from pipeline.tables import TABLE, rows, shown_split, table
 from tasks import page
 from tasks.terminal import TERMINAL, say
+
+READ = ("winner_on_dev", "dense", "fusion")
+"""What every reader of metrics.json needs."""
 
 
 def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
@@ -55,8 +58,8 @@ def next_line(question: str | None, store: Path) -> str:
 
 
 def read_metrics(refs: Mapping[str, Ref]) -> dict[str, Any] | None:
-    """The evaluation's metrics.json."""
-    return json.loads((refs["evaluate"].path / "metrics.json").read_text()) if "evaluate" in refs else None
+    """The evaluation's metrics.json. Raises InputError for a damaged one."""
+    return read_json(refs["evaluate"].path / "metrics.json", *READ) if "evaluate" in refs else None
 
 
 def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:

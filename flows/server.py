@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.processes import free_port, healthy, prefect_process, wait_until_healthy
+from flows.processes import free_port, prefect_process, wait_until_healthy
+from tasks.api import healthy
 
 QUIET = {
     # The bars and lines of tasks/terminal.py take the place of Prefect's log.

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from flows.cli_options import terminal
 from flows.deployments import POOL, PREFECT_YAML
-from flows.processes import healthy, prefect_process, taken, wait_until_healthy
+from flows.processes import prefect_process, taken, wait_until_healthy
 from pipeline.errors import InputError
+from tasks.api import healthy
 
 PROFILE = "cocondenser"
 HEARTBEAT_SECONDS = 30

@@ -1,5 +1,6 @@
 """Folders of a test's own for Prefect and the store, and the real command line in a process of its own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +40,15 @@ def run_cli(environment: dict[str, str]) -> Cli:
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def tiny_run(run_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """(store, what it printed as JSON) of one run of `tiny` for all tests; nobody writes into this store."""
+    store = tmp_path_factory.mktemp("tiny") / "store"
+    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store, seconds=500)
+    assert ended.returncode == 0, ended.stderr
+    return store, json.loads(ended.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -136,13 +136,49 @@ def test_a_plan_says_what_a_run_would_lack(run_cli, tmp_path: Path) -> None:
     assert second["why"] == ["unknown until ingest is built"]
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt() -> None:
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["search", "x", "--store", LONG],
+        ["search", "x", "--recipe", LONG],
+        ["plan", "tiny", "--store", LONG],
+        ["plan", f"{LONG}.yaml"],
+        ["plan", "text", "--set", f"ingest.path={LONG}"],
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(LONG, "LONG"),
+)
+def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ")
+    assert LONG in line
+    assert line.endswith(": file name too long\n")
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "tiny"], "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (["recipes"], "error: interrupted\n"),
+        (["plan", "update"], "error: interrupted\n"),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on_where_it_does(arguments, line, monkeypatch, capsys) -> None:
+    def interrupt(*given: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("flows.layers.named", interrupt)
-    monkeypatch.setattr(sys, "argv", ["cocondenser", "recipes"])
+    monkeypatch.setattr("flows.layers.read", interrupt)
+    monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert capsys.readouterr().err == line

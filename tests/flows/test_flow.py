@@ -1,20 +1,25 @@
 """What the flow checks on its way."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import small
+import torch
 from crossed import make_roberta, wordpiece
 from searched import write_collection
 
 from artifacts.records import Ref
-from flows import checks
+from artifacts.store import Store
+from flows import checks, preflight
 from flows.dag import nodes
 from flows.preflight import missing
 from flows.recipe import resolve
 from flows.selection import up_to
 from pipeline.errors import InputError
+from pipeline.starts import model_config
+from pipeline.vector_files import Vector, write_vector
 
 RERANK = "rerank={depth: 9, splits: [dev]}"
 PSEUDO = (
@@ -167,6 +172,59 @@ def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tm
         check()
 
 
+def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training() -> None:
+    def check(passages: int, *settings: str) -> None:
+        checks.indexes(collection(passages=passages), nodes(resolve("tiny", settings)))
+
+    check(1, "index.kind=hnsw")
+    check(10_240, "index.kind=ivfpq", "index.pq_bytes=8")
+    with pytest.raises(InputError, match=r"index\.kind: ivfpq needs 10,240 passages to train on, .* has 10,239"):
+        check(10_239, "index.kind=ivfpq", "index.pq_bytes=8")
+    with pytest.raises(InputError, match=r"index\.ivf_lists: 9 needs 360 passages"):
+        check(359, "index.kind=ivf", "index.ivf_lists=9")
+    checks.indexes(collection(passages=5), up_to(nodes(resolve("tiny", ["index.kind=ivf"])), "cocondenser"))
+
+
+def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_path: Path) -> None:
+    """Of a given model, whose dimension the recipe does not say."""
+
+    def check(*settings: str) -> None:
+        given = [f"initial.checkpoint={start}", "index.kind=ivfpq", *settings]
+        checks.dimensions(resolve("tiny", given).encoder, start, nodes(resolve("tiny", given)))
+
+    _, start = small.make(tmp_path)
+    hidden = int(model_config(start)["hidden_size"])
+    check(f"index.pq_bytes={hidden // 2}")
+    with pytest.raises(InputError, match=rf"index\.pq_bytes: {hidden - 1} does not divide .* dimension, {hidden}"):
+        check(f"index.pq_bytes={hidden - 1}")
+    with pytest.raises(InputError, match=rf"index\.pq_bytes: {hidden // 2} does not divide .* dimension, {hidden + 1}"):
+        check(f"index.pq_bytes={hidden // 2}", f"encoder.projection={hidden + 1}")
+
+
+def test_a_ready_models_vectors_that_cannot_be_cut_into_bytes_are_told_before_anything(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+
+    def check(model: Path, pq_bytes: int) -> None:
+        recipe = resolve("tiny", [f"model={model}", "index.kind=ivfpq", f"index.pq_bytes={pq_bytes}"])
+        preflight.check(store, nodes(recipe), nodes(recipe))
+
+    _, start = small.make(tmp_path)
+    hidden = int(model_config(start)["hidden_size"])
+    check(start, hidden // 2)
+    with pytest.raises(InputError, match=rf"index\.pq_bytes: {hidden - 1} does not divide .* dimension, {hidden}$"):
+        check(start, hidden - 1)
+    projecting = Path(shutil.copytree(start, tmp_path / "projecting"))
+    write_vector(projecting, hidden, Vector("cls", projection_ED=torch.zeros(6, hidden)))
+    check(projecting, 3)
+    with pytest.raises(InputError, match=r"index\.pq_bytes: 4 does not divide the vectors' dimension, 6$"):
+        check(projecting, 4)
+    for side, source in (("query", start), ("passage", projecting)):
+        shutil.copytree(source, tmp_path / "untied" / side)
+    line = rf"^model: .*untied: vectors of {hidden} numbers from `query`, of 6 from `passage`$"
+    with pytest.raises(InputError, match=line):
+        check(tmp_path / "untied", 2)
+
+
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -188,7 +246,7 @@ def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrot
 
 
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: ''}")
+    (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: '', metadata: []}")
     given = ("--set", f"ingest.folder={tmp_path / 'gone'}")
     ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
     assert (ended.returncode, ended.stderr) == (2, f"error: ingest.folder: {tmp_path / 'gone'} is no folder\n")

@@ -14,13 +14,8 @@ COMMAND = command("tiny")
 DAG = nodes(resolve("tiny"))
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(served: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict:
-    return finished(run(COMMAND, served, tmp_path_factory.mktemp("whole") / "store"))[0]
-
-
-def test_killed_in_every_stage(uninterrupted: dict, served: dict[str, str], tmp_path: Path) -> None:
-    store = tmp_path / "store"
+def test_killed_in_every_stage(tiny_run: tuple[Path, dict], served: dict[str, str], tmp_path: Path) -> None:
+    (_, uninterrupted), store = tiny_run, tmp_path / "store"
     killed = [node.name for node in DAG if cut_off(node.name, node.stage, COMMAND, served, store)]
     assert {node.name for node in DAG if node.stage in TRAINED} <= set(killed)
     assert len(killed) > len(DAG) / 2  # some stages are over before the signal comes
@@ -34,8 +29,10 @@ def test_killed_in_every_stage(uninterrupted: dict, served: dict[str, str], tmp_
     assert different <= {"bm25"}  # Lucene's bytes vary
 
 
-def test_two_runs_at_once_build_each_artifact_once(uninterrupted: dict, served: dict[str, str], tmp_path: Path) -> None:
-    store = tmp_path / "store"
+def test_two_runs_at_once_build_each_artifact_once(
+    tiny_run: tuple[Path, dict], served: dict[str, str], tmp_path: Path
+) -> None:
+    (_, uninterrupted), store = tiny_run, tmp_path / "store"
     both = [run(COMMAND, served, store) for _ in range(2)]
     ended = [finished(process) for process in both]
     for node in DAG:

@@ -88,7 +88,7 @@ def recipe(folder: Path) -> str:
     for name, lines in rows.items():
         (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "data" / name).write_text("\n".join(lines) + "\n")
-    reader = json.dumps({"reader": "beir", "folder": str(folder / "data"), "document_key": ""})
+    reader = json.dumps({"reader": "beir", "folder": str(folder / "data"), "document_key": "", "metadata": []})
     (folder / "methods.yaml").write_text(f"extends: tiny\ntitle: Methods\ningest: {reader}\n")
     return str(folder / "methods.yaml")
 

@@ -16,8 +16,8 @@ from tasks.keys import key_of
 
 TEXT = (
     "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, "
-    "passage_words: 0, endings: [], questions: [], heading_words: 2, sentence_words: [4, 40], crop_share: [0.05, 0.5], "
-    "remaining_words: 20, kept_share: 0.1, dev_share: 0.1, test_share: 0.1, seed: 42}"
+    "metadata: [], passage_words: 0, endings: [], questions: [], heading_words: 2, sentence_words: [4, 40], "
+    "crop_share: [0.05, 0.5], remaining_words: 20, kept_share: 0.1, dev_share: 0.1, test_share: 0.1, seed: 42}"
 )
 
 
@@ -164,7 +164,7 @@ def test_the_general_texts_section_is_named_as_the_recipe_names_it(store: Store,
 def test_a_path_that_holds_the_sections_name_is_told_as_it_is(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = "my.ingest.folder/ingest.path"
-    dag = nodes(resolve("tiny", [f"pretraining={{reader: beir, folder: {folder}, document_key: ''}}"]))
+    dag = nodes(resolve("tiny", [f"pretraining={{reader: beir, folder: {folder}, document_key: '', metadata: []}}"]))
     (said,) = [line for node in dag for line in preflight.missing(node)]
     assert said == f"pretraining.folder: {folder} is no folder"
 

@@ -1,32 +1,28 @@
-"""What `cocondenser search` asks of a run, and shows of a passage."""
+"""What `cocondenser search` asks of a run."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
-import faiss
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from encoders import ENCODER
-from machines import make_machine
-from searched import CONFIG, build, write_collection
+from answering import make_store
+from fused import fuse_lists
+from searched import hits_of
 from typer.testing import CliRunner
 
-from artifacts.records import Ref
-from artifacts.runs import record_run
 from artifacts.store import Store
+from flows.answers import Answer, questions_of
+from flows.asking import Question, ask, checked, opened
 from flows.cli import app
-from flows.search import Answer, excerpt, newest_engine, questions, search, words_of
-from pipeline import runs
+from flows.search import Engine, newest_engine
 from pipeline.errors import InputError
-from pipeline.evaluate import EvaluateConfig, evaluate
-from pipeline.fusion import Choice, fuse_lists
-from pipeline.work import Work, silent
-
-LONG = "\n".join(f"line {n}" for n in range(20))
+from pipeline.fusion import Choice
 
 
 def test_a_search_does_not_wait_for_prefect() -> None:
@@ -36,32 +32,14 @@ def test_a_search_does_not_wait_for_prefect() -> None:
     assert ended.stdout.strip() == "[]", ended.stderr
 
 
-def test_a_short_passage_is_shown_as_it_is() -> None:
-    assert excerpt("    a\n\n  b", ["b"], most=3) == "    a\n\n  b"
-
-
-def test_of_a_long_one_the_lines_that_hold_the_most_of_the_words() -> None:
-    text = LONG.replace("line 12", "    Merge\n      sorted lists")
-    assert excerpt(text, words_of("merge two sorted lists"), most=2) == "…\nMerge\n  sorted lists\n…"
-
-
-def test_its_beginning_where_none_holds_any() -> None:
-    assert excerpt(LONG, ["zebra"], most=2) == "line 0\nline 1\n…"
-    assert excerpt(LONG, [], most=2) == "line 0\nline 1\n…"
-
-
-def test_its_end_has_no_ellipsis_after_it() -> None:
-    assert excerpt(LONG, ["19"], most=2) == "…\nline 18\nline 19"
-
-
 def test_a_passages_question_is_the_first_that_it_answers(tmp_path) -> None:
     qrels = [("q1", "a", 0), ("q2", "a", 1), ("q3", "a", 2), ("q3", "b", 1)]
     rows = [{"query_id": q, "passage_id": p, "relevance": grade} for q, p, grade in qrels]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "qrels.parquet")
     texts = [{"query_id": f"q{n}", "text": f"question {n}"} for n in (1, 2, 3)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), tmp_path / "queries.parquet")
-    assert questions(tmp_path, ["a", "b", "c"]) == {"a": "question 2", "b": "question 3"}
-    assert questions(tmp_path, ["c"]) == {}
+    assert questions_of(tmp_path, ["a", "b", "c"]) == {"a": "question 2", "b": "question 3"}
+    assert questions_of(tmp_path, ["c"]) == {}
 
 
 # A run in a store, to be asked by dense retrieval, BM25 or both
@@ -70,17 +48,6 @@ PASSAGES = ["sorted lists merge", "merge branches", "a list that is sorted", "no
 QUESTION = "merge sorted lists"
 DENSE = [0.1, 0.2, 0.9, 0.5, 0.3]
 """Inner product of each passage with any question; the question's vector is made up, all else is as in a real run."""
-EVALUATE = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank"],
-    fusion_weights=[0.9],
-    reciprocal_k=60,
-    bootstrap_samples=100,
-    seed=0,
-    answers=1,
-)
 Make = Callable[..., Store]
 
 
@@ -89,33 +56,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """make(run_file=True, dense=False): a store with one evaluated run."""
 
     def store_of(run_file: bool, dense: bool) -> Store:
-        store = Store(tmp_path_factory.mktemp("store"))
-        objects = {name: store.objects / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
-        store.objects.mkdir(parents=True)
         passages = [(f"p{n}", f"doc{n}", f"title {n}", text) for n, text in enumerate(PASSAGES)]
-        ingest = write_collection(objects["ingest"], passages, [("q", "dev", QUESTION)], [("dev", "q", "p0", 1)])
-        given = store.root / "run"
-        given.write_text("q p0 1\n")
-        build(ingest, objects["bm25"], CONFIG.model_copy(update={"run": given if run_file else None}), workers=1)
-        if dense:
-            objects["stage1"].mkdir()  # the model: its encoding is made up
-            index = faiss.IndexFlatIP(1)
-            index.add(np.array(DENSE, np.float32)[:, None])
-            objects["index-stage1"].mkdir()
-            faiss.write_index(index, str(objects["index-stage1"] / "index"))
-            (objects["index-stage1"] / "docid").write_text("\n".join(f"p{n}" for n in range(len(PASSAGES))))
-            found = store.root / "search"
-            found.mkdir()
-            best = sorted(range(len(PASSAGES)), key=lambda n: -DENSE[n])
-            with runs.writer(found) as write:
-                write("dev", ["q"] * len(best), [f"p{n}" for n in best], np.array(DENSE)[best])
-        objects["evaluate"].mkdir()
-        work = Work(objects["evaluate"], store.root, make_machine(), silent)
-        evaluate(EVALUATE, ingest, objects["bm25"], work, **({"stage1": found} if dense else {}))
-        nodes = {n: Ref(n, n, n, n, path, {}) for n, path in objects.items() if path.exists()}
-        depths = {"search": {"depth": 10}, "bm25": {"depth": 10}, "evaluate": {"reciprocal_k": 60}}
-        record_run(store, "one", nodes, {"recipe": {**depths, "encoder": ENCODER.model_dump()}})
-        return store
+        vectors = np.array(DENSE)[:, None] if dense else None
+        return make_store(tmp_path_factory.mktemp("store"), passages, QUESTION, vectors, run_file=run_file)
 
     return store_of
 
@@ -130,9 +73,35 @@ def dense_beside_a_run_file(make: Make) -> Store:
     return make(run_file=True, dense=True)
 
 
+class OneVector:
+    """An encoder that gives each question the vector (1)."""
+
+    encoder = SimpleNamespace(dimension=1)
+
+    def __init__(self, asked: list[bytes]) -> None:
+        self.asked = asked
+
+    def rows(self, texts) -> list[np.ndarray]:
+        self.asked += [text.encode() for text in texts]
+        return [np.zeros(1, int)] * len(texts)
+
+    def vectors(self, rows, together) -> np.ndarray:
+        return np.ones((len(rows), 1), np.float32)
+
+
 @pytest.fixture
-def encoded(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.search.encode_text", lambda *given: np.ones((1, 1), np.float32))
+def encoded(monkeypatch) -> list[bytes]:
+    """The questions that were encoded."""
+    asked: list[bytes] = []
+    monkeypatch.setattr("pipeline.questions.question_encoder", lambda *given: OneVector(asked))
+    return asked
+
+
+def search(engine: Engine, question: str, k: int) -> list[Answer]:
+    with opened(engine) as run:
+        (answers,) = ask(run, [checked(run, Question(question, k, engine.how))])
+    assert isinstance(answers, list)
+    return answers
 
 
 def ids(store: Store, by) -> list[str]:
@@ -142,10 +111,10 @@ def ids(store: Store, by) -> list[str]:
 def test_each_way_of_asking(both, encoded) -> None:
     assert ids(both, "dense") == ["p2", "p3", "p4"]
     assert ids(both, "bm25")[0] == "p0"  # the one with all three words
-    from pipeline.bm25 import Searcher
+    from pipeline.searcher import Searcher
 
     with Searcher(both.objects / "bm25") as searcher:
-        words = dict(searcher.search(QUESTION, 10))
+        words = dict(hits_of(searcher, QUESTION, 10))
     joined = fuse_lists(words, {f"p{n}": s for n, s in enumerate(DENSE)}, Choice("reciprocal_rank", 0.9), 60)
     assert ids(both, "fusion") == [passage_id for passage_id, _ in joined[:3]]
     assert newest_engine(both, None).how == "fusion"  # it puts p0 first on dev, which is last for the dense run
@@ -162,17 +131,10 @@ def test_the_command_says_that_it_found_nothing(both) -> None:
 
 
 @pytest.mark.parametrize("by", ["dense", "bm25"])
-def test_bytes_that_are_no_utf_8_are_asked_as_question_marks(by, both, monkeypatch) -> None:
-    asked: list[bytes] = []
-
-    def encode_text(checkpoint, texts, config) -> np.ndarray:
-        asked.extend(text.encode() for text in texts)
-        return np.ones((1, 1), np.float32)
-
-    monkeypatch.setattr("pipeline.search.encode_text", encode_text)
+def test_bytes_that_are_no_utf_8_are_asked_as_question_marks(by, both, encoded) -> None:
     found = search(newest_engine(both, None, by), "\udcff\udcfe branches", 1)
     assert [answer.passage_id for answer in found] == [{"dense": "p2", "bm25": "p1"}[by]]
-    assert asked == ([b"?? branches"] if by == "dense" else [])
+    assert encoded[1:] == ([b"?? branches"] if by == "dense" else [])  # the first one warms up
 
 
 def test_a_run_without_fusion(make, encoded) -> None:
@@ -204,16 +166,17 @@ def test_the_command_says_that_it_does(dense_beside_a_run_file, encoded) -> None
     as_json = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(as_json.stdout)["by"] == "dense"
     quiet = CliRunner().invoke(app, [*arguments, "--by", "dense"])
-    assert quiet.stderr.strip() in ("", "Loading ...")
+    assert "by dense" not in quiet.stderr
 
 
 @pytest.mark.parametrize(
     ("title", "heading"),
     [("Notes", " 1  Notes  a/b.md  0.5000"), ("", " 1  a/b.md  0.5000"), ("a/b.md", " 1  a/b.md  0.5000")],
 )
-def test_an_answer_names_its_document_once(title, heading, both, monkeypatch) -> None:
-    found = Answer(rank=1, score=0.5, doc_id="a/b.md", passage_id="a/b.md#0", title=title, text="x", question="")
-    monkeypatch.setattr("flows.search.search", lambda *given: [found])
+def test_an_answer_names_its_document_once(title, heading, both, encoded, monkeypatch) -> None:
+    passage = {"doc_id": "a/b.md", "passage_id": "a/b.md#0", "title": title, "text": "x", "excerpt": "x"}
+    found = Answer(rank=1, score=0.5, **passage, highlights=[], question="", metadata={})
+    monkeypatch.setattr("flows.asking.ask", lambda run, questions: [[found]])
     shown = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
     assert shown.stdout.splitlines()[2] == heading
 
@@ -222,3 +185,58 @@ def test_the_command_names_what_it_asks(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout.startswith("one, dense + BM25\n")
     assert CliRunner().invoke(app, [*arguments, "--by", "dense"]).stdout.startswith("one, dense\n")
+
+
+def test_the_command_tells_loading_from_answering(both, encoded) -> None:
+    arguments = ["search", QUESTION, "--store", str(both.root), "-k", "2"]
+    shown = CliRunner().invoke(app, arguments)
+    assert re.search(r"loaded in [0-9.]+ s, answered in [0-9]+ ms", shown.stderr)
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert 0 < found["milliseconds"] < found["loading_milliseconds"]
+    assert (found["question"], found["k"], len(found["answers"])) == (QUESTION, 2, 2)
+    first = found["answers"][0]
+    assert [first["excerpt"][start:end] for start, end in first["highlights"]] == ["sorted", "lists", "merge"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["  "], "the question is empty"),
+        (["a" * 10_001], "the question has 10,001 characters; at most 10,000 are taken"),
+        (["x", "--where", " "], "where: the condition is empty; leave it out to search all passages"),
+        (["x", "-k", "0"], "k is 0; at least 1 document must be asked for"),
+        (["x", "-k", "6"], "k is 6, but the collection holds 5 passages"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(arguments, line, both, encoded) -> None:
+    ended = CliRunner().invoke(app, ["search", *arguments, "--by", "dense", "--store", str(both.root)])
+    assert isinstance(ended.exception, InputError)
+    assert str(ended.exception) == line
+
+
+def test_an_index_of_another_model_is_one_line(make, encoded) -> None:
+    store = make(run_file=False, dense=True)
+    (store.objects / "stage1" / "model.safetensors").write_bytes(b"another's, with vectors as long")
+    with pytest.raises(InputError, match=r"index-stage1: made by another model than .*stage1"):
+        ids(store, "dense")
+
+
+def test_a_broken_index_is_one_line(make, encoded) -> None:
+    store = make(run_file=False, dense=True)
+    index = store.objects / "index-stage1" / "index"
+    whole = index.read_bytes()
+    index.write_bytes(whole[:-1])
+    with pytest.raises(InputError, match="index-stage1/index: 64 bytes, not 65: damaged"):
+        ids(store, "dense")
+    index.write_bytes(whole[:-1] + bytes([whole[-1] ^ 64]))
+    with pytest.raises(InputError, match=r"index-stage1/index: damaged: its SHA-256"):
+        ids(store, "dense")
+    index.write_bytes(whole)
+    for file in (store.objects / "bm25" / "index").glob("segments_*"):
+        file.unlink()
+    with pytest.raises(InputError, match=r"objects/bm25/index: damaged: .*no segments"):
+        ids(store, "bm25")
+    with opened(newest_engine(store, None, "dense"), ["dense", "bm25", "fusion"]) as run:  # a server asked by dense
+        assert run.ways == ["dense"]
+        with pytest.raises(InputError, match=r"by fusion: .*no segments"):
+            checked(run, Question("x", 1, "fusion"))

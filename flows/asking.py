@@ -1,0 +1,307 @@
+"""A run opened once and asked often, many questions at a time."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flows.answers import Answers, described, questions_of
+from flows.lists import AT_ONCE, WIDER, Dense, Failed, Lexical, Mask, Ranking, bytes_of, join, open_dense
+from flows.search import By, Engine
+from pipeline.bm25 import Ended
+from pipeline.errors import InputError
+from pipeline.fusion import Choice
+from pipeline.passages import Passages, in_memory_map, in_parquet
+from pipeline.searcher import Searcher
+from pipeline.where import Where
+
+EXTRA = 5
+"""Passages looked at first for each document wanted: several of them may be of one document."""
+MOST = 1000
+"""Documents of an answer."""
+DEEPEST = 100_000
+"""Passages of lists that are joined and then filtered, a second's work of Lucene's. Where these leave too few, lists
+are filtered and then joined."""
+LONGEST = 10_000
+"""Characters of a question."""
+
+
+class Depths(NamedTuple):
+    """Passages of a question's lists."""
+
+    dense: int
+    bm25: int
+
+
+class Question(NamedTuple):
+    text: str
+    k: int
+    """Documents wanted."""
+    by: By
+    where: str | None = None
+    """A filter on the collection's further columns."""
+
+
+WAYS: tuple[By, ...] = ("fusion", "dense", "bm25")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a run needs to answer."""
+
+    engine: Engine
+    passages: Passages
+    where: Where
+    known: Callable[[Sequence[str]], Mapping[str, str]]
+    """Passage ids -> {passage id: a question that it is judged relevant to}, at least of those that have one."""
+    dense: Dense | None
+    lexical: Lexical | None
+    beside: ThreadPoolExecutor
+    """One thread that waits for BM25 while another encodes."""
+    problems: Mapping[By, str]
+    """Why the run cannot be asked so."""
+
+    @property
+    def collection(self) -> Path:
+        return self.engine.collection
+
+    @property
+    def ways(self) -> list[By]:
+        """How it can be asked."""
+        ready = {"dense": self.dense is not None, "bm25": self.lexical is not None}
+        ready["fusion"] = all(ready.values()) and bool(self.engine.metrics["fusion"])
+        return [way for way in WAYS if ready[way]]
+
+
+@contextmanager
+def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Opened]:
+    """Opens what the `ways` of asking need (None: `engine.how`); closes it with the block.
+
+    `often`: take longer to open and answer quicker, for a server.
+    Raises InputError for what `engine.how` needs and is damaged, or of different models or collections; other ways are
+    left out.
+    """
+    wanted = {engine.how, *(ways or ())}
+    problems: dict[By, str] = {}
+
+    def leave_out(by: By, error: InputError) -> None:
+        if engine.how in (by, "fusion"):
+            raise error
+        problems.update({by: str(error), "fusion": str(error)})
+
+    with ExitStack() as running:
+        searcher = lexical = dense = None
+        if wanted & {"bm25", "fusion"}:
+            artifact = engine.run.nodes[engine.part("bm25")].path
+            try:
+                verified = often or bytes_of(artifact / "index") < AT_ONCE
+                searcher = running.enter_context(Searcher(artifact, verified))  # Java loads while the rest does
+            except InputError as error:
+                leave_out("bm25", error)
+        import torch
+
+        torch.set_num_threads(1)  # two OpenMP threads on a shared core are many times slower than one
+        collection = engine.collection
+        passages = in_memory_map(collection) if often else in_parquet(collection)
+        if wanted & {"dense", "fusion"}:
+            try:
+                dense = open_dense(engine, passages.count, often)
+            except InputError as error:
+                leave_out("dense", error)
+        if searcher is not None:
+            try:
+                searcher.wait()
+                lexical = running.enter_context(contextlib.closing(Lexical(artifact, passages, searcher)))
+            except InputError as error:
+                leave_out("bm25", error)
+            except Ended as error:
+                leave_out("bm25", InputError(f"{artifact}: {error}"))
+        asked = questions_of(collection) if often else None
+        known = partial(questions_of, collection) if asked is None else lambda ids: asked
+        beside = running.enter_context(ThreadPoolExecutor(1))
+        run = Opened(engine, passages, Where(collection), known, dense, lexical, beside, problems)
+        # The first question is many times slower: libraries load their parts, Java compiles.
+        everywhere = "true" if often else None
+        ask(run, [Question("first", 1, way, everywhere) for way in run.ways if way in wanted])
+        yield run
+
+
+def checked(run: Opened, question: Question) -> Question:
+    """The question as it can be asked. Raises InputError."""
+    text = question.text.encode(errors="replace").decode()  # a terminal's bytes may be no UTF-8
+    where = (question.where or "").strip() or None
+    if not text.strip():
+        raise InputError("the question is empty")
+    if len(text) > LONGEST:
+        raise InputError(f"the question has {len(text):,} characters; at most {LONGEST:,} are taken")
+    if question.k < 1:
+        raise InputError(f"k is {question.k:,}; at least 1 document must be asked for")
+    if question.k > MOST:
+        raise InputError(f"k is {question.k:,}; at most {MOST:,} documents are shown")
+    if question.k > run.passages.count:
+        raise InputError(f"k is {question.k:,}, but the collection holds {run.passages.count:,} passages")
+    if question.by not in run.ways:
+        why = run.problems.get(question.by, f"the run of {run.engine.run.name} cannot be asked so")
+        raise InputError(f"by {question.by}: {why}")
+    return question._replace(text=text, where=where)
+
+
+def ask(
+    run: Opened, questions: Sequence[Question], known: Mapping[str | None, Mask] = MappingProxyType({})
+) -> list[Answers]:
+    """The best k documents of each question (`checked` ones), each with its best passage.
+
+    What a question is answered does not hang on those that it is asked together with.
+    `known`: masks of filters that were evaluated before.
+    """
+    wheres = {question.where for question in questions}
+    masks = {where: known[where] if where in known else _mask(run, where) for where in wheres}
+    found: dict[int, Ranking | Failed] = {}
+    depths, whole = {}, dict[int, Ranking]()
+    for place, question in enumerate(questions):
+        mask = masks[question.where]
+        if isinstance(mask, InputError):
+            found[place] = mask
+        else:
+            depths[place] = first_depths(run, question)
+    while depths:  # until each list holds k documents, or has ended
+        rankings = rank(run, [(questions[place], wanted) for place, wanted in depths.items()], masks)
+        deeper = {}
+        for (place, wanted), ranking in zip(depths.items(), rankings, strict=True):
+            question, found[place] = questions[place], ranking
+            if isinstance(ranking, Ranking):
+                if question.by == "fusion" and place in whole:
+                    ranking = appended(whole[place], ranking)
+                whole[place] = ranking
+                firsts = best_passages(ranking.rows_K, question.k, run.passages.documents)
+                found[place] = Ranking(ranking.rows_K[firsts], ranking.scores_K[firsts])
+                if len(firsts) < question.k and goes_on(run, question, wanted, ranking):
+                    deeper[place] = Depths(*(WIDER * depth for depth in wanted))
+        depths = deeper
+    return described(run, questions, [found[place] for place in range(len(questions))])
+
+
+def first_depths(run: Opened, question: Question) -> Depths:
+    """Passages looked at first. For fusion the depths that its weight was chosen on."""
+    recipe = run.engine.run.details["recipe"]
+    if question.by == "fusion":
+        return Depths(recipe["search"]["depth"], recipe["bm25"]["depth"])
+    return Depths(EXTRA * question.k, EXTRA * question.k)
+
+
+def goes_on(run: Opened, question: Question, depths: Depths, ranking: Ranking) -> bool:
+    """Whether deeper lists would hold more. A fusion goes beyond its lists for the sake of a filter alone."""
+    if question.by == "fusion":
+        return question.where is not None and depths.dense < min(run.passages.count, DEEPEST + 1)
+    return len(ranking.rows_K) >= depths.dense
+
+
+def appended(before: Ranking, deeper: Ranking) -> Ranking:
+    """A fused list, and what deeper ones hold beyond it: how many are asked for changes the order of none."""
+    new_K = ~np.isin(deeper.rows_K, before.rows_K)
+    return Ranking(*(np.concatenate([old, new[new_K]]) for old, new in zip(before, deeper, strict=True)))
+
+
+def _mask(run: Opened, where: str | None) -> Mask | InputError:
+    try:
+        return None if where is None else run.where.rows(where)
+    except InputError as error:
+        return error
+
+
+def rank(
+    run: Opened, asked: Sequence[tuple[Question, Depths]], masks: Mapping[str | None, Any]
+) -> list[Ranking | Failed]:
+    """The best passages of each question, as many as its depth, fewer where its list ends.
+
+    For fusion two lists of the whole collection are joined, and then filtered: ranks and least scores are theirs.
+    Beyond DEEPEST it is those of the filtered lists.
+    """
+    recipe, metrics = run.engine.run.details["recipe"], run.engine.metrics
+    within = [
+        None if question.by == "fusion" and depths.dense <= DEEPEST else question.where for question, depths in asked
+    ]
+    masks = {None: None, **masks}
+    rows, failed = _rows(run, asked)
+    places = [n for n, (question, _) in enumerate(asked) if question.by != "dense" and n not in failed]
+    lexical: dict[int, Ranking] = {}
+    waiting: Future[list[Ranking]] | None = None
+    if run.lexical is not None and places:
+        texts = [(asked[n][0].text, asked[n][1].bm25, masks[within[n]]) for n in places]
+        waiting = run.beside.submit(run.lexical.top, texts)
+    dense = dense_lists(run, {n: (row, asked[n][1].dense, within[n]) for n, row in rows.items()}, masks)
+    if waiting is not None:
+        try:
+            lexical = dict(zip(places, waiting.result(), strict=True))
+        except (InputError, Ended) as error:
+            failed |= dict.fromkeys(places, error)
+    joined: dict[int, Ranking] = {}
+    both = [n for n in rows if n in lexical]
+    if both:
+        choice = Choice(metrics["fusion"]["method"], metrics["fusion"]["weight"])
+        k = recipe["evaluate"]["reciprocal_k"]
+        lists = join([lexical[n] for n in both], [dense[n] for n in both], choice, k)
+        joined = {n: filtered(one, masks[asked[n][0].where]) for n, one in zip(both, lists, strict=True)}
+    found = {**dense, **lexical, **joined, **failed}  # what was made of a question's lists stands before them
+    return [found[place] for place in range(len(asked))]
+
+
+def filtered(ranking: Ranking, mask: Mask) -> Ranking:
+    if mask is None:
+        return ranking
+    kept_K = mask[ranking.rows_K]
+    return Ranking(ranking.rows_K[kept_K], ranking.scores_K[kept_K])
+
+
+def _rows(run: Opened, asked: Sequence[tuple[Question, Depths]]) -> tuple[dict[int, np.ndarray], dict[int, Failed]]:
+    """(ids of each question that is encoded, by its place; errors of those without a token)."""
+    rows: dict[int, np.ndarray] = {}
+    failed: dict[int, Failed] = {}
+    texts = {place: question.text for place, (question, _) in enumerate(asked) if question.by != "bm25"}
+    if run.dense is None or not texts:
+        return rows, failed
+    for (place, text), row in zip(texts.items(), run.dense.encoder.rows([*texts.values()]), strict=True):
+        if row is None:
+            failed[place] = InputError(f"question {text[:80]!r}: nothing left to search for")
+        else:
+            rows[place] = row
+    return rows, failed
+
+
+def dense_lists(
+    run: Opened, wanted: Mapping[int, tuple[np.ndarray, int, str | None]], masks: Mapping[str | None, Any]
+) -> dict[int, Ranking]:
+    """The list of each (ids, depth, filter), by its place: encoded in one call, searched in one a filter and depth.
+
+    Each depth by itself, because an approximate index looks harder for longer lists.
+    """
+    if run.dense is None or not wanted:
+        return {}
+    rows = [row for row, *_ in wanted.values()]
+    vectors = dict(zip(wanted, run.dense.encoder.vectors(rows, run.dense.together), strict=True))
+    alike: defaultdict[tuple[int, str | None], list[int]] = defaultdict(list)
+    for place, (_, depth, where) in wanted.items():
+        alike[depth, where].append(place)
+    found: dict[int, Ranking] = {}
+    for (depth, where), places in alike.items():
+        rankings = run.dense.top(np.stack([vectors[n] for n in places]), depth, masks[where])
+        found |= zip(places, rankings, strict=True)
+    return found
+
+
+def best_passages(rows_K: np.ndarray, k: int, documents: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Places in a ranking of the best passage of each of its first k documents, best first."""
+    looked_at = EXTRA * k
+    while True:
+        firsts = np.sort(np.unique(documents(rows_K[:looked_at]), return_index=True)[1])
+        if len(firsts) >= k or looked_at >= len(rows_K):
+            return firsts[:k]
+        looked_at *= WIDER

@@ -1,0 +1,164 @@
+"use strict";
+// Text of the collection enters the page as text nodes alone, never as HTML.
+const at = (id) => document.getElementById(id);
+const fields = ["q", "k", "by", "where"];
+let about = null;
+let running = null;
+
+function element(tag, className, ...parts) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...parts);
+  return made;
+}
+
+// Spans count characters; a string of JavaScript counts some characters twice.
+function marked(text, spans) {
+  const characters = Array.from(text);
+  const parts = [];
+  let done = 0;
+  for (const [start, end] of spans) {
+    parts.push(characters.slice(done, start).join(""), element("mark", "", characters.slice(start, end).join("")));
+    done = end;
+  }
+  parts.push(characters.slice(done).join(""));
+  return parts;
+}
+
+function shownAnswer(answer) {
+  const head = element("div", "head", element("span", "rank", answer.rank), element("h2", "", answer.title || answer.doc_id));
+  head.append(element("span", "score", answer.score.toPrecision(4)));
+  const item = element("li", "", head);
+  item.tabIndex = -1;
+  if (answer.title && answer.title !== answer.doc_id) item.append(element("div", "id", answer.doc_id));
+  if (answer.question) item.append(element("p", "asked", answer.question));
+  const values = Object.entries(answer.metadata).filter(([, value]) => value !== null);
+  if (values.length) {
+    const chips = values.map(([name, value]) => element("li", "", element("b", "", `${name} `), String(value)));
+    item.append(element("ul", "values", ...chips));
+  }
+  item.append(element("div", "text", ...marked(answer.excerpt, answer.highlights)));
+  if (answer.excerpt !== answer.text) {
+    const whole = element("details", "", element("summary", "", "Whole passage"), element("div", "text", answer.text));
+    item.append(whole);
+  }
+  return item;
+}
+
+function say(status, error = "") {
+  at("status").replaceChildren(status);
+  at("error").textContent = error;
+  at("error").hidden = !error;
+}
+
+function welcome() {
+  at("answers").replaceChildren();
+  document.title = at("title").textContent;
+  if (!about.example) return say("");
+  const link = element("a", "example", about.example);
+  link.href = `?${new URLSearchParams({ q: about.example })}`;
+  say(element("span", "", "For example: ", link));
+}
+
+async function json(address, options) {
+  let response;
+  try {
+    response = await fetch(address, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. Has it been ended?");
+  }
+  const found = await response.json().catch(() => ({ error: `The server answered ${response.status}, unreadably.` }));
+  if (!response.ok) throw new Error(found.error);
+  return found;
+}
+
+async function search() {
+  running?.abort();
+  const mine = (running = new AbortController());
+  const question = at("q").value;
+  if (!question.trim()) return welcome();
+  document.title = `${question.slice(0, 80)} · ${about.title}`;
+  document.body.classList.add("loading");
+  say("Searching ...");
+  const request = { q: question, k: Number(at("k").value), by: at("by").value, where: at("where").value || null };
+  try {
+    const headers = { "Content-Type": "application/json" };
+    const found = await json("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: mine.signal });
+    at("answers").replaceChildren(...found.answers.map(shownAnswer));
+    const number = found.answers.length;
+    const took = `${found.milliseconds < 10 ? found.milliseconds.toFixed(1) : found.milliseconds.toFixed(0)} ms`;
+    const nothing = found.where ? "Nothing found where the filter holds" : "Nothing found";
+    say(number ? `${number} ${number === 1 ? "document" : "documents"}, ${took}` : `${nothing}, ${took}`);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    at("answers").replaceChildren();
+    say("", error.message);
+  }
+  if (running === mine) document.body.classList.remove("loading");
+}
+
+function fromAddress() {
+  const given = new URLSearchParams(location.search);
+  at("q").value = given.get("q") ?? "";
+  at("k").value = given.get("k") ?? about.k;
+  at("by").value = about.ways[given.get("by")] ? given.get("by") : about.by;
+  at("where").value = given.get("where") ?? "";
+  search();
+}
+
+function toAddress() {
+  const usual = { q: "", k: String(about.k), by: about.by, where: "" };
+  const said = fields.map((name) => [name, at(name).value]).filter(([name, value]) => value !== usual[name]);
+  const address = `${location.pathname}${said.length ? "?" : ""}${new URLSearchParams(said)}`;
+  if (address !== location.pathname + location.search) history.pushState(null, "", address);
+}
+
+function move(step) {
+  const items = [...at("answers").children];
+  const next = items.indexOf(document.activeElement) + step;
+  if (next < 0) at("q").focus();
+  else items[Math.min(next, items.length - 1)]?.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.matches("input, select");
+  if (event.key === "/" && !typing) at("q").select();
+  else if (event.key === "ArrowDown" && (!typing || event.target === at("q"))) move(1);
+  else if (event.key === "ArrowUp" && !typing) move(-1);
+  else return;
+  event.preventDefault();
+});
+
+at("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  toAddress();
+  search();
+});
+at("by").addEventListener("change", () => at("form").requestSubmit());
+addEventListener("popstate", fromAddress);
+
+async function start() {
+  try {
+    about = await json("/api");
+  } catch (error) {
+    return say("", error.message);
+  }
+  at("title").textContent = about.title;
+  at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}`;
+  at("k").max = about.passages;
+  at("by").replaceChildren(...Object.entries(about.ways).map(([way, label]) => new Option(label, way)));
+  at("ways").hidden = Object.keys(about.ways).length < 2;
+  const columns = Object.entries(about.columns);
+  at("filter").hidden = at("columns").hidden = !columns.length;
+  if (columns.length) {
+    const named = columns.flatMap(([name, type]) => [element("code", "", name), ` (${type}), `]);
+    named.push(named.pop().slice(0, -2));
+    at("columns").replaceChildren("Columns: ", ...named);
+    at("where").placeholder = columns[0][1] === "text" ? `${columns[0][0]} = '...'` : `${columns[0][0]} > ...`;
+  }
+  fromAddress();
+}
+
+start();

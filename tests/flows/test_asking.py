@@ -1,0 +1,238 @@
+"""Answers are those of the whole ranking: within a filter, by document, alone or among other questions."""
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from answering import make_store
+from fused import fuse_lists
+from searched import hits_of
+
+from flows.asking import Opened, Question, ask, best_passages, checked, opened
+from flows.search import By, newest_engine
+from pipeline.errors import InputError
+from pipeline.fusion import Choice
+from pipeline.searcher import Searcher
+from pipeline.where import Where
+
+WORDS = [f"word{n}" for n in range(12)]
+DEPTH = 30
+"""Of the lists that are fused."""
+QUESTIONS = ["word1 word2", "word3", "word4 word5 word6 word7", "word0 word11", "word8 word8 absent", "absent"]
+
+
+def vector(text: str) -> np.ndarray:
+    return np.random.default_rng(sum(text.encode())).normal(size=4).astype(np.float32)
+
+
+class Encoder:
+    """Each question has its own made-up vector; one of white space has none."""
+
+    encoder = SimpleNamespace(dimension=4)
+
+    def rows(self, texts) -> list[np.ndarray | None]:
+        return [vector(text) if text.isprintable() else None for text in texts]
+
+    def vectors(self, rows, together) -> np.ndarray:
+        return np.stack(rows)
+
+    def is_steady(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def corpus() -> tuple[list[tuple[str, str, str, str]], np.ndarray]:
+    """300 passages; a third of them, and those that the first vectors find first, are of one document."""
+    rng = np.random.default_rng(1)
+    vectors_ND = rng.normal(size=(300, 4)).astype(np.float32)
+    vectors_ND[150] = vectors_ND[7]  # equal scores
+    document = [f"d{n // 3}" for n in range(100)] + ["large"] * 100 + [f"e{n}" for n in range(100)]
+    vectors_ND[100:200] += 3 * vector(QUESTIONS[0])
+    texts = [" ".join(rng.choice(WORDS, 5)) for _ in range(300)]
+    for n in range(100, 200):
+        texts[n] = "word1 word2 " + texts[n]
+    return [(f"p{n}", document[n], "", text) for n, text in enumerate(texts)], vectors_ND
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory) -> Iterator[Opened]:
+    passages, vectors_ND = corpus
+    store = make_store(tmp_path_factory.mktemp("asking") / "store", passages, "word1", vectors_ND, depth=DEPTH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.questions.question_encoder", lambda *given: Encoder())
+        engine = newest_engine(store, None)
+        with opened(engine, engine.ways(), often=True) as run:
+            yield run
+
+
+@pytest.fixture(scope="module")
+def whole(run, corpus) -> dict[tuple[str, str], list[tuple[int, float]]]:
+    """{(question, dense or bm25): its whole ranking as (row, score)}, by score, then row."""
+    _, vectors_ND = corpus
+    found = {}
+    with Searcher(run.lexical.artifact) as searcher:
+        for text in QUESTIONS:
+            exact = vectors_ND.astype(np.float64) @ vector(text).astype(np.float64)
+            scores = {"dense": [*enumerate(exact.astype(np.float32).tolist())]}
+            scores["bm25"] = [(int(passage_id[1:]), score) for passage_id, score in hits_of(searcher, text, 300)]
+            for way, rows in scores.items():
+                found[text, way] = sorted(rows, key=lambda one: (-one[1], one[0]))
+    return found
+
+
+MASKS = {
+    None: np.ones(300, bool),
+    "few": np.arange(300) % 41 == 0,
+    "most": np.arange(300) % 5 > 0,
+    "none": np.zeros(300, bool),
+}
+
+
+@pytest.fixture(autouse=True)
+def filters_by_name(monkeypatch) -> None:
+    def rows(where: Where, expression: str) -> np.ndarray:
+        if expression not in MASKS:
+            raise InputError(f"where: no column in {expression!r}")
+        return MASKS[expression]
+
+    monkeypatch.setattr(Where, "rows", rows)
+
+
+def expected(corpus, whole, text: str, by: By, where: str | None, k: int) -> list[tuple[str, float]]:
+    """(passage id, score) of the best passage of each document, from the whole rankings."""
+    passages, _ = corpus
+
+    def documents(ranking: Sequence[tuple[int, float]]) -> list[tuple[str, float]]:
+        best: dict[str, tuple[str, float]] = {}
+        for row, score in ranking:
+            if MASKS[where][row]:
+                best.setdefault(passages[row][1], (passages[row][0], score))
+        return [*best.values()][:k]
+
+    if by != "fusion":
+        return documents(whole[text, by])
+    depth, listed = DEPTH, dict[int, float]()
+    while True:  # a filter goes as deep as it must, and what it finds there follows
+        first, second = ({str(row): s for row, s in whole[text, way][:depth]} for way in ("bm25", "dense"))
+        joined = fuse_lists(first, second, Choice("reciprocal_rank", 0.9), 60)
+        for row, score in sorted(((int(row), score) for row, score in joined), key=lambda one: (-one[1], one[0])):
+            listed.setdefault(row, score)
+        found = documents([*listed.items()])
+        if len(found) == k or where is None or depth >= len(passages):
+            return found
+        depth *= 4
+
+
+EVERY = [
+    Question(text, k, by, where)
+    for text in QUESTIONS
+    for by in ("dense", "bm25", "fusion")
+    for where in MASKS
+    for k in (1, 4, 25, 300)
+]
+
+
+@pytest.mark.parametrize("by", ["dense", "bm25", "fusion"])
+@pytest.mark.parametrize("where", MASKS)
+def test_answers_are_those_of_the_whole_ranking_filtered_afterwards(by, where, run, corpus, whole) -> None:
+    questions = [question for question in EVERY if question.by == by and question.where == where]
+    for question, answers in zip(questions, ask(run, questions), strict=True):
+        wanted = expected(corpus, whole, question.text, by, where, question.k)
+        assert [answer.passage_id for answer in answers] == [passage_id for passage_id, _ in wanted], question
+        assert [answer.score for answer in answers] == pytest.approx([score for _, score in wanted], rel=1e-6)
+        assert [answer.rank for answer in answers] == [*range(1, len(wanted) + 1)]
+
+
+def test_what_a_rare_filter_leaves_is_found_beyond_the_deepest_lists(run, whole, monkeypatch) -> None:
+    monkeypatch.setattr("flows.asking.DEEPEST", 1)
+    (few,) = ask(run, [Question(QUESTIONS[1], 8, "fusion", "few")])
+    first, second = (
+        {str(row): score for row, score in whole[QUESTIONS[1], way] if MASKS["few"][row]} for way in ("bm25", "dense")
+    )
+    joined = dict(fuse_lists(first, second, Choice("reciprocal_rank", 0.9), 60))
+    assert len(few) == 7  # documents of the 8 passages
+    assert [answer.score for answer in few] == pytest.approx([joined[answer.passage_id[1:]] for answer in few])
+
+
+@pytest.mark.parametrize("where", ["few", "most"])
+def test_a_filtered_fusion_is_the_fusion_filtered_however_many_are_asked_for(where, run) -> None:
+    (every,) = ask(run, [Question(QUESTIONS[2], 300, "fusion")])
+    kept = [(a.passage_id, a.score) for a in every if MASKS[where][int(a.passage_id[1:])]]
+    found = {k: ask(run, [Question(QUESTIONS[2], k, "fusion", where)])[0] for k in (1, 3, 8, 40, 300)}
+    longest = [(a.passage_id, a.score) for a in found[300]]
+    assert len(kept) < len(longest)
+    assert [one for one in longest if one in kept] == kept  # another passage of a document may stand between them
+    for k, answers in found.items():
+        assert [(a.passage_id, a.score) for a in answers] == longest[:k]
+
+
+def test_a_document_of_many_passages_hides_no_other(run) -> None:
+    for by in ("dense", "bm25"):
+        (answers,) = ask(run, [Question(QUESTIONS[0], 10, by)])
+        assert len(answers) == 10
+        assert [answer.doc_id for answer in answers].count("large") == 1
+
+
+def test_a_question_is_answered_alone_as_among_others(run) -> None:
+    together = ask(run, EVERY)
+    assert any(together)
+    for question, answers in [*zip(EVERY, together, strict=True)][::7]:
+        assert ask(run, [question]) == [answers]
+    assert ask(run, EVERY[::-1]) == together[::-1]
+
+
+def test_one_that_cannot_be_answered_leaves_the_others_alone(run) -> None:
+    asked = [Question("\x07", 2, "fusion"), Question("word1", 2, "fusion", "nope"), Question("word1", 2, "fusion")]
+    nothing, unknown, found = ask(run, asked)
+    assert str(nothing) == r"question '\x07': nothing left to search for"
+    assert str(unknown) == "where: no column in 'nope'"
+    assert found == ask(run, asked[2:])[0]
+    assert ask(run, []) == []
+
+
+def test_bm25_that_died_says_so_once_and_is_started_again(run) -> None:
+    before = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
+    run.lexical.searcher._child.kill()
+    failed, dense = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
+    assert str(failed).startswith("BM25 failed in its Java process, killed by SIGKILL: ")
+    assert dense == before[1]
+    assert ask(run, [Question("word3", 3, "bm25")]) == before[:1]
+
+
+def test_a_question_of_the_collection_stands_beside_its_passage(run, corpus) -> None:
+    (answers,) = ask(run, [Question(corpus[0][0][3], 300, "dense")])
+    assert {answer.passage_id: answer.question for answer in answers}.get("p0", "word1") == "word1"
+    assert {answer.question for answer in answers if answer.passage_id != "p0"} == {""}
+
+
+def test_best_passages_look_on_until_there_are_enough_documents() -> None:
+    documents = np.array([0] * 50 + [1] * 50 + [2, 0, 3])
+    looked_at = []
+
+    def of(rows_K: np.ndarray) -> np.ndarray:
+        looked_at.append(len(rows_K))
+        return documents[rows_K]
+
+    assert best_passages(np.arange(103), 3, of).tolist() == [0, 50, 100]
+    assert looked_at == [15, 60, 103]
+    assert best_passages(np.arange(103), 9, of).tolist() == [0, 50, 100, 102]
+    assert best_passages(np.zeros(0, int), 3, of).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        (Question(" \n", 1, "dense"), "the question is empty"),
+        (Question("x", 0, "dense"), "k is 0; at least 1"),
+        (Question("x", 8_800_000, "dense"), "k is 8,800,000; at most 1,000 documents are shown"),
+        (Question("x", 301, "dense"), "k is 301, but the collection holds 300 passages"),
+    ],
+)
+def test_what_cannot_be_asked(question, line, run) -> None:
+    with pytest.raises(InputError, match=line):
+        checked(run, question)
+
+
+def test_a_question_is_mended(run) -> None:
+    assert checked(run, Question("\udcff x", 300, "bm25", "  ")) == Question("? x", 300, "bm25", None)

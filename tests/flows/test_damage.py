@@ -1,0 +1,186 @@
+"""A finished run with a file missing or damaged: search and its server say in one line which, and what to do."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from answering import make_store, write_model
+from typer.testing import CliRunner
+
+from artifacts.errors import StoreError
+from artifacts.runs import readable_runs, record_run, runs
+from artifacts.store import Store
+from flows.asking import opened
+from flows.cli import app
+from flows.search import newest_engine
+from pipeline.errors import InputError
+
+TEXTS = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "noise": lambda content: b"{\xff\x00" * 9,
+}
+FILES = {
+    "bm25/bm25.json": "bm25/bm25.json",
+    "bm25/index/segments_1": "bm25/index",
+    "evaluate/metrics.json": "evaluate/metrics.json",
+    "ingest/passages.parquet": "ingest/passages.parquet",
+    "ingest/queries.parquet": "ingest/queries.parquet",
+    "ingest/qrels.parquet": "ingest/qrels.parquet",
+    "index-stage1/index.json": "index-stage1/index.json",
+    "index-stage1/index": "index-stage1/index",
+    "stage1/config.json": "stage1/config.json",
+    "stage1/model.safetensors": "stage1: no model could be loaded",
+    "stage1/tokenizer.json": "stage1: no tokenizer could be read",
+    "stage1/1_Pooling/config.json": "stage1/1_Pooling/config.json",
+    "stage1/modules.json": "stage1",
+}
+"""{file: what the line names}."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    checkpoint = write_model(folder, sorted({word for text in TEXTS for word in text.split()}))
+    passages = [(f"p{n}", f"doc{n}", f"title {n}", text) for n, text in enumerate(TEXTS)]
+    vectors_ND = np.random.default_rng(0).standard_normal((len(TEXTS), 32)).astype(np.float32)
+    return make_store(folder / "store", passages, "merge sorted lists", vectors_ND, checkpoint).root
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Store:
+    return Store(shutil.copytree(whole, tmp_path / "store"))
+
+
+def line_of_search(store: Store) -> str:
+    ended = CliRunner().invoke(app, ["search", "merge lists", "--store", str(store.root)])
+    assert isinstance(ended.exception, InputError | StoreError), ended.exception
+    assert "\n" not in str(ended.exception)
+    return str(ended.exception)
+
+
+def test_the_whole_one_answers(copy: Store) -> None:
+    ended = CliRunner().invoke(app, ["search", "merge lists", "--store", str(copy.root)])
+    assert ended.exit_code == 0, ended.exception
+    assert "one, dense + BM25" in ended.stdout
+
+
+@pytest.mark.parametrize("damage", ["gone", *DAMAGE])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_an_artifact(copy: Store, name: str, damage: str) -> None:
+    path = copy.objects / name
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    line = line_of_search(copy)
+    assert f"objects/{'' if damage == 'gone' else FILES[name]}" in line
+    assert "; `cocondenser artifacts verify` sets what is damaged aside, and `cocondenser run " in line
+
+
+@pytest.mark.parametrize("lost", [["stage1"], ["ingest", "index-stage1", "bm25"], ["evaluate"]])
+def test_artifacts_that_are_gone(copy: Store, lost: list[str]) -> None:
+    for node in lost:
+        shutil.rmtree(copy.objects / node)
+    makes = f"`cocondenser run one` makes {'it' if len(lost) == 1 else 'them'} anew"
+    assert line_of_search(copy) == f"{copy.root}: the run of one has lost {', '.join(lost)}; {makes}"
+
+
+def test_an_older_run_answers_for_one_that_has_lost_an_artifact(copy: Store) -> None:
+    [run] = runs(copy)
+    elsewhere = {**run.nodes, "stage1": replace(run.nodes["stage1"], digest="gone")}
+    record_run(copy, "two", elsewhere, run.details)
+    assert newest_engine(copy, None).run.name == "one"
+    with pytest.raises(InputError, match="the run of two has lost stage1; `cocondenser run two` makes it anew"):
+        newest_engine(copy, "two")
+
+
+def test_what_a_run_never_had_is_not_lost(copy: Store) -> None:
+    [run] = runs(copy)
+    record_run(copy, "two", {node: ref for node, ref in run.nodes.items() if node != "bm25"}, run.details)
+    with pytest.raises(InputError, match="no finished run of two to search in"):
+        newest_engine(copy, "two", "bm25")
+
+
+@pytest.mark.parametrize("name", ["ingest/queries.parquet", "ingest/passages.parquet", "bm25/bm25.json"])
+def test_the_server_says_it_too(copy: Store, name: str) -> None:
+    (copy.objects / name).write_bytes(b"noise")
+    engine = newest_engine(copy, None)
+    with pytest.raises(InputError, match=f"objects/{name}: cannot be read .*; `cocondenser artifacts verify`"):
+        opened(engine, engine.ways(), often=True).__enter__()
+
+
+def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> None:
+    (copy.objects / "bm25/bm25.json").write_bytes(b"noise")
+    engine = newest_engine(copy, None, "dense")
+    with opened(engine, engine.ways(), often=True) as run:
+        assert run.ways == ["dense"]
+        assert "bm25.json: cannot be read" in run.problems["bm25"]
+
+
+def test_a_folder_of_lucenes_that_is_gone(copy: Store) -> None:
+    shutil.rmtree(copy.objects / "bm25/index")
+    assert f"{copy.objects}/bm25/index: damaged: Lucene cannot read it (" in line_of_search(copy)
+
+
+def test_a_changed_byte_of_lucenes_index(copy: Store) -> None:
+    """It would change a score: Lucene itself looks at its checksums only when it is told to."""
+    [lengths] = (copy.objects / "bm25/index").glob("*.nvd")
+    content = bytearray(lengths.read_bytes())
+    content[len(content) // 2] ^= 1
+    lengths.write_bytes(content)
+    line = line_of_search(copy)
+    assert f"{copy.objects}/bm25/index: damaged: Lucene cannot read it (" in line
+    assert lengths.name in line
+
+
+def test_an_index_of_before_index_json(copy: Store) -> None:
+    (copy.objects / "index-stage1/index.json").unlink()
+    assert "index.json: no such file: lost, or the index was made before the present format; " in line_of_search(copy)
+
+
+def test_a_model_that_was_changed_and_still_loads(copy: Store) -> None:
+    path = copy.objects / "stage1/model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "stage1, which encodes the questions, or one of the two is damaged; `cocondenser" in line_of_search(copy)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])
+def test_a_record_of_a_run(copy: Store, content: bytes) -> None:
+    """It may be of the run that is asked for: an older one must not answer in its place without a word."""
+    [run] = runs(copy)
+    path = record_run(copy, "two", run.nodes, run.details)
+    path.write_bytes(content)
+    line = f"{path}: no record of a run to read; once you remove it, the runs before it are found"
+    assert line_of_search(copy) == line
+    path.unlink()
+    assert newest_engine(copy, None).run.name == "one"
+
+
+def test_a_record_of_another_recipe_than_that_asked_for(copy: Store) -> None:
+    (copy.runs / "21000101T000000.000000Z-another-one.json").write_bytes(b"")
+    assert newest_engine(copy, "one").run.name == "one"
+    with pytest.raises(StoreError, match=r"another-one\.json: no record of a run to read"):
+        newest_engine(copy, "another-one")
+
+
+def test_a_record_that_is_removed_meanwhile(copy: Store) -> None:
+    [run] = runs(copy)
+    newer = record_run(copy, "two", run.nodes, run.details)
+    older = copy.runs / "20010101T000000.000000Z-old.json"
+    older.write_bytes(b"")
+    found = readable_runs(copy)
+    assert next(found).name == "two"
+    older.unlink()
+    newer.unlink()
+    assert [one.name for one in found] == ["one"]
+
+
+def test_a_record_older_than_the_run_that_answers(copy: Store) -> None:
+    (copy.runs / "20010101T000000.000000Z-old.json").write_bytes(b"")
+    assert newest_engine(copy, None).run.name == "one"

@@ -1,0 +1,270 @@
+"""`cocondenser export`: which run, which model, which parts, and all that is refused before anything is written."""
+
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from encoders import ENCODER
+from exported import Kind, make_run, make_store
+from typer.testing import CliRunner
+
+from artifacts import objects
+from artifacts.errors import StoreError
+from artifacts.runs import record_run, runs
+from artifacts.store import Store
+from flows.cli import app
+from flows.export import export
+from pipeline.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory) -> dict[str, Path]:
+    return make_run(tmp_path_factory.mktemp("run") / "run", Kind())
+
+
+@pytest.fixture
+def store(nodes, tmp_path) -> Store:
+    return make_store(nodes, tmp_path / "store", ENCODER)
+
+
+def call(store: Store, out: Path, *, recipe=None, model=None, only=("run",), overwrite=False):
+    return export(store, out, recipe, model, only, overwrite)
+
+
+def held(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_everything_that_a_run_has(store, tmp_path):
+    ended = CliRunner().invoke(app, ["export", str(tmp_path / "a/b/out"), "--store", str(store.root)])
+    assert ended.exit_code == 0, ended.output
+    out = tmp_path / "a/b/out"
+    assert held(out) == ["README.md", "export.json", "index", "model", "onnx", "run"]
+    assert held(tmp_path / "a/b") == ["out"]
+    named = json.loads((out / "export.json").read_text())
+    assert (named["recipe"], named["model"], named["parts"]) == ("one", "stage1", ["model", "onnx", "run", "index"])
+    [run] = runs(store)
+    assert named["artifacts"] == {node: run.nodes[node].digest for node in named["artifacts"]}
+    assert "2 of 120 passages are read otherwise" in " ".join(ended.stderr.split())
+    for text in ("stage1 of one is in", "model.int8.onnx: ", "cosine 0.9", "MRR@10, 20 of dev", "float32"):
+        assert text in ended.stdout
+    assert not [path for path in out.rglob("*") if path.name == "manifest.json" or path.is_symlink()]
+
+
+def test_one_part_as_json(store, tmp_path):
+    ended = CliRunner().invoke(
+        app, ["export", str(tmp_path / "out"), "--only", "index", "--only", "run", "--json", "--store", str(store.root)]
+    )
+    given = json.loads(ended.stdout)
+    assert (given["recipe"], given["model"], given["parts"]) == ("one", "stage1", ["run", "index"])
+    assert given["files"]["index/docid"] == (tmp_path / "out/index/docid").stat().st_size
+    assert held(tmp_path / "out") == ["README.md", "export.json", "index", "run"]
+    assert given["onnx"] is None
+
+
+NEEDED = {
+    "model": ["stage1", "ingest", "tokens"],
+    "onnx": ["stage1", "ingest", "tokens"],
+    "run": ["ingest", "search-stage1", "bm25"],
+    "index": ["index-stage1"],
+}
+
+
+@pytest.mark.parametrize("part", NEEDED)
+@pytest.mark.parametrize("example", ["what's alpha's beta?", None])
+def test_a_part_needs_no_other(store, tmp_path, part, example):
+    [run] = runs(store)
+    details = {"recipe": {**run.details["recipe"], "example_question": example}}
+    record_run(store, "one", run.nodes, details, datetime(2100, 1, 1, tzinfo=UTC))
+    for node, ref in run.nodes.items():
+        if node not in (*NEEDED[part], "evaluate"):
+            shutil.rmtree(ref.path)
+    done = call(store, tmp_path / "out", only=[part])
+    assert held(tmp_path / "out") == sorted(["README.md", "export.json", part])
+    assert done.parts == [part]
+    named = json.loads((tmp_path / "out/export.json").read_text())["artifacts"]
+    assert sorted(named) == sorted(NEEDED[part])
+    if part == "onnx":
+        assert done.onnx is not None
+        assert done.onnx["retrieval"] is None  # no index to measure it in
+
+
+def test_equal_runs_give_equal_bytes_but_for_nothing(store, tmp_path):
+    for name in ("a", "b"):
+        call(store, tmp_path / name, only=["model", "run", "index"])
+    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert len(files) > 15
+    for path in files:
+        assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes(), path
+
+
+def test_a_second_export_replaces_the_first_only_when_told_to(store, tmp_path):
+    call(store, tmp_path / "out")
+    with pytest.raises(InputError, match="not empty; --overwrite"):
+        call(store, tmp_path / "out")
+    call(store, tmp_path / "out", only=["index"], overwrite=True)
+    assert held(tmp_path / "out") == ["README.md", "export.json", "index"]
+    (tmp_path / "out/index/notes.txt").touch()
+    refused(store, tmp_path / "out", "out/index/notes.txt: not of the earlier export", only=["run"], overwrite=True)
+
+
+def test_a_link_to_a_folder_stays_one(store, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    for overwrite in (False, True):
+        call(store, tmp_path / "link", overwrite=overwrite)
+    assert (tmp_path / "link").is_symlink()
+    assert held(tmp_path) == ["link", "out", "store"]
+
+
+def test_the_newest_finished_run_is_taken(store, tmp_path):
+    [run] = runs(store)
+    unfinished = {node: ref for node, ref in run.nodes.items() if node != "evaluate"}
+    record_run(store, "two", unfinished, run.details, datetime(2100, 1, 1, tzinfo=UTC))
+    assert call(store, tmp_path / "out").recipe == "one"
+    record_run(store, "three", run.nodes, run.details, datetime(2101, 1, 1, tzinfo=UTC))
+    assert call(store, tmp_path / "out3").recipe == "three"
+    assert call(store, tmp_path / "out1", recipe="one").recipe == "one"
+
+
+def test_another_model_goes_without_what_the_run_lacks_of_it(store, tmp_path):
+    [run] = runs(store)
+    record_run(store, "more", {**run.nodes, "initial": run.nodes["stage1"]}, run.details)
+    done = call(store, tmp_path / "out", model="pretrained", only=[])
+    assert (done.model, done.parts) == ("initial", ["model", "onnx"])
+    assert done.onnx is not None
+    assert done.onnx["retrieval"] is None
+    with pytest.raises(InputError, match="--only index: the run of more has none by initial"):
+        call(store, tmp_path / "other", model="initial", only=["index"])
+
+
+# What is refused
+
+
+def refused(store: Store, out: Path, line: str, error: type[Exception] = InputError, **given) -> None:
+    before = held(out.parent)
+    with pytest.raises(error, match=line) as raised:
+        call(store, out, **given)
+    assert "\n" not in str(raised.value)
+    assert held(out.parent) == before
+
+
+def test_without_a_run(tmp_path):
+    none, out = Store(tmp_path / "none"), tmp_path / "out"
+    refused(none, out, "none: no finished run to export; `cocondenser run pydocs-small`")
+    refused(none, out, "no finished run of tiny to export", recipe="tiny")
+    refused(none, out, "no recipe 'tinny'", recipe="tinny")
+
+
+def test_a_node_that_is_not_there_or_holds_no_model(store, tmp_path):
+    out = tmp_path / "out"
+    refused(store, out, r"--model stage: no node of the run of one \(did you mean stage1\?\)", model="stage")
+    line = "--model ingest: holds no retriever's model; of this run do stage1$"
+    refused(store, out, line, model="ingest")
+    refused(store, out, "--only modle: no part of an export; the parts: model, onnx, run, index", only=["modle"])
+
+
+def test_a_model_that_no_index_can_search(store, tmp_path):
+    [run] = runs(store)
+    path = tmp_path / "learned"
+    shutil.copytree(run.nodes["stage1"].path, path, ignore=shutil.ignore_patterns("manifest.json"))
+    (path / "scorer.safetensors").touch()
+    digest, _ = objects.seal(path)
+    path.rename(store.objects / digest)
+    ref = replace(run.nodes["stage1"], digest=digest, path=store.objects / digest)
+    record_run(store, "two", {**run.nodes, "stage2": ref}, run.details)
+    refused(store, tmp_path / "out", "--model stage2: holds no retriever's model", model="stage2")
+
+
+@pytest.mark.parametrize("damage", ["changed", "short", "gone"])
+def test_a_damaged_artifact(store, tmp_path, damage):
+    [run] = runs(store)
+    path = run.nodes["index-stage1"].path / "index"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    if damage == "gone":
+        shutil.rmtree(path.parent)
+    else:
+        path.write_bytes(data if damage == "changed" else data[:100])
+    line = r"store: index-stage1 \(objects/\w+\): .*(changed|bytes|missing).*; .*`cocondenser run one` makes it anew$"
+    refused(store, tmp_path / "out", line, StoreError, only=["index"])
+    call(store, tmp_path / "out")  # the runs are whole
+
+
+def test_an_evaluation_that_cannot_be_read(store, tmp_path):
+    [run] = runs(store)
+    path = run.nodes["evaluate"].path / "metrics.json"
+    path.write_bytes(path.read_bytes()[:50])
+    refused(store, tmp_path / "out", r"metrics\.json: cannot be read \(.*`cocondenser artifacts verify` ")
+
+
+def test_an_evaluation_that_is_gone(store, tmp_path):
+    [run] = runs(store)
+    shutil.rmtree(run.nodes["evaluate"].path)
+    line = "store: the run of one has lost evaluate; `cocondenser run one` makes it anew$"
+    refused(store, tmp_path / "out", line)
+
+
+def test_inside_the_store(store, tmp_path):
+    line = "out: inside the store .*; export to another place"
+    refused(store, store.root / "out", line)
+    (tmp_path / "link").symlink_to(store.root)
+    refused(store, tmp_path / "link" / "out", line)
+
+
+def test_without_the_extra_packages(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("flows.export.find_spec", lambda name: None if name == "onnxscript" else find_spec(name))
+    line = r"--only onnx: onnxscript not installed: `pip install 'cocondenser\[export\]'`; or export the rest: --only"
+    refused(store, tmp_path / "out", line, only=[])
+    call(store, tmp_path / "out", only=["model"])
+
+
+def test_a_place_that_cannot_be_written(store, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file/out: (not a directory|file exists)$"):
+        call(store, tmp_path / "file" / "out")
+
+
+def test_a_name_that_is_no_utf_8(store, tmp_path):
+    refused(store, tmp_path / "\udcff", r"/\\udcff: the name is no UTF-8$")
+
+
+def test_too_little_room_is_known_before(store, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=10))
+    refused(store, tmp_path / "out", r"B needed, but 10 B free$", only=["index"])
+
+
+def test_a_disk_that_fills_midway(store, tmp_path, monkeypatch):
+    def full(*given) -> None:
+        (given[1] / "half").parent.mkdir()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pipeline.export.files.write_index", full)
+    refused(store, tmp_path / "out", "no space left", StoreError, only=["model", "index"])
+
+
+@pytest.mark.slow
+def test_a_real_run(tiny_run, run_cli, tmp_path):
+    store, _ = tiny_run
+    ended = run_cli("export", str(tmp_path / "out"), "--json", store=store)
+    assert ended.returncode == 0, ended.stderr
+    given = json.loads(ended.stdout)
+    assert (given["model"], given["parts"]) == ("stage2", ["model", "onnx", "run", "index"])
+    metrics = json.loads(next((store / "objects").glob("*/metrics.json")).read_text())
+    measured = given["onnx"]["retrieval"]
+    for name in ("RR@10", "nDCG@10"):
+        known = metrics["splits"][measured["split"]]["systems"]["stage2"][name]["mean"]
+        assert measured["torch"][name] == pytest.approx(known, abs=1e-6)
+        assert measured["float32"][name] == pytest.approx(known, abs=0.002)
+        assert 0 < measured["int8"][name] < 1
+    assert given["onnx"]["files"]["model.int8.onnx"]["least_cosine"] > 0.99
+    again = run_cli("export", str(tmp_path / "out"), store=store)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr.startswith("error: ")
+    assert again.stderr.count("\n") == 1

@@ -1,0 +1,121 @@
+"""BM25's lists within a filter, the same however Lucene is asked for them."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from searched import CONFIG, build, write_collection
+
+from flows.lists import KEPT, SPARE, Lexical, Ranking
+from pipeline.bm25 import Ended
+from pipeline.passages import in_parquet
+from pipeline.searcher import Searcher
+
+WORDS = [f"word{n}" for n in range(12)]
+TEXTS = ["word1 word2", "word3 word3 word11", "word4 word5 word6 word7 word8", "absent", "of the"]
+N = 400
+RNG = np.random.default_rng(0)
+SHARES = {share: RNG.random(N) < share for share in (0.0, 0.01, 0.05, 0.5, 1.0)}
+SENT, WIDENED = np.inf, 0.0
+"""Values of RARE that send every filter to Lucene, and none."""
+
+
+@pytest.fixture(scope="module", params=["bm25", "weights"])
+def lexical(request, tmp_path_factory) -> Iterator[Lexical]:
+    """Of 400 passages of few words, whose scores are often equal; ids are not in passage order."""
+    folder = tmp_path_factory.mktemp(request.param)
+    ids = [f"é{n}" for n in RNG.permutation(N)]
+    passages = [(i, i, "", " ".join(RNG.choice(WORDS, RNG.integers(1, 6)))) for i in ids]
+    collection = write_collection(folder / "collection", passages, [("q", "dev", "word1")], [("dev", "q", ids[0], 1)])
+    given = folder / "weights.jsonl"
+    weights = {i: {word: int(RNG.integers(1, 9)) for word in text.split()} for i, *_, text in passages}
+    lines = [json.dumps({"id": i, "vector": vector}) for i, vector in weights.items()]
+    given.write_text("\n".join(lines))
+    out = folder / "out"
+    build(collection, out, CONFIG.model_copy(update={"passages": given if request.param == "weights" else None}))
+    lexical = Lexical(out, in_parquet(collection), Searcher(out))
+    yield lexical
+    lexical.close()
+
+
+@pytest.fixture
+def told(lexical, monkeypatch) -> dict[str, list]:
+    """What Lucene is told: the k of every search, the sizes of filters sent, the numbers of filters dropped."""
+    told: dict[str, list] = {"k": [], "sent": [], "dropped": []}
+    hits, keep, drop = Searcher.hits, Searcher.keep, Searcher.drop
+    monkeypatch.setattr(Searcher, "hits", lambda s, asked: told["k"].extend(k for _, k, _ in asked) or hits(s, asked))
+    monkeypatch.setattr(Searcher, "keep", lambda s, ids: told["sent"].append(len(ids)) or keep(s, ids))
+    monkeypatch.setattr(Searcher, "drop", lambda s, number: told["dropped"].append(number) or drop(s, number))
+    return told
+
+
+def by(lexical: Lexical, rare: float, asked: list) -> list[Ranking]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.lists.RARE", rare)
+        return lexical.top(asked)
+
+
+def equal(one: list[Ranking], other: list[Ranking]) -> bool:
+    return all(np.array_equal(a, b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_filter_in_lucene_gives_the_whole_ranking_filtered(share, lexical) -> None:
+    mask = SHARES[share]
+    whole = lexical.top([(text, N, None) for text in TEXTS])
+    for depth in (1, 3, 40, N):
+        asked = [(text, depth, mask) for text in TEXTS]
+        kept = [mask[rows_K] for rows_K, _ in whole]
+        expected = [
+            Ranking(one.rows_K[kept_K][:depth], one.scores_K[kept_K][:depth])
+            for one, kept_K in zip(whole, kept, strict=True)
+        ]
+        assert equal(by(lexical, SENT, asked), expected)
+        assert equal(by(lexical, WIDENED, asked), expected)
+
+
+def test_a_rare_filter_costs_one_search_of_its_own_depth(lexical, told) -> None:
+    (whole,) = lexical.top([("word1 word2 word3", N, None)])
+    mask = np.zeros(N, bool)
+    mask[whole.rows_K[60:160:5]] = True
+    told["k"].clear()
+    asked = [("word1 word2 word3", 2, mask)]
+    sent = by(lexical, SENT, asked)
+    assert (told["k"], told["sent"]) == ([2 + SPARE], [20])
+    assert equal(by(lexical, WIDENED, asked), sent)
+    assert max(told["k"]) > 2 + SPARE
+    told["k"].clear()
+    by(lexical, SENT, [("word1", N, mask), ("word1", 3, SHARES[0.0])])
+    assert told["k"] == [20]  # nothing lies beyond the filter, nor in an empty one
+
+
+def test_what_is_rare_hangs_on_the_depth(lexical, told) -> None:
+    mask = np.arange(N) % 4 == 0
+    lexical.top([("word1", 6, mask)])
+    assert told["sent"] == []  # 100 passages for some 24 hits
+    lexical.top([("word1", 7, mask)])
+    assert told["sent"] == [100]
+
+
+def test_a_filter_is_sent_once_and_the_last_ones_are_kept(lexical, told) -> None:
+    masks = [np.arange(N) % 50 == n for n in range(KEPT + 3)]
+    asked = [("word1 word2", 5, mask) for mask in masks]
+    found = by(lexical, SENT, asked + asked)
+    assert equal(found, by(lexical, WIDENED, asked + asked))
+    assert told["sent"] == [8] * len(masks)
+    assert len(lexical.filters) == KEPT
+    by(lexical, SENT, asked[-KEPT:])
+    assert len(told["sent"]) == len(masks)
+    dropped = len(told["dropped"])
+    assert equal(by(lexical, SENT, asked[:1]), found[:1])
+    assert (len(told["sent"]), len(told["dropped"])) == (len(masks) + 1, dropped + 1)
+
+
+def test_filters_outlive_java(lexical) -> None:
+    asked = [("word1 word2", 5, SHARES[0.05])]
+    found = by(lexical, SENT, asked)
+    lexical.searcher._child.kill()
+    with pytest.raises(Ended, match="killed by SIGKILL"):
+        by(lexical, SENT, asked)
+    assert equal(by(lexical, SENT, asked), found)

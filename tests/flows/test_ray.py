@@ -1,0 +1,135 @@
+"""Encoding, search and mining on a Ray cluster of two workers, in the real flow: the bytes of a run without Ray."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from clusters import OPEN, children, head, raylets
+from killing import ROOT, command, finished, run
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+UNTIL = ["--until", "mine"]
+ANEW = [word for stage in ("encode", "search", "mine") for word in ("--refresh", stage)]
+SMALL = ["--set", "encode.shard_passages=60"]
+
+
+@pytest.fixture(scope="module")
+def environment_of_ray(served: dict[str, str]) -> dict[str, str]:
+    return {**served, **OPEN}
+
+
+@pytest.fixture(scope="module")
+def address(environment_of_ray: dict[str, str]):
+    with head(environment_of_ray) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def plain(
+    tiny_run: tuple[Path, dict], served: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict, dict]:
+    """(store, digests of a run without Ray, those with smaller shards)."""
+    shutil.copytree(tiny_run[0], store := tmp_path_factory.mktemp("plain") / "store")
+    small = digests(finished(run([*command("tiny"), *UNTIL, *SMALL], served, store))[0])
+    whole = {node: digest for node, digest in digests(tiny_run[1]).items() if node in small}
+    return store, whole, small
+
+
+def digests(given: dict) -> dict[str, str]:
+    return {node: artifact["digest"] for node, artifact in given["artifacts"].items() if node != "bm25"}
+
+
+def on_ray(where: str) -> list[str]:
+    return [*command("tiny", (f"machine.ray={where}", "machine.workers=2")), *UNTIL]
+
+
+def parts(environment: dict[str, str], node: str) -> list[str]:
+    """States of the node's parts in the newest run, as the page shows them."""
+    wanted = []
+    with temporary_settings({PREFECT_API_URL: environment["PREFECT_API_URL"]}), get_client(sync_client=True) as client:
+        newest = client.read_flow_runs(limit=200)
+        flow = max(newest, key=lambda one: one.created or one.expected_start_time)
+        wanted = [one for one in client.read_task_runs(limit=200) if one.flow_run_id == flow.id]
+    return sorted(one.state.name for one in wanted if one.name.startswith(f"{node} ") and one.state)
+
+
+def kill_a_worker(killed: list[psutil.Process]) -> None:
+    while not (at_work := children()):
+        time.sleep(0.05)
+    worker = at_work[0].parent()
+    assert worker is not None
+    worker.send_signal(signal.SIGKILL)
+    killed.extend([worker, at_work[0]])
+
+
+def test_the_same_bytes_though_a_worker_is_killed(
+    plain: tuple, address: str, environment_of_ray: dict[str, str], tmp_path: Path
+) -> None:
+    store, expected, _ = plain
+    shutil.copytree(store, tmp_path / "store")
+    killed: list[psutil.Process] = []
+    killer = threading.Thread(target=kill_a_worker, args=(killed,), daemon=True)
+    killer.start()
+    given, said = finished(run([*on_ray(address), *ANEW], environment_of_ray, tmp_path / "store"))
+    assert len(killed) == 2
+    assert not psutil.wait_procs(killed, timeout=10)[1]
+    assert digests(given) == expected
+    built = {line.split()[0] for line in said.splitlines() if " built " in line}
+    assert built == {"encode-stage1", "search-stage1", "mine"}
+    assert "raylet" not in said
+    assert parts(environment_of_ray, "encode-stage1") == ["Completed"] * 6
+
+    again, said = finished(run(on_ray("127.0.0.1:9"), environment_of_ray, tmp_path / "store"))
+    assert digests(again) == expected  # of what is there already nobody asks the cluster
+    assert " built " not in said
+
+
+def test_an_interrupted_cluster_of_its_own_leaves_nothing_but_shards(
+    plain: tuple, address: str, environment_of_ray: dict[str, str], tmp_path: Path
+) -> None:
+    _, _, expected = plain
+    store, before = tmp_path / "store", raylets()
+    shutil.copytree(plain[0], store)
+    for record in (store / "keys").glob("*.json"):
+        if json.loads(record.read_text())["node"] in ("encode-stage1", "search-stage1", "mine"):
+            record.unlink()
+    process = subprocess.Popen(
+        [*on_ray("local"), *SMALL],
+        env={**environment_of_ray, "COCONDENSER_STORE": str(store)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (list((store / "work").glob("*/checkpoints/shards/*.npy")) and children()):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert said.endswith("interrupted; the same command goes on from the last checkpoint\n")
+    end = time.monotonic() + 15
+    while raylets() - before or children():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    given, _ = finished(run([*on_ray(address), *SMALL], environment_of_ray, store))
+    assert digests(given) == expected
+    assert "Cached" in parts(environment_of_ray, "encode-stage1")
+
+
+def test_a_cluster_that_is_not_there_is_one_line(run_cli, tmp_path: Path) -> None:
+    ended = run_cli("run", "tiny", "--set", "machine.ray=127.0.0.1:9", store=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    line = "error: machine.ray: 127.0.0.1:9: no Ray cluster answers (connection refused); `ray start --head` starts one"
+    assert ended.stderr.splitlines()[-1] == line
+    assert not list((tmp_path / "keys").glob("*"))

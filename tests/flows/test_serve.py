@@ -1,0 +1,250 @@
+"""What the search server answers and refuses over HTTP, by a run that is made up."""
+
+import re
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from serving import SCRIPT, computed, make_run
+
+from flows import asking
+from flows.answers import Answer
+from flows.asking import Question
+from flows.serve import BODY, application, conditions, read_page
+from flows.serve_batches import Batches
+from pipeline.errors import InputError
+from pipeline.where import MASKS
+
+
+@pytest.fixture
+def made() -> Any:
+    return make_run()
+
+
+@pytest.fixture
+def client(made) -> TestClient:
+    return TestClient(
+        application(made, Batches(computed), conditions(made)),
+        base_url="http://localhost:8080",
+        raise_server_exceptions=False,
+    )
+
+
+def test_an_answer_is_the_same_by_get_and_post(client) -> None:
+    asked = {"q": "zebra", "k": 3, "by": "dense", "where": "source = 'numpy'"}
+    by_get, by_post = client.get("/api/search", params=asked), client.post("/api/search", json=asked)
+    assert by_get.status_code == by_post.status_code == 200
+    found = by_get.json()
+    took = found.pop("milliseconds"), by_post.json()["milliseconds"]
+    assert min(took) >= 0
+    assert found == {name: value for name, value in by_post.json().items() if name != "milliseconds"}
+    assert found["answers"][0] == {
+        "rank": 1, "score": 0.5, "doc_id": "d", "passage_id": "d#0", "title": "T", "text": SCRIPT, "excerpt": SCRIPT,
+        "highlights": [[0, 1]], "question": "",
+        "metadata": {"source": "numpy", "n": "9007199254740993", "m": -9007199254740992},
+    }  # fmt: skip
+    assert [found[name] for name in ("recipe", "by", "question", "k", "where")] == [
+        "one",
+        "dense",
+        "zebra",
+        3,
+        asked["where"],
+    ]
+
+
+def test_what_is_asked_where_nothing_is_said(client) -> None:
+    found = client.get("/api/search", params={"q": "zebra", "k": 1, "where": " "}).json()
+    assert (found["by"], found["where"]) == ("fusion", None)
+
+
+def test_a_slow_condition_does_not_hold_up_other_questions(client, made) -> None:
+    with client, ThreadPoolExecutor(1) as beside:  # all in one event loop
+        slow = beside.submit(client.get, "/api/search", params={"q": "zebra", "k": 1, "where": "slow"})
+        others = [client.get("/api/search", params={"q": "a", "k": 1, "where": x}).status_code for x in ("", "kept")]
+        assert not slow.done()
+        made.where.going.set()
+    assert [*others, slow.result().status_code] == [200] * 3
+
+
+def test_each_condition_is_evaluated_once_and_goes_with_its_question(made) -> None:
+    """However many are under way at once, and while a slow one is evaluated."""
+    computing, wheres = threading.Event(), [f"year = {n}" for n in range(2 * MASKS)]
+    masks: list[tuple[str | None, Any]] = []
+
+    def compute(wanted: Sequence[tuple[Question, Any]]) -> list[list[Answer] | Exception]:
+        assert computing.wait(60)
+        masks.extend((question.where, mask) for question, mask in wanted)
+        return computed(wanted)
+
+    def get(where: str) -> int:
+        return client.get("/api/search", params={"q": "zebra", "k": 1, "where": where}).status_code
+
+    client = TestClient(application(made, Batches(compute), conditions(made)), base_url="http://localhost")
+    with client, ThreadPoolExecutor(50) as beside:
+        quick = [beside.submit(get, where) for where in wheres]
+        while len(made.where.evaluated) < len(wheres):
+            time.sleep(0.01)
+        slow = beside.submit(get, "slow")
+        computing.set()
+        assert [one.result() for one in quick] == [200] * len(wheres)
+        assert not slow.done()
+        made.where.going.set()
+        assert slow.result() == 200
+        assert get("none") == 400
+    assert sorted(made.where.evaluated) == sorted([*wheres, "slow", "none"])
+    assert sorted(masks) == sorted((where, f"mask of {where}") for where in [*wheres, "slow"])
+
+
+def test_masks_that_are_known_are_not_evaluated(made, monkeypatch) -> None:
+    found: dict[str | None, Any] = {}
+
+    def rank(run: Any, asked: Sequence[Any], masks: dict[str | None, Any]) -> list[Any]:
+        found.update(masks)
+        return [InputError("x")] * len(asked)
+
+    monkeypatch.setattr(asking, "rank", rank)
+    monkeypatch.setattr(asking, "described", lambda run, questions, found: found)
+    questions = [Question("a", 1, "dense", where) for where in ("known", "other", None)]
+    asking.ask(made, questions, {"known": "its mask"})
+    assert found == {"known": "its mask", "other": "mask of other", None: None}
+    assert made.where.evaluated == ["other"]
+
+
+def test_about(client) -> None:
+    about = client.get("/api").json()
+    assert about["columns"] == {"source": "text"}
+    assert about["ways"] == {"fusion": "dense + BM25", "dense": "dense"}
+    assert (about["passages"], about["k"], about["title"]) == (7, 7, "A title")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "line"),
+    [
+        ({}, 400, "q: Field required"),
+        ({"q": " "}, 400, "the question is empty"),
+        ({"q": "a" * 10_001}, 400, "the question has 10,001 characters; at most 10,000 are taken"),
+        ({"q": "a", "k": "0"}, 400, "k is 0; at least 1 document must be asked for"),
+        ({"q": "a", "k": "8"}, 400, "k is 8, but the collection holds 7 passages"),
+        ({"q": "a", "k": "x"}, 400, "k: Input should be a valid integer, unable to parse string as an integer"),
+        ({"q": "a", "k": 1, "by": "x"}, 400, "by: Input should be 'dense', 'fusion' or 'bm25'"),
+        ({"q": "a", "k": 1, "by": "bm25"}, 400, "by bm25: no index"),
+        ({"q": "a", "filter": "x"}, 400, "filter: Extra inputs are not permitted (known are q, k, by, where)"),
+        ({"q": "bad", "k": 1, "where": "x"}, 400, "where: x"),
+        ({"q": "broken", "k": 1}, 503, "BM25 failed: killed"),
+        ({"q": "fault", "k": 1}, 500, "the server failed: KeyError"),
+        ({"q": "torch", "k": 1}, 500, "the server failed: RuntimeError"),
+    ],
+)
+def test_refusals_are_a_line_of_json(parameters, status, line, client) -> None:
+    for refused in (client.get("/api/search", params=parameters), client.post("/api/search", json=parameters)):
+        assert refused.status_code == status
+        assert refused.headers["content-type"] == "application/json"
+        said = refused.json()["error"]
+        assert refused.text.count("\n") == 1
+        assert said == line or (said.startswith("k: Input") and "k" in parameters)
+    assert client.get("/api/search", params={"q": "zebra", "k": 1}).status_code == 200
+
+
+def test_a_parameter_given_twice_is_refused(client) -> None:
+    refused = client.get("/api/search?q=a&k=1&q=b")
+    assert (refused.status_code, refused.json()) == (400, {"error": "q: given twice"})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"{", 400),
+        (b'{"q": "\\ud800", "k": 1}', 400),
+        (b'{"q": 1}', 400),
+        (b"x" * (BODY + 1), 413),
+    ],
+)
+def test_bodies_that_are_none(body, status, client) -> None:
+    refused = client.post("/api/search", content=body)
+    assert refused.status_code == status
+    assert [*refused.json()] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/x", 404), ("PUT", "/api/search", 405), ("GET", "/docs", 404), ("GET", "/api/search/", 404)],
+)
+def test_other_addresses(method, path, status, client) -> None:
+    refused = client.request(method, path, follow_redirects=False)
+    assert refused.status_code == status
+    assert [*refused.json()] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]:8080", 200),
+        ("evil.example", 403),
+        ("evil.example:8080", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example:80", 403),
+        ("LocalHost", 200),
+        ("localhost:", 403),
+        ("localhost:80x", 403),
+        ("evil.example:80@localhost", 403),
+        ("", 403),
+    ],
+)
+def test_only_this_machines_names_are_answered(host, status, client) -> None:
+    for path in ("/", "/api", "/api/search?q=a&k=1"):
+        assert client.get(path, headers={"Host": host}).status_code == status
+
+
+def test_two_hosts_are_refused(client) -> None:
+    named = [("Host", "localhost"), ("Host", "evil.example")]
+    for headers in (named, named[::-1], [("Host", "localhost"), ("Host", "127.0.0.1")]):
+        assert client.get("/api", headers=headers).status_code == 403
+    assert client.get("/api", headers=[named[0], named[0]]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8080", 200),
+        ("http://localhost:3000", 403),
+        ("http://evil.example", 403),
+        ("http://evil.example/localhost:8080", 403),
+        ("null", 403),
+    ],
+)
+def test_pages_of_other_origins_may_not_post(origin, status, client) -> None:
+    headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}  # as a form does
+    answer = client.post("/api/search", json={"q": "zebra", "k": 1}, headers=headers)
+    assert answer.status_code == status
+    assert ("error" in answer.json()) == (status == 403)
+
+
+def test_the_page_needs_no_other_address() -> None:
+    page, policy = read_page()
+    assert "{{" not in page
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
+    assert "innerHTML" not in page
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "status"),
+    [
+        ("cross-site", "no-cors", 403),
+        ("same-site", "cors", 403),  # a page at another port
+        ("same-origin", "cors", 200),
+        ("cross-site", "navigate", 200),
+        ("same-site", "navigate", 200),
+    ],
+)
+def test_pages_of_other_sites_may_not_ask(site, mode, status, client) -> None:
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    assert client.get("/api/search", params={"q": "zebra", "k": 3}, headers=headers).status_code == status

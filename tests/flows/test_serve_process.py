@@ -1,0 +1,196 @@
+"""`cocondenser serve-search` in a process of its own: the page in a browser, many clients at once, its end."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from answering import make_store, write_model
+from serving import SCRIPT
+
+from artifacts.store import Store
+from benchmarks.serve import load
+from flows.cli_serve import bound
+from flows.processes import free_port
+from pipeline.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    """300 passages of made-up words, vectors that are random, and a real model from scratch."""
+    folder = tmp_path_factory.mktemp("served")
+    checkpoint = write_model(folder, [f"w{n}" for n in range(60)])
+    rng = np.random.default_rng(0)
+    passages = [
+        (f"p{n}", f"d{n // 2}", f"Title {n}", " ".join(f"w{i}" for i in rng.integers(0, 60, 30))) for n in range(300)
+    ]
+    passages[0] = ("p0", "d0", "<img src=x onerror=alert(1)>", SCRIPT)
+    vectors_ND = rng.normal(size=(300, 32)).astype(np.float32)
+    return make_store(folder / "store", passages, "w1 w2", vectors_ND, checkpoint)
+
+
+class Server:
+    def __init__(self, store: Store, environment: dict[str, str], log: Path, *more: str) -> None:
+        self.port = free_port()
+        self.log = log
+        command = [
+            sys.executable,
+            "-m",
+            "flows.cli",
+            "serve-search",
+            "--store",
+            str(store.root),
+            "--port",
+            str(self.port),
+        ]
+        with log.open("w") as out:
+            self.process = subprocess.Popen([*command, *more], env=environment, cwd=ROOT, stdout=out, stderr=out)
+        end = time.monotonic() + 240
+        while "Stop:" not in log.read_text():
+            assert self.process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.2)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+            return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def server(store, environment, tmp_path_factory) -> Iterator[Server]:
+    running = Server(store, environment, tmp_path_factory.mktemp("log") / "log")
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def browse(address: str, folder: Path, *what: str) -> str:
+    # fmt: off
+    command = [
+        str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", *what, address,
+    ]
+    # fmt: on
+    return subprocess.run(command, capture_output=True, text=True, timeout=180).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+def test_the_page_in_a_browser(server, tmp_path) -> None:
+    page = f"http://127.0.0.1:{server.port}/"
+    shown = browse(f"{page}?q=script+w1+w2&by=bm25&k=3", tmp_path, "--dump-dom")
+    assert "<title>script w1 w2 · one</title>" in shown
+    assert "&lt;img src=x onerror=alert(1)&gt;" in shown
+    assert "&lt;<mark>script</mark>&gt;document.title = 'taken over'&lt;/<mark>script</mark>&gt;" in shown
+    assert shown.count("<script") == 1  # the page's own
+    assert "3 documents, " in shown
+    assert "the collection holds 300 passages" in browse(f"{page}?q=w1&k=301", tmp_path, "--dump-dom")
+    assert "Nothing found" in browse(f"{page}?q=absent&by=bm25", tmp_path, "--dump-dom")
+    sizes = {}
+    for width in (1200, 500):
+        picture = tmp_path / f"{width}.png"
+        browse(f"{page}?q=script+w1+w2", tmp_path, f"--screenshot={picture}", f"--window-size={width},900")
+        sizes[width] = len(picture.read_bytes())
+    assert min(sizes.values()) > 20_000  # an empty page takes 5,000
+
+
+@pytest.mark.slow
+def test_many_clients_lose_nothing_and_get_what_each_gets_alone(server) -> None:
+    questions = [f"w{n} w{n + 1} w{n // 2}" for n in range(50)]
+    alone = {question: server.get(f"/api/search?q={question.replace(' ', '+')}")["answers"] for question in questions}
+    assert len(alone[questions[0]]) == 10
+    found = asyncio.run(load(server.port, 32, 4.0, questions, {"k": 10}))
+    assert found["errors"] == 0
+    assert found["answers"] > 32
+    different, asked = [], iter(questions * 8)
+
+    def ask() -> None:
+        for question in asked:
+            if server.get(f"/api/search?q={question.replace(' ', '+')}")["answers"] != alone[question]:
+                different.append(question)
+
+    threads = [threading.Thread(target=ask) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert different == []
+
+
+@pytest.mark.slow
+def test_an_address_or_a_body_of_a_megabyte_is_refused_and_the_server_stays(server) -> None:
+    def refused(request: bytes) -> tuple[bytes, dict[str, str]]:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(request)
+            answer = connection.makefile("rb").read()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return head.split()[1], json.loads(body)
+
+    for size in (20_000, 70_000, 1_000_000):
+        status, body = refused(
+            b"GET /api/search?q=" + b"a" * size + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        assert status == b"400"
+        assert [*body] == ["error"]
+    head = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n"
+    assert refused(head + b"a" * 1_000_000) == (b"413", {"error": "the request is longer than 262,144 bytes"})
+    assert refused(b"nonsense\r\n\r\n")[0] == b"400"
+    assert len(server.get("/api/search?q=w1")["answers"]) == 10
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_its_end_leaves_no_process(how, store, environment, tmp_path) -> None:
+    running = Server(store, environment, tmp_path / "log", "--by", "bm25")
+    try:
+        assert running.get("/api")["by"] == "bm25"
+        family = psutil.Process(running.process.pid).children(recursive=True)
+        assert family
+        os.kill(running.process.pid, how)
+        assert running.process.wait(30) == (0 if how != signal.SIGKILL else -signal.SIGKILL)
+        _, alive = psutil.wait_procs(family, timeout=20)
+        assert not alive
+        said = (tmp_path / "log").read_text()
+        assert how == signal.SIGKILL or said.endswith("The server has ended.\n")
+        assert "Traceback" not in said
+    finally:
+        running.process.kill()
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_and_a_store_that_is_empty_are_one_line(store, run_cli, tmp_path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        ended = run_cli("serve-search", "--port", port, store=store.root)
+    assert ended.returncode == 2
+    assert ended.stderr.strip() == f"error: --port {port}: another program listens there"
+    ended = run_cli("serve-search", store=tmp_path)
+    assert ended.returncode == 2
+    assert "no finished run to search in" in ended.stderr
+    assert ended.stderr == run_cli("search", "x", store=tmp_path).stderr
+
+
+def test_a_port_is_held_from_the_beginning() -> None:
+    """Else a second server would load for long, and fail when it begins to listen."""
+    port = free_port()
+    with bound(port), pytest.raises(InputError, match=f"--port {port}: another program listens there"), bound(port):
+        pass
