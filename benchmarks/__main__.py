@@ -23,7 +23,8 @@ FOLDER = Path(__file__).parent
 RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"
 # fmt: off
 MODULES = (
-    "condenser_step", "cocondenser_step", "cache", "finetune_step", "abs", "loader", "workers", "ingest_memory",
+    "condenser_step", "cocondenser_step", "cache", "finetune_step", "encode", "search_flat", "abs", "loader",
+    "workers", "ingest_memory",
 )
 # fmt: on
 
@@ -49,10 +50,15 @@ GOALS = {
     "cache_cost": Goal("gradient cache, time against none", 1.25, 1.05, most=True),
     "cache_memory": Goal("gradient cache, peak at 2,048 spans against 512", 1.25, 1.05, most=True),
     "finetune_step": Goal("fine-tuning step, 8 questions x 8 passages, against the published way", 1.8, 2.1),
+    "encode_mini": Goal("encoding, 4 x 256, against sentence-transformers", 1.4, 1.7),
+    "encode_minilm": Goal("encoding, 6 x 384, against sentence-transformers", 1.35, 1.5),
+    "encode_base": Goal("encoding, 12 x 768, against sentence-transformers", 1.35, 1.7),
+    "encode_sgemm": Goal("encoding, share of the machine's matrix products", 0.85, 0.95),
     "collate": Goal("masks and batches, against a loop over tokens", 5, 8),
     "loader_share": Goal("masks and batches, share of a step", 0.01, 0.003, most=True),
     "workers": Goal("two processes of one thread, against one of two threads", 1, None),
     "ingest_memory": Goal("ingest, peak at 1,000,000 passages against 100,000", 1.2, 1.0, most=True),
+    "search_flat": Goal("exact search, the slowest batch size, against one call of IndexFlatIP", 0.95, 1.0),
     "abs_greedy": Goal("batch scheduling, sums kept from swap to swap, against computing each swap's", 30, 60),
 }
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"

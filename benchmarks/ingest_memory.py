@@ -20,7 +20,8 @@ from pipeline.readers.beir import BeirConfig
 from pipeline.work import Machine, Work, silent
 
 folder, out = map(Path, sys.argv[1:])
-ingest(BeirConfig(reader="beir", folder=folder, document_key="doc"), Work(out, out, Machine.model_construct(), silent))
+config = BeirConfig(reader="beir", folder=folder, document_key="doc", metadata=[])
+ingest(config, Work(out, out, Machine.model_construct(), silent))
 print(peak_bytes())
 """
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
-from pipeline.launch import training_environment
+from pipeline.launch import TRAINING, child_environment
 
 Figures = dict[str, float]
 Step = Callable[[int], Figures]
@@ -28,11 +28,13 @@ class Way(NamedTuple):
     """"module:name"."""
     arguments: Mapping[str, Any]
     tuned: bool
-    """In the environment of this project's own training processes; else in a plain one."""
+    """In the environment of this project's own processes; else in a plain one."""
+    kept: int = TRAINING
+    """Of a tuned one: what its allocator keeps (pipeline.launch)."""
 
 
 def start(way: Way) -> subprocess.Popen[str]:
-    environment = training_environment("cpu", 1) if way.tuned else {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = child_environment("cpu", 1, way.kept) if way.tuned else {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
         env=environment,

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from pipeline.batches import Batch
 from pipeline.inputs import Ids
 from pipeline.losses import contrastive
-from pipeline.training import autocast
+from pipeline.precision import autocast
 
 
 class Padded(NamedTuple):

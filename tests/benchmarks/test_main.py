@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from benchmarks.serve import missed
 
 
 def test_the_readmes_table_is_that_of_the_results():
@@ -25,3 +26,16 @@ def test_a_ratio_beyond_its_floor_fails(monkeypatch, capsys, key, ratio, missed)
     else:
         benchmarks.main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {key: ratio}
+
+
+def test_a_missed_goal_of_serving_is_told():
+    reached = {"search": {"milliseconds": 299.9}, "1 client": {"p50": 29.9, "errors": 0},
+               "32 clients": {"seconds_for_300_answers": 0.999, "errors": 0}}  # fmt: skip
+    assert missed(reached) == []
+    assert missed({"2 clients": {"p50": 90.0, "errors": 5}}) == []  # no goal is set for these
+    slow = {"search": {"milliseconds": 300.0}, "32 clients": {"seconds_for_300_answers": 1.1, "errors": 1}}
+    assert missed(slow) == [
+        "missed: 32 clients: errors 1, not below 1",
+        "missed: 32 clients: seconds_for_300_answers 1.1, not below 1",
+        "missed: search: milliseconds 300.0, not below 300",
+    ]

@@ -1,0 +1,123 @@
+"""Encoding passages, one thread, against sentence-transformers' `encode` on the same texts, the same model folder.
+
+Both ways begin with texts and so tokenise; texts are pydocs cut into pieces as long as coCondenser's spans (MS MARCO's
+passages are about as long), at most 128 tokens with special ones. encode_sgemm: the products of matrices that all
+layers would need at all real tokens, in the seconds that they take here, over the machine's own rate; above 1 where
+what is saved in the last layer outweighs all that is no product. It is the least of the three shapes.
+"""
+
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import FOLDER, pydocs
+from benchmarks.paired import Figures, Step, Way, interleave, ratio, seconds
+from benchmarks.steps import BUDGET, LIMIT, new_module
+from pipeline import flops
+from pipeline.biencoder import encode_rows, load_encoders
+from pipeline.checkpoint import save_checkpoint
+from pipeline.inputs import Form, passage_row
+from pipeline.launch import ENCODING
+from pipeline.packing import rows
+from pipeline.spans import long_enough
+from pipeline.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokens import encode
+
+TEXTS = {"mini": 1024, "minilm": 512, "base": 128}
+ROUNDS = {"mini": 6, "minilm": 4, "base": 3}
+TOLERANCE = 1e-4
+"""Of a vector's numbers, which the last norm keeps near 1."""
+
+
+def texts(number: int) -> list[str]:
+    """Pieces of pydocs drawn at random: a document of n tokens gives one of n / 2, as a span is long."""
+    data, tokenizer = pydocs(), read_tokenizer(FOLDER / "tokenizer")
+    edges = data.passages.offsets[data.doc_offsets]
+    length_D = np.diff(edges)
+    drawn = np.random.default_rng(0).choice(np.flatnonzero(long_enough(length_D, 16)), number, replace=False)
+    ends = edges[drawn] + np.minimum(length_D[drawn] // 2, LIMIT - 2)
+    return [tokenizer.decode(data.passages.tokens[a:b].tolist()) for a, b in zip(edges[drawn], ends, strict=True)]
+
+
+def write_model(shape: str, folder: Path) -> None:
+    """A random BERT with CLS pooling, as a checkpoint of this project."""
+    lm: Any = new_module(shape, dropout=0.0)["lm"]
+    pydocs()  # has written the tokenizer
+    save_checkpoint(folder, lm.base_model, FOLDER / "tokenizer")
+
+
+def ours(*, shape: str, model: str) -> Step:
+    given, tokenizer = texts(TEXTS[shape]), read_tokenizer(Path(model))
+    encoder = load_encoders(Path(model))[1]
+    form = Form(special_tokens(tokenizer)[0], question_tokens=32, title_tokens=0)
+    needed = operations(encoder.model.config, [len(one) + 2 for one in encode(tokenizer, given, LIMIT - 2)])
+
+    def step(_: int) -> Figures:
+        ids = encode(tokenizer, given)
+        given_N = [passage_row(np.array([]), np.array(one), form, LIMIT) for one in ids]
+        return {"operations": needed, **seen(encode_rows(encoder, given_N, BUDGET))}
+
+    return step
+
+
+def theirs(*, shape: str, model: str) -> Step:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(1)
+    given, encoder = texts(TEXTS[shape]), SentenceTransformer(model, device="cpu")
+    encoder.max_seq_length = LIMIT
+    return lambda _: seen(encoder.encode(given, show_progress_bar=False))
+
+
+def seen(vectors_NE: np.ndarray) -> Figures:
+    """A few numbers of the vectors, by which two ways are held against each other."""
+    return {f"vector {i}": float(vectors_NE[i, i % vectors_NE.shape[1]]) for i in range(0, len(vectors_NE), 16)}
+
+
+def operations(config: Any, lengths: list[int]) -> float:
+    """Of the products of matrices in all layers, at all tokens of rows so long."""
+    length_N = np.sort(lengths)
+    every = rows(length_N, length_N, None, "cpu")
+    return flops.encoder(config, every, every)
+
+
+@cache
+def measured(shape: str) -> tuple[float, float]:
+    """(seconds of sentence-transformers over ours, ours in shares of the machine's products of matrices)."""
+    with tempfile.TemporaryDirectory() as place:
+        write_model(shape, Path(place))
+        given = {"shape": shape, "model": place}
+        ways = {
+            "sentence-transformers": Way("benchmarks.encode:theirs", given, tuned=False),
+            "ours": Way("benchmarks.encode:ours", given, tuned=True, kept=ENCODING),
+            "sgemm": Way("benchmarks.steps:sgemm", {}, tuned=True),
+        }
+        figures = interleave(ways, ROUNDS[shape], batches=1)
+    check(figures["sentence-transformers"][0], figures["ours"][0])
+    found = ratio(figures["sentence-transformers"], figures["ours"])
+    turns = zip(figures["ours"], figures["sgemm"], strict=True)
+    share = median(x["operations"] / x["seconds"] / y["rate"] for x, y in turns)
+    rates = ", ".join(f"{name} {TEXTS[shape] / seconds(figures[name]):,.0f}/s" for name in list(ways)[:2])
+    print(f"{shape}: {rates}, {share:.2f} of sgemm", file=sys.stderr)
+    return found, share
+
+
+def check(theirs: Figures, ours: Figures) -> None:
+    """SystemExit unless both ways gave the same vectors."""
+    for name, number in theirs.items():
+        if name.startswith("vector") and abs(number - ours[name]) > TOLERANCE:
+            raise SystemExit(f"{name}: {number} by sentence-transformers, {ours[name]} here")
+
+
+ROWS = {
+    "encode_mini": lambda: measured("mini")[0],
+    "encode_minilm": lambda: measured("minilm")[0],
+    "encode_base": lambda: measured("base")[0],
+    "encode_sgemm": lambda: min(measured(shape)[1] for shape in TEXTS),
+}
