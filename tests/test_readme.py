@@ -3,14 +3,21 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from flows.processes import free_port
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+MOST_SECONDS = 300
+"""Of a command."""
+SERVING = "serve-search"
 COMMANDS = re.findall(r"^    (cocondenser [^#\n]+?)\s*(?:#.*)?$", README, flags=re.MULTILINE)
 
 
@@ -43,14 +50,37 @@ def test_the_recipes_shown_are_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_command_runs(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "COCONDENSER_"))}
     environment |= {"PREFECT_HOME": str(tmp_path / "prefect"), "COCONDENSER_STORE": str(tmp_path / "store")}
     # The plan comes before the run in the README, as a newcomer would type it.
     for command in COMMANDS:
-        arguments = shlex.split(command.replace("pydocs-small", "tiny"))[1:]
-        ended = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *arguments], env=environment, cwd=ROOT, capture_output=True, text=True
-        )
-        assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
-        assert ended.stdout or ended.stderr, command
+        code, said = ended(shlex.split(command.replace("pydocs-small", "tiny"))[1:], environment, tmp_path)
+        assert code == 0, f"{command}\n{said}"
+        assert said, command
+    assert (tmp_path / "my-model/model/modules.json").exists()
+
+
+def ended(arguments: list[str], environment: dict[str, str], folder: Path) -> tuple[int, str]:
+    """(exit code, all that was said) of a command; one that serves is interrupted when it answers."""
+    if serves := arguments[0] == SERVING:
+        arguments = [*arguments, "--port", str(free_port())]
+    with subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *arguments],
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        too_long = threading.Timer(MOST_SECONDS, process.kill)
+        too_long.start()
+        said = ""
+        assert process.stdout is not None
+        for line in process.stdout:
+            said += line
+            if serves and line.startswith("Stop:"):
+                process.send_signal(signal.SIGINT)
+        too_long.cancel()
+    return process.returncode, said
