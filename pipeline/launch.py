@@ -32,8 +32,10 @@ the batch. In encoding each call needs what the one before it needed, and keeps 
 pages for what is large: faster on a fresh machine, a tenth slower where its memory had all been in use before.)"""
 JOB = "job.json"
 """In the folder of checkpoints: what the other nodes of a training run."""
-TAIL = 30
+TAIL = 60
 """Lines of a failed child's stderr that its error shows."""
+RANK_FAILED = "failed (exitcode: {})"
+"""How torchrun begins the report of the rank that failed first."""
 
 
 def launch(
@@ -90,8 +92,8 @@ def launch(
         if "error" in answer:
             raise RuntimeError(f"{function} failed in its child process:\n{answer['error']}")
         if code != 0 or "result" not in answer:
-            last = tail(stderr)
-            killed = code == -signal.SIGKILL or "Signal 9 (SIGKILL)" in last  # torchrun's word for a rank
+            last = last_words(stderr)
+            killed = code == -signal.SIGKILL or RANK_FAILED.format(-signal.SIGKILL) in last
             memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
             raise RuntimeError(f"{function} failed in its child process, {ending(code)}{memory}:\n{last}")
     return answer["result"]
@@ -140,6 +142,7 @@ def gpus() -> int:
 def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bool = True) -> dict[str, str]:
     """A child's environment, with what its speed hangs on. `alone`: no other machine takes part."""
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    added["PYTHONFAULTHANDLER"] = "1"  # a child that aborts says where it was
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if device == "cpu" and alone:
@@ -148,6 +151,9 @@ def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bo
     return {**environment(), **added}
 
 
-def tail(stderr: IO[str]) -> str:
+def last_words(stderr: IO[str]) -> str:
+    """The last lines of a failed child's stderr; of torchrun's own report the line alone that names the rank."""
     stderr.seek(0)
-    return "".join(stderr.readlines()[-TAIL:]).rstrip()
+    lines = stderr.readlines()
+    named = [i for i, line in enumerate(lines) if RANK_FAILED.split("{")[0] in line]
+    return "".join(lines[: named[0] + 1 if named else None][-TAIL:]).rstrip()

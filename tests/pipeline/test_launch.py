@@ -74,6 +74,18 @@ def test_what_to_lower_is_told_where_a_child_is_killed_for_its_memory(tmp_path, 
         launch("children:fail", {"how": "kill"}, machine(ranks=ranks), silent, tmp_path)
 
 
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
+    with pytest.raises(RuntimeError, match="in its child process") as raised:
+        launch("children:fail", {"how": "abort"}, machine(ranks=ranks), silent, tmp_path)
+    said = str(raised.value)
+    assert "Fatal Python error: Aborted" in said
+    assert "children.py" in said
+    assert "ChildFailedError" not in said
+    if ranks == 2:
+        assert said.splitlines()[-1].count("(exitcode: -6) local_rank: 1") == 1
+
+
 @pytest.mark.slow
 def test_one_failing_rank_ends_all(tmp_path):
     with pytest.raises(InputError, match="the last rank's own trouble"):
