@@ -51,8 +51,9 @@ def main() -> None:
         set_precision(job["tf32"], job["device"])
         with distributed.joined(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])
-        if first:
-            say({"result": result})
+            distributed.meet()  # what another rank writes is there when this one reports the result
+            if first:
+                say({"result": result})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Joins the ranks that torchrun announced (gloo on CPU, NCCL on CUDA) and leaves them when all are at the end."""
+    """Joins the ranks that torchrun announced (gloo on CPU, NCCL on CUDA) and leaves them."""
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -20,9 +20,14 @@ def joined(device: str) -> Iterator[None]:
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
         yield
-        dist.barrier()  # what another rank writes is there when this one reports the result
     finally:
         dist.destroy_process_group()
+
+
+def meet() -> None:
+    """Waits until every rank has come here."""
+    if world() > 1:
+        dist.barrier()
 
 
 def rank() -> int:

@@ -63,8 +63,10 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
             if not heard.done():  # Ctrl-C
                 child.terminate()
         code, answer = child.wait(), heard.result()
-    problem = answer.get("input_error") or answer.get("error") or (ending(code) if code else None)
-    tell(f"failed: {problem}" if problem else "finished")
+    if "result" in answer:
+        tell("finished")
+    else:
+        tell(f"failed: {answer.get('input_error') or answer.get('error') or ending(code)}")
 
 
 def ended(heard: Future[Any], seconds: float) -> bool:

@@ -87,16 +87,16 @@ def launch(
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             (checkpoints / JOB).unlink(missing_ok=True)
+        if "result" in answer:  # all ranks were done, whatever befalls one that leaves (gloo's threads may abort it)
+            return answer["result"]
         if "input_error" in answer:
             raise InputError(answer["input_error"])
         if "error" in answer:
             raise RuntimeError(f"{function} failed in its child process:\n{answer['error']}")
-        if code != 0 or "result" not in answer:
-            last = last_words(stderr)
-            killed = code == -signal.SIGKILL or RANK_FAILED.format(-signal.SIGKILL) in last
-            memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
-            raise RuntimeError(f"{function} failed in its child process, {ending(code)}{memory}:\n{last}")
-    return answer["result"]
+        last = last_words(stderr)
+        killed = code == -signal.SIGKILL or RANK_FAILED.format(-signal.SIGKILL) in last
+        memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
+        raise RuntimeError(f"{function} failed in its child process, {ending(code)}{memory}:\n{last}")
 
 
 def announce(job: Mapping[str, Any], checkpoints: Path) -> None:

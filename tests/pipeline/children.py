@@ -1,5 +1,6 @@
 """Functions that the tests launch in child processes."""
 
+import atexit
 import os
 import signal
 import sys
@@ -45,6 +46,15 @@ def sleep(*, progress, device, pids):
     (Path(pids) / str(os.getpid())).touch()
     progress(1, None, "naps", None)
     time.sleep(600)
+
+
+def abort_in_leaving(*, progress, device):
+    """As gloo's threads may do to a process that ends."""
+    if distributed.rank() == distributed.world() - 1:
+        atexit.register(os.abort)
+    else:
+        atexit.register(time.sleep, 600)
+    return {"whole": True}
 
 
 def sums(*, progress, device):

@@ -86,6 +86,11 @@ def test_an_aborted_child_shows_where_it_was(tmp_path, ranks):
         assert said.splitlines()[-1].count("(exitcode: -6) local_rank: 1") == 1
 
 
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_rank_that_aborts_when_all_is_done_spoils_nothing(tmp_path, ranks):
+    assert launch("children:abort_in_leaving", {}, machine(ranks=ranks), silent, tmp_path) == {"whole": True}
+
+
 @pytest.mark.slow
 def test_one_failing_rank_ends_all(tmp_path):
     with pytest.raises(InputError, match="the last rank's own trouble"):
