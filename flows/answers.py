@@ -13,7 +13,8 @@ from pipeline.metadata import EXACT, Value
 from pipeline.stored import read_table
 
 if TYPE_CHECKING:
-    from flows.asking import Opened, Question
+    from flows.asking import Question
+    from flows.opening import Opened
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,22 @@
-"""A run opened once and asked often, many questions at a time."""
+"""Questions put to an opened run, many at a time."""
 
-import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flows.answers import Answers, described, questions_of
-from flows.lists import AT_ONCE, WIDER, Dense, Failed, Lexical, Mask, Ranking, bytes_of, join, open_dense
-from flows.search import By, Engine
+from flows.answers import Answers, described
+from flows.lists import WIDER, Failed, Mask, Ranking, join
+from flows.search import By
 from pipeline.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
-from pipeline.passages import Passages, in_memory_map, in_parquet
-from pipeline.searcher import Searcher
-from pipeline.where import Where
+
+if TYPE_CHECKING:
+    from flows.opening import Opened
 
 EXTRA = 5
 """Passages looked at first for each document wanted: several of them may be of one document."""
@@ -50,91 +45,7 @@ class Question(NamedTuple):
     """A filter on the collection's further columns."""
 
 
-WAYS: tuple[By, ...] = ("fusion", "dense", "bm25")
-
-
-@dataclass(frozen=True)
-class Opened:
-    """What a run needs to answer."""
-
-    engine: Engine
-    passages: Passages
-    where: Where
-    known: Callable[[Sequence[str]], Mapping[str, str]]
-    """Passage ids -> {passage id: a question that it is judged relevant to}, at least of those that have one."""
-    dense: Dense | None
-    lexical: Lexical | None
-    beside: ThreadPoolExecutor
-    """One thread that waits for BM25 while another encodes."""
-    problems: Mapping[By, str]
-    """Why the run cannot be asked so."""
-
-    @property
-    def collection(self) -> Path:
-        return self.engine.collection
-
-    @property
-    def ways(self) -> list[By]:
-        """How it can be asked."""
-        ready = {"dense": self.dense is not None, "bm25": self.lexical is not None}
-        ready["fusion"] = all(ready.values()) and bool(self.engine.metrics["fusion"])
-        return [way for way in WAYS if ready[way]]
-
-
-@contextmanager
-def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Opened]:
-    """Opens what the `ways` of asking need (None: `engine.how`); closes it with the block.
-
-    `often`: take longer to open and answer quicker, for a server.
-    Raises InputError for what `engine.how` needs and is damaged, or of different models or collections; other ways are
-    left out.
-    """
-    wanted = {engine.how, *(ways or ())}
-    problems: dict[By, str] = {}
-
-    def leave_out(by: By, error: InputError) -> None:
-        if engine.how in (by, "fusion"):
-            raise error
-        problems.update({by: str(error), "fusion": str(error)})
-
-    with ExitStack() as running:
-        searcher = lexical = dense = None
-        if wanted & {"bm25", "fusion"}:
-            artifact = engine.run.nodes[engine.part("bm25")].path
-            try:
-                verified = often or bytes_of(artifact / "index") < AT_ONCE
-                searcher = running.enter_context(Searcher(artifact, verified))  # Java loads while the rest does
-            except InputError as error:
-                leave_out("bm25", error)
-        import torch
-
-        torch.set_num_threads(1)  # two OpenMP threads on a shared core are many times slower than one
-        collection = engine.collection
-        passages = in_memory_map(collection) if often else in_parquet(collection)
-        if wanted & {"dense", "fusion"}:
-            try:
-                dense = open_dense(engine, passages.count, often)
-            except InputError as error:
-                leave_out("dense", error)
-        if searcher is not None:
-            try:
-                searcher.wait()
-                lexical = running.enter_context(contextlib.closing(Lexical(artifact, passages, searcher)))
-            except InputError as error:
-                leave_out("bm25", error)
-            except Ended as error:
-                leave_out("bm25", InputError(f"{artifact}: {error}"))
-        asked = questions_of(collection) if often else None
-        known = partial(questions_of, collection) if asked is None else lambda ids: asked
-        beside = running.enter_context(ThreadPoolExecutor(1))
-        run = Opened(engine, passages, Where(collection), known, dense, lexical, beside, problems)
-        # The first question is many times slower: libraries load their parts, Java compiles.
-        everywhere = "true" if often else None
-        ask(run, [Question("first", 1, way, everywhere) for way in run.ways if way in wanted])
-        yield run
-
-
-def checked(run: Opened, question: Question) -> Question:
+def checked(run: "Opened", question: Question) -> Question:
     """The question as it can be asked. Raises InputError."""
     text = question.text.encode(errors="replace").decode()  # a terminal's bytes may be no UTF-8
     where = (question.where or "").strip() or None
@@ -155,7 +66,7 @@ def checked(run: Opened, question: Question) -> Question:
 
 
 def ask(
-    run: Opened, questions: Sequence[Question], known: Mapping[str | None, Mask] = MappingProxyType({})
+    run: "Opened", questions: Sequence[Question], known: Mapping[str | None, Mask] = MappingProxyType({})
 ) -> list[Answers]:
     """The best k documents of each question (`checked` ones), each with its best passage.
 
@@ -189,7 +100,7 @@ def ask(
     return described(run, questions, [found[place] for place in range(len(questions))])
 
 
-def first_depths(run: Opened, question: Question) -> Depths:
+def first_depths(run: "Opened", question: Question) -> Depths:
     """Passages looked at first. For fusion the depths that its weight was chosen on."""
     recipe = run.engine.run.details["recipe"]
     if question.by == "fusion":
@@ -197,7 +108,7 @@ def first_depths(run: Opened, question: Question) -> Depths:
     return Depths(EXTRA * question.k, EXTRA * question.k)
 
 
-def goes_on(run: Opened, question: Question, depths: Depths, ranking: Ranking) -> bool:
+def goes_on(run: "Opened", question: Question, depths: Depths, ranking: Ranking) -> bool:
     """Whether deeper lists would hold more. A fusion goes beyond its lists for the sake of a filter alone."""
     if question.by == "fusion":
         return question.where is not None and depths.dense < min(run.passages.count, DEEPEST + 1)
@@ -210,7 +121,7 @@ def appended(before: Ranking, deeper: Ranking) -> Ranking:
     return Ranking(*(np.concatenate([old, new[new_K]]) for old, new in zip(before, deeper, strict=True)))
 
 
-def _mask(run: Opened, where: str | None) -> Mask | InputError:
+def _mask(run: "Opened", where: str | None) -> Mask | InputError:
     try:
         return None if where is None else run.where.rows(where)
     except InputError as error:
@@ -218,7 +129,7 @@ def _mask(run: Opened, where: str | None) -> Mask | InputError:
 
 
 def rank(
-    run: Opened, asked: Sequence[tuple[Question, Depths]], masks: Mapping[str | None, Any]
+    run: "Opened", asked: Sequence[tuple[Question, Depths]], masks: Mapping[str | None, Any]
 ) -> list[Ranking | Failed]:
     """The best passages of each question, as many as its depth, fewer where its list ends.
 
@@ -261,7 +172,7 @@ def filtered(ranking: Ranking, mask: Mask) -> Ranking:
     return Ranking(ranking.rows_K[kept_K], ranking.scores_K[kept_K])
 
 
-def _rows(run: Opened, asked: Sequence[tuple[Question, Depths]]) -> tuple[dict[int, np.ndarray], dict[int, Failed]]:
+def _rows(run: "Opened", asked: Sequence[tuple[Question, Depths]]) -> tuple[dict[int, np.ndarray], dict[int, Failed]]:
     """(ids of each question that is encoded, by its place; errors of those without a token)."""
     rows: dict[int, np.ndarray] = {}
     failed: dict[int, Failed] = {}
@@ -277,7 +188,7 @@ def _rows(run: Opened, asked: Sequence[tuple[Question, Depths]]) -> tuple[dict[i
 
 
 def dense_lists(
-    run: Opened, wanted: Mapping[int, tuple[np.ndarray, int, str | None]], masks: Mapping[str | None, Any]
+    run: "Opened", wanted: Mapping[int, tuple[np.ndarray, int, str | None]], masks: Mapping[str | None, Any]
 ) -> dict[int, Ranking]:
     """The list of each (ids, depth, filter), by its place: encoded in one call, searched in one a filter and depth.
 

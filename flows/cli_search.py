@@ -33,7 +33,8 @@ def search(
     begun = time.perf_counter()
     from artifacts.store import Store
     from flows.answers import as_json
-    from flows.asking import Question, ask, checked, opened
+    from flows.asking import Question, ask, checked
+    from flows.opening import opened
     from flows.search import newest_engine
     from flows.selection import store_folder
 

@@ -34,7 +34,7 @@ def serve_search(
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
         place = running.enter_context(bound(port))  # a port that is taken is told before anything loads
         with terminal.status("Loading ..."):
-            from flows.asking import opened
+            from flows.opening import opened
             from flows.serve import serve
 
             run = running.enter_context(opened(engine, engine.ways(), often=True))

@@ -21,8 +21,9 @@ from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from flows.answers import Answer, as_json
-from flows.asking import Opened, Question, ask, checked
+from flows.asking import Question, ask, checked
 from flows.lists import Mask
+from flows.opening import Opened
 from flows.search import By
 from flows.serve_batches import Batches, Busy
 from pipeline.bm25 import Ended

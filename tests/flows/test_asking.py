@@ -9,7 +9,8 @@ from answering import make_store
 from fused import fuse_lists
 from searched import hits_of
 
-from flows.asking import Opened, Question, ask, best_passages, checked, opened
+from flows.asking import Question, ask, best_passages, checked
+from flows.opening import Opened, opened
 from flows.search import By, newest_engine
 from pipeline.errors import InputError
 from pipeline.fusion import Choice

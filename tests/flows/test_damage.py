@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from artifacts.errors import StoreError
 from artifacts.runs import readable_runs, record_run, runs
 from artifacts.store import Store
-from flows.asking import opened
 from flows.cli import app
+from flows.opening import opened
 from flows.search import newest_engine
 from pipeline.errors import InputError
 

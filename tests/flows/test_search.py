@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from artifacts.store import Store
 from flows.answers import Answer, questions_of
-from flows.asking import Question, ask, checked, opened
+from flows.asking import Question, ask, checked
 from flows.cli import app
+from flows.opening import opened
 from flows.search import Engine, newest_engine
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
