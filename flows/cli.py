@@ -11,6 +11,7 @@ from rich.table import Table
 
 from artifacts.errors import StoreError
 from flows.cli_artifacts import artifacts_app
+from flows.cli_evaluate import evaluate
 from flows.cli_export import export
 from flows.cli_fuse import fuse
 from flows.cli_options import Json, StoreFolder, fail, out, print_json, terminal
@@ -38,6 +39,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: "serve-search --port 8080",
     export: "export my-model",
+    evaluate: "evaluate --run bm25.trec --qrels 2019qrels-pass.txt --relevance 2",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
 }
 for command, example in EXAMPLES.items():

@@ -13,10 +13,10 @@ from typing import TextIO, get_args
 import numpy as np
 import pyarrow as pa
 
-from pipeline import collection, run_file
+from pipeline import run_file
 from pipeline.errors import InputError
-from pipeline.files import integer, lines
 from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
+from pipeline.judgements import Qrels, read_qrels
 from pipeline.runs import SCHEMA, Run, check_unique, ranked, trec_lines
 from pipeline.work import silent
 
@@ -27,8 +27,6 @@ K = 60.0
 """Cormack, Clarke and Buettcher (2009)."""
 QUESTIONS = 512
 """Questions written at a time."""
-
-Qrels = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -119,35 +117,6 @@ def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run
 
 def _numbered(numbers: dict[str, int], name: str) -> int:
     return numbers.setdefault(name, len(numbers))
-
-
-def read_qrels(path: Path) -> Qrels:
-    """{question: {passage: grade}} of TREC's four columns, BEIR's three with their heading, or a qrels.parquet's dev.
-
-    Raises InputError for other lines and for a passage that a question's judgements give two grades.
-    """
-    if path.name == "qrels.parquet":
-        try:
-            return collection.read_qrels(path.parent, ["dev"])
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from error
-    found: Qrels = {}
-    width = 0
-    for number, line in lines(path):
-        fields = line.split()
-        if not width:
-            width = 3 if len(fields) == 3 else 4
-            if width == 3 and fields[2] == "score":
-                continue
-        if len(fields) != width:
-            names = "question passage grade" if width == 3 else "question 0 passage grade"
-            raise InputError(f"{path}:{number}: {width} columns expected ({names}), {len(fields)} found")
-        grade = integer(f"{path}:{number}", fields[-1])
-        before = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
-        if grade != before:
-            judged = f"passage {fields[-2]!r} of query {fields[0]!r}"
-            raise InputError(f"{path}:{number}: {judged} has relevance {grade} here and {before} before")
-    return found
 
 
 def _relevant(

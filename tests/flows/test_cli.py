@@ -14,7 +14,8 @@ from flows.cli import app, main
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
-    *((name,) for name in ("run", "update", "plan", "search", "fuse", "recipes", "up", "join", "deployments")),
+    *((name,) for name in ("run", "update", "plan", "search", "serve-search", "export", "evaluate", "fuse", "recipes")),
+    *((name,) for name in ("up", "join", "deployments")),
     ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
 ]
@@ -57,6 +58,7 @@ MISTAKES = [
     (("search", "how?", "--recipe", "text"), "no finished run of text to search in; `cocondenser run text` makes one"),
     (("update", "nosuch"), "no recipe 'nosuch'; `cocondenser recipes` lists them"),
     (("fuse", "no.trec", "nor.trec", "--out", "x"), "no.trec: no such file"),
+    (("evaluate", "--run", "no.trec", "--qrels", "x"), "no.trec: no such file"),
     (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
     (("artifacts", "ls", "--stage", "stage1"), "no artifact of stage1"),
     (("artifacts", "path", "stage1"), "holds no artifact 'stage1'"),
@@ -88,6 +90,29 @@ def test_fuse(tmp_path: Path) -> None:
     assert [line.split()[2] for line in out.read_text().splitlines()] == ["b", "a"]
     as_json = json.loads(CliRunner().invoke(app, [*arguments, "--weight", "0.99", "--json"]).output)
     assert (as_json["out"], as_json["weight"], as_json["measured"]["fused"]) == (str(out), 0.99, 0.5)
+
+
+def test_evaluate(tmp_path: Path) -> None:
+    first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x", "other Q0 a 1 1 x")
+    second = put(tmp_path, "two.trec", "q Q0 b 1 9 x", "r Q0 b 1 9 x")
+    qrels = put(tmp_path, "qrels.txt", "q 0 b 1", "r 0 b 2", "none 0 a 0")
+    arguments = ["evaluate", "--run", str(first), "--run", str(second), "--qrels", str(qrels)]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+    assert shown.exit_code == 0
+    lines = {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines() if line.strip()}
+    assert lines["2"][:2] == ["questions,", "mean"]
+    assert [line.split()[1::3] for line in shown.stdout.splitlines() if line.startswith("RR@10 ")] == [
+        [".250", "1.000"], [".750"]
+    ]  # fmt: skip
+    assert shown.stderr.splitlines() == [
+        f"warning: {qrels}: 1 questions without a relevant passage are left out",
+        f"warning: {first}: no results for 1 questions, each of which counts as zero",
+        f"warning: {first}: 1 of 3 rows are left out: their questions have no relevant passage in the judgements",
+    ]
+    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert as_json["questions"] == 2
+    assert as_json["systems"][str(first)]["RR@10"]["mean"] == 0.25
+    assert as_json["differences"][f"{second} - {first}"]["RR@10"]["mean"] == 0.75
 
 
 def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from writing import put
 
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.fuse_files import fuse_files, read_qrels
+from pipeline.fuse_files import fuse_files
+from pipeline.judgements import read_qrels
 from pipeline.run_file import rows
 
 

@@ -1,0 +1,81 @@
+"""`cocondenser evaluate`: run files of any systems in one table, outside the store."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from flows.cli_options import Json, out, print_json, terminal
+
+if TYPE_CHECKING:
+    from pipeline.evaluate_files import Counts, Estimates
+
+
+def evaluate(
+    runs: Annotated[
+        list[Path],
+        typer.Option(
+            "--run", metavar="FILE", help="A TREC run, or MS MARCO's three columns; plain or packed. May stand often."
+        ),
+    ],
+    qrels: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Judgements: TREC's 4 columns, BEIR's tsv, or the test of a qrels.parquet."),
+    ],
+    relevance: Annotated[
+        int, typer.Option(min=1, help="Least judgement that is relevant; 2 for TREC Deep Learning. nDCG takes grades.")
+    ] = 1,
+    samples: Annotated[int, typer.Option(min=100, help="Resamples of the questions for each interval.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 42,
+    as_json: Json = False,
+) -> None:
+    """Measure run files of any systems by judgements, with 95 % intervals, and how far they differ."""
+    from pipeline.evaluate_files import evaluate_files
+
+    with terminal.status("Measuring ..."):
+        found = evaluate_files(runs, qrels, relevance, samples, seed)
+    if as_json:
+        print_json(asdict(found))
+        return
+    out.print(f"{found.questions:,} questions, mean [95 % interval]", highlight=False)
+    out.print(table(found.systems))
+    if found.differences:
+        out.print("\nDifferences, paired by question", highlight=False)
+        out.print(table(found.differences))
+    if found.questions_without_relevant:
+        warn(f"{qrels}: {found.questions_without_relevant:,} questions without a relevant passage are left out")
+    for name, counts in found.counts.items():
+        for line in warnings(counts):
+            warn(f"{name}: {line}")
+
+
+def table(systems: "dict[str, Estimates]") -> Table:
+    """A row a measure, a column a system (or a difference)."""
+    from pipeline.measures import MEASURES
+    from pipeline.tables import estimate_text
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("")
+    for name in systems:
+        shown.columns.append(Column(escape(name), justify="right", overflow="fold"))
+    for measure in MEASURES:
+        shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
+    return shown
+
+
+def warnings(counts: "Counts") -> list[str]:
+    """What a reader of the figures must know of a file."""
+    said = []
+    if counts.questions_without_results:
+        said.append(f"no results for {counts.questions_without_results:,} questions, each of which counts as zero")
+    if counts.rows_of_other_questions:
+        of = f"{counts.rows_of_other_questions:,} of {counts.rows:,} rows"
+        said.append(f"{of} are left out: their questions have no relevant passage in the judgements")
+    return said
+
+
+def warn(text: str) -> None:
+    terminal.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)

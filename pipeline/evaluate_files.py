@@ -1,0 +1,116 @@
+"""Run files of any systems measured by judgements, without a collection.
+
+Legend of suffixes: R rows of a run, Q questions, M measures.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline import run_file
+from pipeline.bootstrap import summary
+from pipeline.errors import InputError
+from pipeline.judgements import read_qrels
+from pipeline.measures import as_ranks, measure
+from pipeline.runs import Run
+from pipeline.work import silent
+
+Estimates = Mapping[str, Mapping[str, float]]
+"""{measure: {mean, low, high}}: ends of the 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What of a file was not measured, or measured as zero."""
+
+    rows: int
+    rows_of_other_questions: int
+    """Of questions that have no relevant passage in the judgements."""
+    questions_without_results: int
+    """Each counts as zero."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Figures of run files, over the questions that have a relevant passage."""
+
+    questions: int
+    questions_without_relevant: int
+    """Judged, but nothing relevant was found: no part of any mean."""
+    systems: dict[str, Estimates]
+    """By file."""
+    differences: dict[str, Estimates]
+    """`a - b` of each two files, paired by question."""
+    counts: dict[str, Counts]
+
+
+def evaluate_files(paths: Sequence[Path], qrels: Path, relevance: int, samples: int, seed: int) -> Evaluated:
+    """Every measure of each run file, with intervals by a bootstrap over questions (`samples` resamples).
+
+    Passages of a question stand by score, equal scores as the file has them (trec_eval itself orders them by id).
+    Binary measures count judgements from `relevance` on, nDCG takes grades. Raises InputError as `run_file.rows` and
+    `read_qrels` do, for a passage twice under a question, where no question has a relevant passage, and for a run of
+    other questions alone.
+    """
+    _check(paths, qrels)
+    judgements = read_qrels(qrels, "test")
+    judged = {q: grades for q, grades in judgements.items() if max(grades.values()) >= relevance}
+    if not judged:
+        raise InputError(f"{qrels}: no question has a passage of relevance {relevance} or more")
+    values_QM: dict[str, np.ndarray] = {}
+    counts: dict[str, Counts] = {}
+    for path in paths:
+        ranks, rows, others = read(path, qrels, [*judged])
+        values_QM[str(path)] = measure(ranks, [*judged], judged, relevance)
+        counts[str(path)] = Counts(rows, others, len(judged) - len(ranks))
+    pairs = [(after, before) for before, after in combinations(values_QM, 2)]
+    figures = summary(values_QM, pairs, samples, seed)
+    without = len(judgements) - len(judged)
+    return Evaluated(len(judged), without, figures["systems"], figures["differences"], counts)
+
+
+def _check(paths: Sequence[Path], qrels: Path) -> None:
+    for n, path in enumerate(paths):
+        if path.resolve() in [earlier.resolve() for earlier in paths[:n]]:
+            raise InputError(f"{path}: given twice")
+    for path in (*paths, qrels):
+        if not path.is_file():
+            raise InputError(f"{path}: {'a folder, no file' if path.is_dir() else 'no such file'}")
+
+
+def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, dict[str, int]], int, int]:
+    """({question: {passage: -rank}} of the questions `query_ids`, rows of the file, rows of other questions)."""
+    questions = {query_id: n for n, query_id in enumerate(query_ids)}
+    passages: dict[str, int] = {}
+    found, counts = run_file.read(
+        path,
+        lambda query_id: questions.setdefault(query_id, len(questions)),
+        lambda passage_id: passages.setdefault(passage_id, len(passages)),
+        silent,
+    )
+    known_R = found.question_R < len(query_ids)
+    if not known_R.any():
+        raise InputError(f"{path}: none of its questions has a relevant passage in {qrels}")
+    question_R, passage_R = found.question_R[known_R].astype(np.int64), found.passage_R[known_R].astype(np.int64)
+    score_R, line_R = found.score_R[known_R], found.line_R[known_R]
+    _check_unique(path, question_R, passage_R, line_R, [*passages])
+    by = np.lexsort((line_R, -score_R, question_R))
+    run = Run(question_R[by], passage_R[by], score_R[by])
+    ids = pa.array(query_ids, pa.string()), pa.array([*passages], pa.string())
+    return as_ranks(run, *ids), counts["rows"], int((~known_R).sum())
+
+
+def _check_unique(
+    path: Path, question_R: np.ndarray, passage_R: np.ndarray, line_R: np.ndarray, passage_ids: Sequence[str]
+) -> None:
+    by = np.lexsort((line_R, passage_R, question_R))
+    same = (question_R[by][1:] == question_R[by][:-1]) & (passage_R[by][1:] == passage_R[by][:-1])
+    if same.any():
+        again_R = by[1:][same]
+        first = again_R[line_R[again_R].argmin()]
+        passage_id = passage_ids[passage_R[first]]
+        raise InputError(f"{path}:{line_R[first]}: passage {passage_id!r} stands twice under its question")

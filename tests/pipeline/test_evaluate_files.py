@@ -1,0 +1,85 @@
+"""Run files measured without a collection."""
+
+from pathlib import Path
+
+import pytest
+from writing import put
+
+from pipeline.errors import InputError
+from pipeline.evaluate_files import Counts, Evaluated, evaluate_files
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
+
+
+def evaluated(*paths: Path, qrels: Path, relevance: int = 1) -> Evaluated:
+    return evaluate_files(paths, qrels, relevance, samples=100, seed=1)
+
+
+def mean(found: Evaluated, path: Path, measure: str) -> float:
+    return found.systems[str(path)][measure]["mean"]
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
+def test_a_published_run_gets_its_published_figures():
+    """DL 2019's judged queries, BM25; figures of ir-measures 0.4.3 to four digits, least grade 2."""
+    run = DATA / "bm25.dl19-judged.run.gz"
+    found = evaluated(run, qrels=DATA / "2019qrels-pass.txt", relevance=2)
+    published = {"nDCG@10": 0.4795, "RR@100": 0.6416, "R@1000": 0.7553, "AP": 0.2864}
+    assert {name: round(mean(found, run, name), 4) for name in published} == published
+    assert found.questions == 43
+
+
+def test_order_is_by_score_and_then_the_files(tmp_path):
+    """Whatever its ranks say. Ids would order p3, p2, p1 the other way, as trec_eval does."""
+    qrels = put(tmp_path, "qrels", "q 0 p1 1", "r 0 p2 1")
+    rows = ["q Q0 p2 1 1.0 x", "q Q0 p1 2 5.0 x", "r Q0 p3 9 1.0 x", "r Q0 p2 1 1.0 x", "r Q0 p1 1 1.0 x"]
+    run = put(tmp_path, "run", *rows)
+    found = evaluated(run, qrels=qrels)
+    assert mean(found, run, "RR@10") == (1 + 1 / 2) / 2
+    packed = put(tmp_path, "run.tsv", "q p1 1", "q p2 2", "r p3 1", "r p2 2")  # MS MARCO's columns
+    assert mean(evaluated(packed, qrels=qrels), packed, "RR@10") == (1 + 1 / 2) / 2
+
+
+def test_ties_do_not_hang_on_the_other_runs(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1")
+    run = put(tmp_path, "run", "q Q0 a 1 1 x", "q Q0 b 1 1 x")
+    other = put(tmp_path, "other", "q Q0 b 1 2 x", "q Q0 a 1 1 x")
+    assert mean(evaluated(other, run, qrels=qrels), run, "RR@10") == 1.0
+
+
+def test_what_is_missing_counts_as_zero_and_is_counted(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1", "r 0 a 1", "s 0 a 0")
+    run = put(tmp_path, "run", "q Q0 a 1 2 x", "q Q0 b 2 1 x", "s Q0 a 1 1 x", "unknown Q0 a 1 1 x")
+    found = evaluated(run, qrels=qrels)
+    assert (found.questions, found.questions_without_relevant) == (2, 1)
+    assert found.counts == {str(run): Counts(rows=4, rows_of_other_questions=2, questions_without_results=1)}
+    assert mean(found, run, "RR@10") == 0.5
+
+
+def test_binary_measures_count_from_the_least_grade_on_and_ndcg_takes_grades(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1", "q 0 b 2")
+    run = put(tmp_path, "run", "q Q0 a 1 2 x", "q Q0 b 2 1 x")
+    low, high = (evaluated(run, qrels=qrels, relevance=least) for least in (1, 2))
+    assert (mean(low, run, "RR@10"), mean(high, run, "RR@10")) == (1.0, 0.5)
+    assert mean(low, run, "nDCG@10") == mean(high, run, "nDCG@10") < 1
+
+
+def test_bad_files_are_one_line(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1")
+    good = put(tmp_path, "good", "q Q0 a 1 1 x")
+
+    def refused(line: str, *rows: str, **given) -> None:
+        run = put(tmp_path, "run", *rows)
+        with pytest.raises(InputError, match=line):
+            evaluated(run, **{"qrels": qrels} | given)
+
+    refused(r"run:3: passage 'a' stands twice under its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
+    refused(r"run:2: score 'nan' is no number", "q Q0 a 1 3 x", "q Q0 b 2 nan x")
+    refused(r"run: none of its questions has a relevant passage in .*qrels$", "other Q0 a 1 1 x")
+    irrelevant = put(tmp_path, "irrelevant", "q 0 a 0")
+    refused(r"irrelevant: no question has a passage of relevance 1 or more$", "q Q0 a 1 1 x", qrels=irrelevant)
+    with pytest.raises(InputError, match="good: given twice"):
+        evaluated(good, tmp_path / "." / "good", qrels=qrels)
+    with pytest.raises(InputError, match="a folder, no file"):
+        evaluated(tmp_path, qrels=qrels)
