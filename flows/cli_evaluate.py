@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -28,23 +28,26 @@ def evaluate(
     relevance: Annotated[
         int, typer.Option(min=1, help="Least judgement that is relevant; 2 for TREC Deep Learning. nDCG takes grades.")
     ] = 1,
-    samples: Annotated[int, typer.Option(min=100, help="Resamples of the questions for each interval.")] = 1000,
+    test: Annotated[
+        Literal["randomisation", "t"], typer.Option(help="Of differences, paired by question; p by Holm's correction.")
+    ] = "randomisation",
+    samples: Annotated[int, typer.Option(min=100, help="Resamples of the questions.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 42,
     as_json: Json = False,
 ) -> None:
-    """Measure run files of any systems by judgements, with 95 % intervals, and how far they differ."""
+    """Measure run files of any systems by judgements, with 95 % intervals; of several, how far they differ."""
     from pipeline.evaluate_files import evaluate_files
 
     with terminal.status("Measuring ..."):
-        found = evaluate_files(runs, qrels, relevance, samples, seed)
+        found = evaluate_files(runs, qrels, relevance, test, samples, seed)
     if as_json:
         print_json(asdict(found))
         return
     out.print(f"{found.questions:,} questions, mean [95 % interval]", highlight=False)
     out.print(table(found.systems))
-    if found.differences:
-        out.print("\nDifferences, paired by question", highlight=False)
-        out.print(table(found.differences))
+    for pair, figures in found.differences.items():
+        out.print(f"\n{pair}", markup=False, highlight=False, soft_wrap=True)
+        out.print(difference(figures))
     if found.questions_without_relevant:
         warn(f"{qrels}: {found.questions_without_relevant:,} questions without a relevant passage are left out")
     for name, counts in found.counts.items():
@@ -53,7 +56,7 @@ def evaluate(
 
 
 def table(systems: "dict[str, Estimates]") -> Table:
-    """A row a measure, a column a system (or a difference)."""
+    """A row a measure, a column a system."""
     from pipeline.measures import MEASURES
     from pipeline.tables import estimate_text
 
@@ -63,6 +66,19 @@ def table(systems: "dict[str, Estimates]") -> Table:
         shown.columns.append(Column(escape(name), justify="right", overflow="fold"))
     for measure in MEASURES:
         shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
+    return shown
+
+
+def difference(figures: "Estimates") -> Table:
+    """A row a measure."""
+    from pipeline.tables import estimate_text, p_text
+
+    shown = Table(box=None, pad_edge=False)
+    for name in ("", "difference", "p (Holm)", "wins", "ties", "losses"):
+        shown.add_column(name, justify="right" if name else "left")
+    for measure, found in figures.items():
+        counts = (f"{found[key]:,}" for key in ("wins", "ties", "losses"))
+        shown.add_row(measure, estimate_text(found), p_text(found["p_holm"]), *counts)
     return shown
 
 

@@ -17,10 +17,11 @@ from pipeline.errors import InputError
 from pipeline.judgements import read_qrels
 from pipeline.measures import as_ranks, measure
 from pipeline.runs import Run
+from pipeline.significance import Test, comparisons
 from pipeline.work import silent
 
 Estimates = Mapping[str, Mapping[str, float]]
-"""{measure: {mean, low, high}}: ends of the 95 % interval."""
+"""{measure: {mean, low, high, ...}}: ends of the 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,16 @@ class Evaluated:
     systems: dict[str, Estimates]
     """By file."""
     differences: dict[str, Estimates]
-    """`a - b` of each two files, paired by question."""
+    """`a - b` of each two files, paired by question; with p, p_holm, wins, ties and losses."""
     counts: dict[str, Counts]
 
 
-def evaluate_files(paths: Sequence[Path], qrels: Path, relevance: int, samples: int, seed: int) -> Evaluated:
-    """Every measure of each run file, with intervals by a bootstrap over questions (`samples` resamples).
+def evaluate_files(
+    paths: Sequence[Path], qrels: Path, relevance: int, test: Test, samples: int, seed: int
+) -> Evaluated:
+    """Every measure of each run file, with intervals by a bootstrap over questions, and how each two differ.
+
+    `samples`: resamples of the bootstrap, and of the randomisation test.
 
     Passages of a question stand by score, equal scores as the file has them (trec_eval itself orders them by id).
     Binary measures count judgements from `relevance` on, nDCG takes grades. Raises InputError as `run_file.rows` and
@@ -69,8 +74,13 @@ def evaluate_files(paths: Sequence[Path], qrels: Path, relevance: int, samples: 
         counts[str(path)] = Counts(rows, others, len(judged) - len(ranks))
     pairs = [(after, before) for before, after in combinations(values_QM, 2)]
     figures = summary(values_QM, pairs, samples, seed)
+    tested = comparisons(values_QM, pairs, test, samples, seed)
+    differences: dict[str, Estimates] = {
+        pair: {name: {**estimate, **tested[pair][name]} for name, estimate in estimates.items()}
+        for pair, estimates in figures["differences"].items()
+    }
     without = len(judgements) - len(judged)
-    return Evaluated(len(judged), without, figures["systems"], figures["differences"], counts)
+    return Evaluated(len(judged), without, figures["systems"], differences, counts)
 
 
 def _check(paths: Sequence[Path], qrels: Path) -> None:

@@ -59,3 +59,8 @@ def estimate_text(figure: Mapping[str, float]) -> str:
 def share_text(share: float) -> str:
     """`.497`, `−.012`; `.000` for what rounds to nothing from either side."""
     return f"{round(share, 3) + 0.0:.3f}".replace("0.", ".", 1).replace("-", "−")
+
+
+def p_text(p: float) -> str:
+    """`.043`, `< .001`."""
+    return "< .001" if p < 0.001 else share_text(p)

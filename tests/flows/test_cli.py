@@ -102,7 +102,7 @@ def test_evaluate(tmp_path: Path) -> None:
     lines = {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines() if line.strip()}
     assert lines["2"][:2] == ["questions,", "mean"]
     assert [line.split()[1::3] for line in shown.stdout.splitlines() if line.startswith("RR@10 ")] == [
-        [".250", "1.000"], [".750"]
+        [".250", "1.000"], [".750", ".500", "0"]
     ]  # fmt: skip
     assert shown.stderr.splitlines() == [
         f"warning: {qrels}: 1 questions without a relevant passage are left out",

@@ -21,7 +21,7 @@ from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
 from pipeline.measures import MEASURES, as_ranks, measure
-from pipeline.tables import share_text, table
+from pipeline.tables import p_text, share_text, table
 from pipeline.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
@@ -358,3 +358,8 @@ def test_a_published_run_gets_its_published_figures():
 @pytest.mark.parametrize(("share", "text"), [(0.4966, ".497"), (-0.0123, "−.012"), (-0.0004, ".000"), (1.0, "1.000")])
 def test_share_text(share, text):
     assert share_text(share) == text
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0, "< .001"), (0.00099, "< .001"), (0.001, ".001"), (1.0, "1.000")])
+def test_p_text(p, text):
+    assert p_text(p) == text

@@ -12,7 +12,7 @@ DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 
 
 def evaluated(*paths: Path, qrels: Path, relevance: int = 1) -> Evaluated:
-    return evaluate_files(paths, qrels, relevance, samples=100, seed=1)
+    return evaluate_files(paths, qrels, relevance, "randomisation", samples=100, seed=1)
 
 
 def mean(found: Evaluated, path: Path, measure: str) -> float:
@@ -46,6 +46,19 @@ def test_ties_do_not_hang_on_the_other_runs(tmp_path):
     run = put(tmp_path, "run", "q Q0 a 1 1 x", "q Q0 b 1 1 x")
     other = put(tmp_path, "other", "q Q0 b 1 2 x", "q Q0 a 1 1 x")
     assert mean(evaluated(other, run, qrels=qrels), run, "RR@10") == 1.0
+
+
+def test_differences_are_paired_by_question(tmp_path):
+    qrels = put(tmp_path, "qrels", *(f"q{n} 0 a 1" for n in range(4)))
+    good = put(tmp_path, "good", *(f"q{n} Q0 a 1 2 x" for n in range(4)))
+    poor = put(tmp_path, "poor", "q0 Q0 a 1 2 x", *(f"q{n} Q0 b 1 2 x" for n in range(4)))
+    found = evaluated(poor, good, qrels=qrels)
+    assert found.differences.keys() == {f"{good} - {poor}"}
+    figures = found.differences[f"{good} - {poor}"]["Success@5"]
+    assert {key: figures[key] for key in ("mean", "p", "p_holm", "wins", "ties", "losses")} == {
+        "mean": 0.75, "p": 0.25, "p_holm": 0.25, "wins": 3, "ties": 1, "losses": 0
+    }  # fmt: skip
+    assert 0.0 <= figures["low"] < 0.75 < figures["high"] <= 1.0
 
 
 def test_what_is_missing_counts_as_zero_and_is_counted(tmp_path):
