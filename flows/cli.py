@@ -17,6 +17,7 @@ from flows.cli_fuse import fuse
 from flows.cli_options import Json, StoreFolder, fail, out, print_json, terminal
 from flows.cli_plan import plan
 from flows.cli_run import run, update
+from flows.cli_runs import runs
 from flows.cli_search import search
 from flows.cli_serve import serve_search
 from pipeline.errors import InputError
@@ -35,6 +36,7 @@ app = typer.Typer(
 EXAMPLES: dict[Callable[..., None], str] = {
     run: "run pydocs-small --set cocondenser.tokens=1e6 --until stage1",
     update: "update text",
+    runs: "runs --recipe pydocs-small",
     plan: "plan pydocs-small --set stage2.epochs=4",
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: "serve-search --port 8080",

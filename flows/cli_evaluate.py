@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flows.cli_options import Json, out, print_json, terminal
+from flows.cli_options import Json, out, print_json, terminal, warn
 
 if TYPE_CHECKING:
     from pipeline.evaluate_files import Counts, Estimates
@@ -91,7 +91,3 @@ def warnings(counts: "Counts") -> list[str]:
         of = f"{counts.rows_of_other_questions:,} of {counts.rows:,} rows"
         said.append(f"{of} are left out: their questions have no relevant passage in the judgements")
     return said
-
-
-def warn(text: str) -> None:
-    terminal.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -31,6 +31,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
+def warn(text: str) -> None:
+    """One line that a reader of the figures must know."""
+    terminal.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
 def fail(text: str, code: int) -> NoReturn:
     """Ends the command with one line."""
     terminal.print("[red]error:[/] ", end="")
