@@ -11,6 +11,7 @@ from rich.table import Table
 
 from artifacts.errors import StoreError
 from flows.cli_artifacts import artifacts_app
+from flows.cli_compare import compare
 from flows.cli_evaluate import evaluate
 from flows.cli_export import export
 from flows.cli_fuse import fuse
@@ -37,6 +38,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     run: "run pydocs-small --set cocondenser.tokens=1e6 --until stage1",
     update: "update text",
     runs: "runs --recipe pydocs-small",
+    compare: "compare pydocs-small text --measure nDCG@10",
     plan: "plan pydocs-small --set stage2.epochs=4",
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: "serve-search --port 8080",

@@ -23,6 +23,8 @@ class Listed:
     recipe: str
     created: str
     """ISO 8601, UTC."""
+    id: str | None
+    """What `cocondenser compare` knows it by; None where nothing was measured."""
     reached: str
     """The last node that it had."""
     split: str | None = None
@@ -64,11 +66,17 @@ def runs(
 
 
 def listed(run: "Run") -> Listed:
+    from flows.compared import run_id
     from flows.results import read_metrics
     from pipeline.errors import InputError
     from pipeline.tables import shown_split
 
-    row: dict[str, Any] = {"recipe": run.name, "created": run.created, "reached": next(reversed(run.nodes), "nothing")}
+    row: dict[str, Any] = {
+        "recipe": run.name,
+        "created": run.created,
+        "id": run_id(run),
+        "reached": next(reversed(run.nodes), "nothing"),
+    }
     if "report" in run.nodes and run.nodes["report"].path.exists():
         row["report"] = run.nodes["report"].path / "report.html"
     try:
@@ -92,13 +100,14 @@ def table(rows: list[Listed]) -> Table:
 
     shown = Table(box=None, pad_edge=False)
     shown.add_column("created", no_wrap=True)
+    shown.add_column("id", no_wrap=True)
     shown.add_column("recipe", overflow="fold")
     shown.add_column("questions", justify="right", no_wrap=True)
     shown.add_column("best on dev", overflow="fold")
     for name in TABLE.values():
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        begun = [row.created[:16].replace("T", " "), escape(row.recipe)]
+        begun = [row.created[:16].replace("T", " "), row.id or "", escape(row.recipe)]
         if row.best is None or row.systems is None or row.best not in row.systems:
             shown.add_row(*begun, "", "cannot be read" if row.problem else f"not measured; reached {row.reached}")
             continue

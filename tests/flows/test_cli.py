@@ -15,7 +15,7 @@ from flows.cli import app, main
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
     *((name,) for name in ("run", "update", "plan", "search", "serve-search", "export", "evaluate", "fuse", "recipes")),
-    *((name,) for name in ("runs", "up", "join", "deployments")),
+    *((name,) for name in ("runs", "compare", "up", "join", "deployments")),
     ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
 ]
@@ -59,6 +59,7 @@ MISTAKES = [
     (("update", "nosuch"), "no recipe 'nosuch'; `cocondenser recipes` lists them"),
     (("fuse", "no.trec", "nor.trec", "--out", "x"), "no.trec: no such file"),
     (("evaluate", "--run", "no.trec", "--qrels", "x"), "no.trec: no such file"),
+    (("compare", "one", "two"), "no measured run 'one'; `cocondenser runs` lists them"),
     (("runs", "--store", "no/such/store"), "no/such/store: no such store"),
     (("runs", "--recipe", "pydoc"), "no recipe 'pydoc' (did you mean pydocs?)"),
     (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
