@@ -1,14 +1,14 @@
 """`cocondenser compare`: two runs of the store, system by system and question by question."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_artifacts import opened
-from flows.cli_options import Json, StoreFolder, out, print_json, terminal, warn
+from flows.cli_options import Json, Samples, SampleSeed, StoreFolder, TestOfDifferences, out, print_json, terminal, warn
 
 if TYPE_CHECKING:
     from flows.compared import Question, Side
@@ -24,11 +24,9 @@ def compare(
         str, typer.Option(metavar="MEASURE", help="RR@10, nDCG@10, R@100, AP, Success@20, ...")
     ] = "RR@10",
     changes: Annotated[int, typer.Option(min=0, help="Questions shown of those that changed most.")] = 5,
-    test: Annotated[
-        Literal["randomisation", "t"], typer.Option(help="Of differences, paired by question; p by Holm's correction.")
-    ] = "randomisation",
-    samples: Annotated[int, typer.Option(min=100, help="Resamples of the questions.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 42,
+    test: TestOfDifferences = "randomisation",
+    samples: Samples = 10_000,
+    seed: SampleSeed = 42,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:

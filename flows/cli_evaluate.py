@@ -2,13 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from flows.cli_options import Json, out, print_json, terminal, warn
+from flows.cli_options import Json, Samples, SampleSeed, TestOfDifferences, out, print_json, terminal, warn
 
 if TYPE_CHECKING:
     from pipeline.evaluate_files import Counts, Estimates
@@ -28,11 +28,9 @@ def evaluate(
     relevance: Annotated[
         int, typer.Option(min=1, help="Least judgement that is relevant; 2 for TREC Deep Learning. nDCG takes grades.")
     ] = 1,
-    test: Annotated[
-        Literal["randomisation", "t"], typer.Option(help="Of differences, paired by question; p by Holm's correction.")
-    ] = "randomisation",
-    samples: Annotated[int, typer.Option(min=100, help="Resamples of the questions.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 42,
+    test: TestOfDifferences = "randomisation",
+    samples: Samples = 10_000,
+    seed: SampleSeed = 42,
     as_json: Json = False,
 ) -> None:
     """Measure run files of any systems by judgements, with 95 % intervals; of several, how far they differ."""

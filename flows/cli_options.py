@@ -24,6 +24,11 @@ StoreFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store.")
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="The recipe's where not given.")]
+TestOfDifferences = Annotated[
+    Literal["randomisation", "t"], typer.Option(help="Of differences, paired by question; p by Holm's correction.")
+]
+Samples = Annotated[int, typer.Option(min=100, max=1_000_000, help="Resamples of the questions.")]
+SampleSeed = Annotated[int, typer.Option(min=0, help="Of the resamples.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.errors import InputError
 from pipeline.measures import MEASURES
-from pipeline.significance import SAMES, Test, holm, p_values
+from pipeline.significance import SAMES, Test, holm, outcomes, p_values
 from pipeline.stored import read_table
 
 DIGITS = 6
@@ -92,7 +92,7 @@ def compare(
     low_S, high_S = interval(resampled_means(difference_QS, samples, seed))
     p_S = p_values(difference_QS, test, samples, seed)
     holm_S = holm(p_S[:, None])[:, 0]
-    wins_S, losses_S = (difference_QS > SAMES).sum(0), (difference_QS < -SAMES).sum(0)
+    wins_S, ties_S, losses_S = outcomes(difference_QS)
     rows = {
         pair: Row(
             a=rounded(a_QS[:, s].mean()),
@@ -102,9 +102,9 @@ def compare(
             high=rounded(high_S[s]),
             p=rounded(p_S[s]),
             p_holm=rounded(holm_S[s]),
-            wins=int(wins_S[s]),
-            ties=len(shared) - int(wins_S[s] + losses_S[s]),
-            losses=int(losses_S[s]),
+            wins=wins_S[s],
+            ties=ties_S[s],
+            losses=losses_S[s],
         )
         for s, pair in enumerate(pairs)
     }

@@ -62,6 +62,12 @@ def holm(p_PM: np.ndarray) -> np.ndarray:
     return corrected_PM
 
 
+def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+    """Questions that are better, alike and worse, each [M]."""
+    wins_M, losses_M = (difference_QM > SAMES).sum(0), (difference_QM < -SAMES).sum(0)
+    return wins_M.tolist(), (len(difference_QM) - wins_M - losses_M).tolist(), losses_M.tolist()
+
+
 def comparisons(
     values: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], test: Test, samples: int, seed: int
 ) -> dict[str, dict[str, dict[str, float]]]:
@@ -76,15 +82,14 @@ def comparisons(
     corrected_PM = holm(p_PM)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for n, ((a, b), difference_QM) in enumerate(zip(pairs, differences, strict=True)):
-        wins_M = (difference_QM > SAMES).sum(0)
-        losses_M = (difference_QM < -SAMES).sum(0)
+        wins_M, ties_M, losses_M = outcomes(difference_QM)
         found[f"{a} - {b}"] = {
             name: {
                 "p": round(float(p_PM[n, m]), DIGITS),
                 "p_holm": round(float(corrected_PM[n, m]), DIGITS),
-                "wins": int(wins_M[m]),
-                "ties": len(difference_QM) - int(wins_M[m] + losses_M[m]),
-                "losses": int(losses_M[m]),
+                "wins": wins_M[m],
+                "ties": ties_M[m],
+                "losses": losses_M[m],
             }
             for m, name in enumerate(MEASURES)
         }
