@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from flows.cli_options import Json, Samples, SampleSeed, TestOfDifferences, out, print_json, terminal, warn
 
@@ -43,11 +43,11 @@ def evaluate(
         return
     out.print(f"{found.questions:,} questions, mean [95 % interval]", highlight=False)
     out.print(table(found.systems))
-    for pair, figures in found.differences.items():
-        out.print(f"\n{pair}", markup=False, highlight=False, soft_wrap=True)
-        out.print(difference(figures))
+    for pair in found.differences:
+        out.print(f"\n{pair.a} − {pair.b}", markup=False, highlight=False, soft_wrap=True)
+        out.print(difference(pair.measures))
     if found.questions_without_relevant:
-        warn(f"{qrels}: {found.questions_without_relevant:,} questions without a relevant passage are left out")
+        warn(f"{qrels}: questions left out, for want of a relevant passage: {found.questions_without_relevant:,}")
     for name, counts in found.counts.items():
         for line in warnings(counts):
             warn(f"{name}: {line}")
@@ -61,7 +61,7 @@ def table(systems: "dict[str, Estimates]") -> Table:
     shown = Table(box=None, pad_edge=False)
     shown.add_column("")
     for name in systems:
-        shown.columns.append(Column(escape(name), justify="right", overflow="fold"))
+        shown.add_column(escape(name), justify="right", overflow="fold")
     for measure in MEASURES:
         shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
     return shown
@@ -84,8 +84,8 @@ def warnings(counts: "Counts") -> list[str]:
     """What a reader of the figures must know of a file."""
     said = []
     if counts.questions_without_results:
-        said.append(f"no results for {counts.questions_without_results:,} questions, each of which counts as zero")
+        said.append(f"questions without results, each counted as zero: {counts.questions_without_results:,}")
     if counts.rows_of_other_questions:
-        of = f"{counts.rows_of_other_questions:,} of {counts.rows:,} rows"
-        said.append(f"{of} are left out: their questions have no relevant passage in the judgements")
+        of = f"{counts.rows_of_other_questions:,} of {counts.rows:,}"
+        said.append(f"rows left out, whose questions have no relevant passage in the judgements: {of}")
     return said

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -23,20 +23,20 @@ class Listed:
     recipe: str
     created: str
     """ISO 8601, UTC."""
-    id: str | None
-    """What `cocondenser compare` knows it by; None where nothing was measured."""
     reached: str
     """The last node that it had."""
-    split: str | None = None
-    """What was measured: test where there is one. None where nothing was."""
-    questions: int | None = None
-    best: str | None = None
-    """The system that was best on dev, as in `systems`."""
-    systems: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
-    """{system, as tables call it: {measure: {mean, low, high}}}."""
-    report: Path | None = None
+    report: Path | None
     problem: str | None = None
     """Why its measures cannot be read."""
+    id: str | None = None
+    """What `cocondenser compare` knows it by; this and all below None where nothing was measured."""
+    split: str | None = None
+    """What was measured: test where there is one."""
+    questions: int | None = None
+    best: str | None = None
+    """The system that was best on dev, as tables call it."""
+    systems: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
+    """{system, as tables call it: {measure: {mean, low, high}}}."""
 
 
 def runs(
@@ -57,60 +57,56 @@ def runs(
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    out.print(table(rows))
-    rest = f", the newest {number} of them" if len(found) > number else ""
+    if rows:
+        out.print(table(rows))
     for row in rows:
         if row.problem:
             warn(row.problem)
-    out.print(f"\n{len(found)} runs{rest} in {shelf.root}", markup=False, highlight=False, soft_wrap=True)
+    newest = f", the newest {number} of them" if len(found) > number else ""
+    makes = "" if found else f"; `cocondenser run {recipe or 'pydocs-small'}` makes one"
+    out.print(f"\nRuns in {shelf.root}: {len(found)}{newest}{makes}", markup=False, highlight=False, soft_wrap=True)
 
 
 def listed(run: "Run") -> Listed:
-    from flows.compared import run_id
-    from flows.results import read_metrics
+    """A run with its measures, or why these cannot be read."""
+    from flows.measured import measured
     from pipeline.errors import InputError
     from pipeline.tables import shown_split
 
-    row: dict[str, Any] = {
-        "recipe": run.name,
-        "created": run.created,
-        "id": run_id(run),
-        "reached": next(reversed(run.nodes), "nothing"),
-    }
-    if "report" in run.nodes and run.nodes["report"].path.exists():
-        row["report"] = run.nodes["report"].path / "report.html"
+    report = run.nodes["report"].path / "report.html" if "report" in run.nodes else None
+    there = report if report and report.exists() else None
+    reached = next(reversed(run.nodes), "nothing")
     try:
-        metrics = read_metrics(run.nodes)
+        one = measured(run)
     except InputError as error:
-        return Listed(**row, problem=str(error))
-    if metrics is None:
-        return Listed(**row)
-    split = shown_split(metrics)
-    figures = metrics["splits"][split]
-    labels = metrics["labels"]
-    winner = {"dense": metrics["dense"]}.get(metrics["winner_on_dev"], metrics["winner_on_dev"])
-    systems = {labels[name]: found for name, found in figures["systems"].items()}
-    return Listed(
-        **row, split=split, questions=figures["questions"], best=labels[winner] if winner else None, systems=systems
-    )
+        return Listed(run.name, run.created, reached, there, problem=str(error))
+    if one is None:
+        return Listed(run.name, run.created, reached, there)
+    split = shown_split(one.metrics)
+    systems = {one.label(name): figures for name, figures in one.systems(split).items()}
+    questions = one.metrics["splits"][split]["questions"]
+    return Listed(run.name, run.created, reached, there, None, one.id, split, questions, one.label(one.best), systems)
 
 
 def table(rows: list[Listed]) -> Table:
+    """A row a run: means alone, so that it fits eighty columns."""
     from pipeline.tables import TABLE, share_text
 
     shown = Table(box=None, pad_edge=False)
-    shown.add_column("created", no_wrap=True)
-    shown.add_column("id", no_wrap=True)
-    shown.add_column("recipe", overflow="fold")
-    shown.add_column("questions", justify="right", no_wrap=True)
-    shown.add_column("best on dev", overflow="fold")
+    for name in ("created", "id"):
+        shown.add_column(name, no_wrap=True, overflow="ignore")
+    shown.add_column("recipe", overflow="fold", min_width=6)
+    shown.add_column("split", no_wrap=True)
+    shown.add_column("best on dev", overflow="fold", min_width=11)
     for name in TABLE.values():
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        begun = [row.created[:16].replace("T", " "), row.id or "", escape(row.recipe)]
-        if row.best is None or row.systems is None or row.best not in row.systems:
+        begun = [row.created[:10], row.id or "", escape(row.recipe)]
+        if row.systems is None or row.best is None:
             shown.add_row(*begun, "", "cannot be read" if row.problem else f"not measured; reached {row.reached}")
-            continue
-        figures = (share_text(row.systems[row.best][measure]["mean"]) for measure in TABLE)
-        shown.add_row(*begun, f"{row.questions:,} {row.split}", escape(row.best), *figures)
+        elif row.best in row.systems:
+            figures = (share_text(row.systems[row.best][measure]["mean"]) for measure in TABLE)
+            shown.add_row(*begun, row.split, escape(row.best), *figures)
+        else:
+            shown.add_row(*begun, row.split, f"{escape(row.best)}, not measured on {row.split}")
     return shown

@@ -1,47 +1,20 @@
-"""Which two runs of the store are compared, and what is shown of their questions."""
+"""Two runs of the store beside each other, and the questions that changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.runs import Run, runs
-from artifacts.store import Store
-from flows.layers import hint
-from flows.results import read_metrics
-from pipeline.compare import Change
+from flows.measured import Measured
+from pipeline.compare import Change, Pair, Row, changes, compare, questions_of, read_figures
 from pipeline.errors import InputError
+from pipeline.significance import Test
 from pipeline.stored import read_table
-
-SHOWN = 12
-"""Characters of an id."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two."""
-
-    name: str
-    """Recipe and id."""
-    folder: Path
-    """The artifact of stage `evaluate`."""
-    collection: Path
-    metrics: Mapping[str, Any]
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return self.metrics["labels"]
-
-    @property
-    def best(self) -> str:
-        """The system that was best on dev."""
-        winner = self.metrics["winner_on_dev"]
-        return str(self.metrics["dense"] if winner == "dense" else winner)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question that changed, with the first passage of each: {title, text, relevant}."""
+    """One that changed, with the first passage of each side: {title, text, relevant}."""
 
     query_id: str
     text: str
@@ -51,26 +24,66 @@ class Question:
     b_first: dict[str, Any] | None
 
 
-def run_id(run: Run) -> str | None:
-    """What a run goes by: the start of its evaluation's digest. Runs with equal figures have the same."""
-    return run.nodes["evaluate"].digest[:SHOWN] if "evaluate" in run.nodes else None
+@dataclass(frozen=True)
+class Compared:
+    """A system of a beside one of b."""
+
+    a: str
+    b: str
+    a_label: str
+    b_label: str
+    """What tables call them."""
+    best_on_dev: bool
+    """Whether this is the row of what was best on dev in each."""
+    figures: Row
 
 
-def side(store: Store, which: str) -> Side:
-    """The newest run that `which` means. Raises InputError where none does, or its measures are gone."""
-    measured = [run for run in runs(store) if "evaluate" in run.nodes]
-    name = Path(which).resolve().parent.name if which.endswith("report.html") else which
-    for run in measured:
-        digests = [run.nodes[node].digest for node in ("evaluate", "report") if node in run.nodes]
-        if run.name == name or (len(name) >= 4 and any(digest.startswith(name) for digest in digests)):
-            metrics = read_metrics(run.nodes)
-            assert metrics is not None
-            return Side(f"{run.name} {run_id(run)}", run.nodes["evaluate"].path, run.nodes["ingest"].path, metrics)
-    known = sorted({run.name for run in measured})
-    raise InputError(f"{store.root}: no measured run {which!r}{hint(which, known)}; `cocondenser runs` lists them")
+@dataclass(frozen=True)
+class Comparison:
+    """What there is to say of two runs."""
+
+    a: Measured
+    b: Measured
+    split: str
+    questions: int
+    systems: list[Compared]
+    changes: list[Question]
+    """Of the last of the systems."""
+    warnings: list[str]
 
 
-def split_of(a: Side, b: Side) -> str:
+def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, samples: int, seed: int) -> Comparison:
+    """b beside a, over the questions of test (else dev) that both have. `number`: of changes.
+
+    Raises InputError where they have no split, question or system in common, and for a measure that is not known.
+    """
+    split = split_of(a, b)
+    pairs, with_best = pairs_of(a, b, split)
+    of_a, of_b = read_figures(a.folder, split, measure), read_figures(b.folder, split, measure)
+    asked_a, asked_b = questions_of(of_a), questions_of(of_b)
+    shared = sorted(asked_a & asked_b)
+    if not shared or not pairs:
+        raise InputError(f"{a.name} and {b.name}: no {'system' if shared else 'question'} of {split} in common")
+    rows = compare(of_a, of_b, shared, pairs, test, samples, seed)
+    systems = [
+        Compared(x, y, a.label(x), b.label(y), with_best and (x, y) == pairs[-1], row)
+        for (x, y), row in zip(pairs, rows, strict=True)
+    ]
+    warnings = unlike(a, b)
+    for one, asked in ((a, asked_a), (b, asked_b)):
+        if len(asked) > len(shared):
+            warnings.append(f"{one.name}: questions left out, which the other has not: {len(asked) - len(shared):,}")
+    if not with_best:
+        warnings.append(f"what was best on dev was not measured on {split} in both")
+    questions: list[Question] = []
+    try:
+        questions = changed_questions((a, b), pairs[-1], split, changes(of_a, of_b, shared, pairs[-1], number))
+    except InputError as error:  # the figures stand without them
+        warnings.append(f"the questions that changed cannot be shown: {error}")
+    return Comparison(a, b, split, len(shared), systems, questions, warnings)
+
+
+def split_of(a: Measured, b: Measured) -> str:
     """Test where both have it, else dev. Raises InputError where they share neither."""
     for split in ("test", "dev"):
         if all(split in one.metrics["splits"] for one in (a, b)):
@@ -78,25 +91,42 @@ def split_of(a: Side, b: Side) -> str:
     raise InputError(f"{a.name} and {b.name}: measured on no split in common")
 
 
-def pairs_of(a: Side, b: Side) -> list[tuple[str, str]]:
-    """Systems of the same name, and at the end what was best on dev in each."""
-    split = split_of(a, b)
-    systems_a, systems_b = (one.metrics["splits"][split]["systems"] for one in (a, b))
+def pairs_of(a: Measured, b: Measured, split: str) -> tuple[list[Pair], bool]:
+    """Systems of the same name, and at the end what was best on dev in each, if that was measured on this split too.
+
+    The second value: whether it was.
+    """
+    systems_a, systems_b = a.systems(split), b.systems(split)
+    shared = [(name, name) for name in systems_a if name in systems_b]
     best = (a.best, b.best)
-    shared = [(name, name) for name in systems_a if name in systems_b and (name, name) != best]
-    return [*shared, best]
+    if best[0] in systems_a and best[1] in systems_b:
+        return [*(pair for pair in shared if pair != best), best], True
+    return shared, False
+
+
+def unlike(a: Measured, b: Measured) -> list[str]:
+    """What makes differences of the two more than differences of systems."""
+    said = []
+    collections = {one.run.nodes["ingest"].digest if "ingest" in one.run.nodes else None for one in (a, b)}
+    if len(collections) > 1:
+        said.append("the two runs have different collections")
+    least = [one.metrics["config"]["relevance"] for one in (a, b)]
+    if least[0] != least[1]:
+        said.append(f"relevant is what is judged {least[0]} or more in a, {least[1]} or more in b")
+    return said
 
 
 def changed_questions(
-    sides: tuple[Side, Side], pair: tuple[str, str], split: str, changes: Sequence[Change]
+    sides: tuple[Measured, Measured], pair: Pair, split: str, changes: Sequence[Change]
 ) -> list[Question]:
-    """The changes with the question's text and the first passage of each side."""
+    """The changes with texts and first passages. Raises InputError where a collection is gone."""
     if not changes:
         return []
     query_ids = [change.query_id for change in changes]
     filters = [("split", "=", split), ("query_id", "in", query_ids)]
-    rows = read_table(sides[0].collection / "queries.parquet", columns=["query_id", "text"], filters=filters)
-    texts = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+    columns = ["query_id", "text"]
+    rows = read_table(collection(sides[0]) / "queries.parquet", columns=columns, filters=filters)
+    texts = dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
     firsts = [first_answers(one, system, split, query_ids) for one, system in zip(sides, pair, strict=True)]
     return [
         Question(x.query_id, texts[x.query_id], x.a, x.b, firsts[0].get(x.query_id), firsts[1].get(x.query_id))
@@ -104,13 +134,19 @@ def changed_questions(
     ]
 
 
-def first_answers(one: Side, system: str, split: str, query_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def collection(one: Measured) -> Path:
+    if "ingest" not in one.run.nodes:
+        raise InputError(f"the run of {one.run.name} names no collection")
+    return one.run.nodes["ingest"].path
+
+
+def first_answers(one: Measured, system: str, split: str, query_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """{question: its first passage}."""
     from pipeline.report.build import read_passages
 
     filters = [("split", "=", split), ("system", "=", system), ("rank", "=", 1), ("query_id", "in", [*query_ids])]
     answers = read_table(one.folder / "answers.parquet", filters=filters).to_pylist()
-    passages = read_passages(one.collection, {answer["passage_id"] for answer in answers})
+    passages = read_passages(collection(one), {answer["passage_id"] for answer in answers})
     least = one.metrics["config"]["relevance"]
     return {
         answer["query_id"]: {**passages[answer["passage_id"]], "relevant": (answer["relevance"] or 0) >= least}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import regex
 
-TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]", regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
 def normalised(text: str) -> str:

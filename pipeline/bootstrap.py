@@ -50,11 +50,16 @@ def summary(
 
 
 def estimates(mean_M: np.ndarray, means_SM: np.ndarray) -> dict[str, dict[str, float]]:
-    """{measure: {mean, low, high}}, rounded so that the bytes do not hang on the processor's order of sums."""
+    """{measure: {mean, low, high}}, rounded."""
     from pipeline.measures import MEASURES
 
     columns = zip(MEASURES, mean_M, *interval(means_SM), strict=True)
     return {
-        name: {key: round(float(x), DIGITS) + 0.0 for key, x in zip(("mean", "low", "high"), figures, strict=True)}
+        name: {key: rounded(x) for key, x in zip(("mean", "low", "high"), figures, strict=True)}
         for name, *figures in columns
     }
+
+
+def rounded(figure: float) -> float:
+    """Without the last bits, which hang on the processor's order of sums, and without -0."""
+    return round(float(figure), DIGITS) + 0.0

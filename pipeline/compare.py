@@ -1,6 +1,6 @@
 """Two evaluations of the same questions, system by system.
 
-Legend of suffixes: Q questions, S systems.
+Legend of suffixes: Q questions, S pairs of systems.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.bootstrap import interval, resampled_means
+from pipeline.bootstrap import interval, resampled_means, rounded
 from pipeline.errors import InputError
 from pipeline.measures import MEASURES
 from pipeline.significance import SAMES, Test, holm, outcomes, p_values
 from pipeline.stored import read_table
 
-DIGITS = 6
+Figures = Mapping[str, Mapping[str, float]]
+"""{system: {question: figure}} by one measure."""
+Pair = tuple[str, str]
+"""A system of a and one of b."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system, or the pair of those that were best, by one measure."""
+    """A system of a beside one of b."""
 
     a: float
     b: float
@@ -28,9 +31,10 @@ class Row:
     """b - a."""
     low: float
     high: float
+    """Ends of the 95 % interval."""
     p: float
     p_holm: float
-    """By Holm over the table's rows."""
+    """By Holm over the rows."""
     wins: int
     """Questions for which b is better."""
     ties: int
@@ -46,55 +50,39 @@ class Change:
     b: float
 
 
-@dataclass(frozen=True)
-class Compared:
-    questions: int
-    questions_of_a_alone: int
-    questions_of_b_alone: int
-    rows: dict[tuple[str, str], Row]
-    """By the system of a and of b."""
-    changes: list[Change]
-    """Of the last row, greatest first, gains and losses alike."""
+def read_figures(folder: Path, split: str, measure: str) -> Figures:
+    """Of an artifact of stage `evaluate`, systems in its table's order.
 
-
-def compare(
-    a: Path,
-    b: Path,
-    split: str,
-    pairs: Sequence[tuple[str, str]],
-    measure: str,
-    changes: int,
-    test: Test,
-    samples: int,
-    seed: int,
-) -> Compared:
-    """Figures of `measure` of the questions that stand in both folders of stage `evaluate`, b minus a.
-
-    `pairs`: systems of a and of b, which need not have the same names. Raises InputError for a system that a folder
-    does not have, and where no question stands in both.
+    Raises InputError for an unknown measure and for a table that is missing or damaged.
     """
     if measure not in MEASURES:
         raise InputError(f"--measure {measure}: there are {', '.join(MEASURES)}")
-    of_a, of_b = (read_figures(folder, split, measure) for folder in (a, b))
-    for folder, found, names in ((a, of_a, [x for x, _ in pairs]), (b, of_b, [y for _, y in pairs])):
-        for name in names:
-            if name not in found:
-                raise InputError(f"{folder}: no system {name!r} in {split}; there are {', '.join(found) or 'none'}")
-    asked_a, asked_b = ({q for figures in found.values() for q in figures} for found in (of_a, of_b))
-    shared = sorted(asked_a & asked_b)
-    if not shared:
-        raise InputError(f"{a} and {b}: no question of {split} stands in both")
-    a_QS, b_QS = (
-        np.array([[found[name][query_id] for name in names] for query_id in shared])
-        for found, names in ((of_a, [x for x, _ in pairs]), (of_b, [y for _, y in pairs]))
-    )
+    columns = ["query_id", "system", measure]
+    rows = read_table(folder / "per_query.parquet", columns=columns, filters=[("split", "=", split)])
+    found: dict[str, dict[str, float]] = {}
+    for query_id, system, value in zip(*(rows[name].to_pylist() for name in columns), strict=True):
+        found.setdefault(system, {})[query_id] = value
+    return found
+
+
+def questions_of(figures: Figures) -> set[str]:
+    return {query_id for found in figures.values() for query_id in found}
+
+
+def compare(
+    a: Figures, b: Figures, query_ids: Sequence[str], pairs: Sequence[Pair], test: Test, samples: int, seed: int
+) -> list[Row]:
+    """A row for each pair, over the questions `query_ids`, which both have. `samples` and `seed`: of the bootstrap and
+    of the randomisation test."""
+    a_QS = figures_of(a, query_ids, [name for name, _ in pairs])
+    b_QS = figures_of(b, query_ids, [name for _, name in pairs])
     difference_QS = b_QS - a_QS
     low_S, high_S = interval(resampled_means(difference_QS, samples, seed))
     p_S = p_values(difference_QS, test, samples, seed)
     holm_S = holm(p_S[:, None])[:, 0]
     wins_S, ties_S, losses_S = outcomes(difference_QS)
-    rows = {
-        pair: Row(
+    return [
+        Row(
             a=rounded(a_QS[:, s].mean()),
             b=rounded(b_QS[:, s].mean()),
             mean=rounded(difference_QS[:, s].mean()),
@@ -106,27 +94,17 @@ def compare(
             ties=ties_S[s],
             losses=losses_S[s],
         )
-        for s, pair in enumerate(pairs)
-    }
-    greatest = np.argsort(-np.abs(difference_QS[:, -1]), kind="stable")[:changes]
-    changed = [
-        Change(shared[q], rounded(a_QS[q, -1]), rounded(b_QS[q, -1]))
-        for q in greatest.tolist()
-        if abs(difference_QS[q, -1]) > SAMES
+        for s in range(len(pairs))
     ]
-    return Compared(len(shared), len(asked_a - asked_b), len(asked_b - asked_a), rows, changed)
 
 
-def rounded(figure: float) -> float:
-    """Without the last bits, which hang on the processor's order of sums, and without -0."""
-    return round(float(figure), DIGITS) + 0.0
+def figures_of(figures: Figures, query_ids: Sequence[str], systems: Sequence[str]) -> np.ndarray:
+    """float64 [questions, systems]."""
+    return np.array([[figures[name][query_id] for name in systems] for query_id in query_ids])
 
 
-def read_figures(folder: Path, split: str, measure: str) -> dict[str, Mapping[str, float]]:
-    """{system: {question: figure}} of an artifact of stage `evaluate`, systems in its table's order."""
-    columns = ["query_id", "system", measure]
-    rows = read_table(folder / "per_query.parquet", columns=columns, filters=[("split", "=", split)])
-    found: dict[str, dict[str, float]] = {}
-    for query_id, system, value in zip(*(rows[name].to_pylist() for name in columns), strict=True):
-        found.setdefault(system, {})[query_id] = value
-    return {**found}
+def changes(a: Figures, b: Figures, query_ids: Sequence[str], pair: Pair, number: int) -> list[Change]:
+    """The questions that changed most, gains and losses alike; of equal ones the first."""
+    found = [Change(q, rounded(a[pair[0]][q]), rounded(b[pair[1]][q])) for q in query_ids]
+    changed = [change for change in found if abs(change.b - change.a) > SAMES]
+    return sorted(changed, key=lambda change: -abs(change.b - change.a))[:number]

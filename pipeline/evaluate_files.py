@@ -15,7 +15,7 @@ from pipeline import run_file
 from pipeline.bootstrap import summary
 from pipeline.errors import InputError
 from pipeline.judgements import read_qrels
-from pipeline.measures import as_ranks, measure
+from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import Run
 from pipeline.significance import Test, comparisons
 from pipeline.work import silent
@@ -36,6 +36,16 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """a minus b, paired by question."""
+
+    a: str
+    b: str
+    measures: Estimates
+    """With p, p_holm, wins, ties and losses."""
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """Figures of run files, over the questions that have a relevant passage."""
 
@@ -44,8 +54,8 @@ class Evaluated:
     """Judged, but nothing relevant was found: no part of any mean."""
     systems: dict[str, Estimates]
     """By file."""
-    differences: dict[str, Estimates]
-    """`a - b` of each two files, paired by question; with p, p_holm, wins, ties and losses."""
+    differences: list["Difference"]
+    """Of each two files."""
     counts: dict[str, Counts]
 
 
@@ -63,24 +73,28 @@ def evaluate_files(
     """
     _check(paths, qrels)
     judgements = read_qrels(qrels, "test")
+    if not judgements:
+        raise InputError(f"{qrels}: no judgements{' of test' if qrels.suffix == '.parquet' else ''}")
     judged = {q: grades for q, grades in judgements.items() if max(grades.values()) >= relevance}
     if not judged:
         raise InputError(f"{qrels}: no question has a passage of relevance {relevance} or more")
-    values_QM: dict[str, np.ndarray] = {}
+    values_QM: dict[str, np.ndarray] = {}  # by number: names may hold what joins two of them
     counts: dict[str, Counts] = {}
-    for path in paths:
+    for n, path in enumerate(paths):
         ranks, rows, others = read(path, qrels, [*judged])
-        values_QM[str(path)] = measure(ranks, [*judged], judged, relevance)
+        values_QM[str(n)] = measure(ranks, [*judged], judged, relevance)
         counts[str(path)] = Counts(rows, others, len(judged) - len(ranks))
     pairs = [(after, before) for before, after in combinations(values_QM, 2)]
     figures = summary(values_QM, pairs, samples, seed)
     tested = comparisons(values_QM, pairs, test, samples, seed)
-    differences: dict[str, Estimates] = {
-        pair: {name: {**estimate, **tested[pair][name]} for name, estimate in estimates.items()}
-        for pair, estimates in figures["differences"].items()
-    }
+    differences = []
+    for a, b in pairs:
+        pair = f"{a} - {b}"
+        both = {name: {**figures["differences"][pair][name], **tested[pair][name]} for name in MEASURES}
+        differences.append(Difference(str(paths[int(a)]), str(paths[int(b)]), both))
+    systems = {str(path): figures["systems"][str(n)] for n, path in enumerate(paths)}
     without = len(judgements) - len(judged)
-    return Evaluated(len(judged), without, figures["systems"], differences, counts)
+    return Evaluated(len(judged), without, systems, differences, counts)
 
 
 def _check(paths: Sequence[Path], qrels: Path) -> None:
@@ -88,7 +102,7 @@ def _check(paths: Sequence[Path], qrels: Path) -> None:
         if path.resolve() in [earlier.resolve() for earlier in paths[:n]]:
             raise InputError(f"{path}: given twice")
     for path in (*paths, qrels):
-        if not path.is_file():
+        if path.is_dir() or not path.exists():  # a pipe will do
             raise InputError(f"{path}: {'a folder, no file' if path.is_dir() else 'no such file'}")
 
 

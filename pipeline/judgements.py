@@ -7,18 +7,22 @@ from pipeline.errors import InputError
 from pipeline.files import integer, lines
 
 Qrels = dict[str, dict[str, int]]
+GREATEST = 10_000
+"""Grade. trec_eval's code takes memory by it, and without a word gives zeros where there is too little."""
 
 
 def read_qrels(path: Path, split: str = "dev") -> Qrels:
     """{question: {passage: grade}} of TREC's four columns, BEIR's three with a heading, or a split of a qrels.parquet.
 
-    Raises InputError for other lines and for a passage that a question's judgements give two grades.
+    Raises InputError for other lines, grades above GREATEST and a passage that a question's judgements give two grades.
     """
     if path.name == "qrels.parquet":
         try:
             return collection.read_qrels(path.parent, [split])
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from error
+        except (InputError, OSError, ValueError):
+            raise InputError(f"{path}: cannot be read as a collection's table of judgements") from None
+    if path.suffix == ".parquet":
+        raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
     found: Qrels = {}
     width = 0
     for number, line in lines(path):
@@ -31,6 +35,8 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
             names = "question passage grade" if width == 3 else "question 0 passage grade"
             raise InputError(f"{path}:{number}: {width} columns expected ({names}), {len(fields)} found")
         grade = integer(f"{path}:{number}", fields[-1])
+        if grade > GREATEST:
+            raise InputError(f"{path}:{number}: relevance {grade:,} is above {GREATEST:,}")
         before = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
         if grade != before:
             judged = f"passage {fields[-2]!r} of query {fields[0]!r}"

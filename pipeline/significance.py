@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from pipeline.bootstrap import rounded
 from pipeline.measures import MEASURES
 
 Test = Literal["randomisation", "t"]
@@ -16,14 +17,14 @@ SAMES = 1e-9
 """Differences of a question's figures below this are none: sums may end in other last bits."""
 CELLS = 8_000_000
 """Numbers of one block of random signs: 64 MB."""
-DIGITS = 6
 
 
 def p_values(difference_QM: np.ndarray, test: Test, samples: int, seed: int) -> np.ndarray:
     """Two-sided p of each measure's mean difference, [Q, M] -> [M]; 1 where no question differs.
 
     `randomisation`: the sign of each question's difference is drawn anew, `samples` times (Fisher's test; Smucker,
-    Allan and Carterette, 2007); all signs are taken instead where there are no more than that. `t`: Student's.
+    Allan and Carterette, 2007), from `seed`; all signs are taken instead where there are no more than that. `t`:
+    Student's, which draws nothing.
     """
     from scipy import stats
 
@@ -63,7 +64,7 @@ def holm(p_PM: np.ndarray) -> np.ndarray:
 
 
 def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]]:
-    """Questions that are better, alike and worse, each [M]."""
+    """Questions that are better, alike and worse, one number for each column."""
     wins_M, losses_M = (difference_QM > SAMES).sum(0), (difference_QM < -SAMES).sum(0)
     return wins_M.tolist(), (len(difference_QM) - wins_M - losses_M).tolist(), losses_M.tolist()
 
@@ -73,7 +74,7 @@ def comparisons(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """{`a - b`: {measure: {p, p_holm, wins, ties, losses}}} of the pairs, from {system: [Q, M]}.
 
-    `wins`: questions for which a is better than b.
+    `wins`: questions for which a is better than b. `test`, `samples` and `seed` as `p_values` has them.
     """
     if not pairs:
         return {}
@@ -85,8 +86,8 @@ def comparisons(
         wins_M, ties_M, losses_M = outcomes(difference_QM)
         found[f"{a} - {b}"] = {
             name: {
-                "p": round(float(p_PM[n, m]), DIGITS),
-                "p_holm": round(float(corrected_PM[n, m]), DIGITS),
+                "p": rounded(p_PM[n, m]),
+                "p_holm": rounded(corrected_PM[n, m]),
                 "wins": wins_M[m],
                 "ties": ties_M[m],
                 "losses": losses_M[m],

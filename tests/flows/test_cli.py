@@ -108,14 +108,15 @@ def test_evaluate(tmp_path: Path) -> None:
         [".250", "1.000"], [".750", ".500", "0"]
     ]  # fmt: skip
     assert shown.stderr.splitlines() == [
-        f"warning: {qrels}: 1 questions without a relevant passage are left out",
-        f"warning: {first}: no results for 1 questions, each of which counts as zero",
-        f"warning: {first}: 1 of 3 rows are left out: their questions have no relevant passage in the judgements",
+        f"warning: {qrels}: questions left out, for want of a relevant passage: 1",
+        f"warning: {first}: questions without results, each counted as zero: 1",
+        f"warning: {first}: rows left out, whose questions have no relevant passage in the judgements: 1 of 3",
     ]
     as_json = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert as_json["questions"] == 2
     assert as_json["systems"][str(first)]["RR@10"]["mean"] == 0.25
-    assert as_json["differences"][f"{second} - {first}"]["RR@10"]["mean"] == 0.75
+    [pair] = as_json["differences"]
+    assert (pair["a"], pair["b"], pair["measures"]["RR@10"]["mean"]) == (str(second), str(first), 0.75)
 
 
 def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path: Path) -> None:

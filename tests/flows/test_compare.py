@@ -1,6 +1,7 @@
 """`cocondenser compare`: which runs, which systems, which questions."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from artifacts.store import Store
 from flows.cli import app
 from flows.recipe import resolve
 from pipeline import runs
+from pipeline.errors import InputError
 from pipeline.evaluate import evaluate
 from pipeline.work import Work, silent
 
@@ -28,13 +30,15 @@ LISTS = {
 """Passages that stage 1 finds, best first; that of the question's own number is relevant."""
 
 
-def add(store: Store, name: str, day: int, lists: dict[str, str], questions: list[str]) -> None:
-    """A finished run `name` whose stage 1 found these."""
+def add(
+    store: Store, name: str, day: int, lists: dict[str, str], questions: list[str], node: str = "stage1", least: int = 1
+) -> None:
+    """A finished run `name` whose dense run found these."""
     folder = store.root.parent / f"{name}-{day}"
     folder.mkdir()
     passages = [(f"p{n}", f"p{n}", "", f"text of [bold]p{n}[/bold] in {name}") for n in range(6)]
     asked = [(q, "test", f"question {q}") for q in questions]
-    collection = write_collection(folder / "ingest", passages, asked, [("test", q, f"p{q[1:]}", 1) for q in questions])
+    collection = write_collection(folder / "ingest", passages, asked, [("test", q, f"p{q[1:]}", 2) for q in questions])
     found = folder / "stage1"
     found.mkdir()
     with runs.writer(found) as write:
@@ -43,8 +47,13 @@ def add(store: Store, name: str, day: int, lists: dict[str, str], questions: lis
             write("test", [query_id] * len(ids), ids, np.arange(len(ids), 0, -1.0))
     out = folder / "evaluate"
     out.mkdir()
-    evaluate(EVALUATE, collection, None, Work(out, folder, make_machine(), silent), stage1=found)
-    digests = {"ingest": "0" * 64, "evaluate": f"{day}" * 64, "report": f"a{day}" * 32}
+    config = EVALUATE.model_copy(update={"relevance": least})
+    evaluate(config, collection, None, Work(out, folder, make_machine(), silent), **{node: found})
+    digests = {
+        "ingest": f"c{name[0]}" * 32,
+        "evaluate": f"{day}" * (60 // len(f"{day}")) + f"{day:04}",
+        "report": f"a{day % 10}" * 32,
+    }
     paths = {"ingest": collection, "evaluate": out, "report": folder}
     nodes = {}
     for node, digest in digests.items():
@@ -75,15 +84,18 @@ def test_a_recipe_is_its_newest_run(store):
     shown = called(store, "one", "two")
     lines = shown.stdout.splitlines()
     assert lines[0] == "RR@10 on 5 questions of test"
-    assert lines[1:3] == [f"a  one {'2' * 12}", f"b  two {'3' * 12}"]
-    assert lines[5].split()[:5] == ["stage", "1", ".600", ".800", ".200"]
+    assert lines[1:3] == [f"a  one {'2' * 8}", f"b  two {'3' * 8}"]
+    assert lines[5].split()[:8] == ["best", "on", "dev:", "stage", "1", ".600", ".800", ".200"]
     assert lines[5].split()[-3:] == ["2", "2", "1"]
-    assert shown.stderr.splitlines()[0] == f"warning: one {'2' * 12}: 1 questions that the other has not are left out"
+    assert shown.stderr.splitlines() == [
+        "warning: the two runs have different collections",
+        f"warning: one {'2' * 8}: questions left out, which the other has not: 1",
+    ]
 
 
-@pytest.mark.parametrize("named", ["1111", "1" * 64, "a1a1", f"store/objects/{'a1' * 32}/report.html"])
+@pytest.mark.parametrize("named", ["1111", "1" * 8, f"store/objects/{'a1' * 32}/report.html"])
 def test_a_run_goes_by_its_id_or_its_report(store, named):
-    assert called(store, named, "two").stdout.splitlines()[1] == f"a  one {'1' * 12}"
+    assert called(store, named, "two").stdout.splitlines()[1] == f"a  one {'1' * 8}"
 
 
 def test_the_questions_that_changed_most_come_with_their_passages(store):
@@ -99,18 +111,45 @@ def test_the_questions_that_changed_most_come_with_their_passages(store):
 def test_as_json(store):
     found = json.loads(called(store, "one", "1111", "--measure", "Success@5", "--json").stdout)
     assert (found["split"], found["measure"], found["questions"]) == ("test", "Success@5", 6)
+    assert found["a"] == {"recipe": "one", "id": "2" * 8}
     [row] = found["systems"]
-    assert (row["a_system"], row["b_system"], row["wins"], row["losses"]) == ("stage 1", "stage 1", 1, 0)
+    assert (row["a"], row["b_label"], row["best_on_dev"]) == ("stage1", "stage 1", True)
+    assert (row["figures"]["wins"], row["figures"]["losses"]) == (1, 0)
     assert [change["query_id"] for change in found["changes"]] == ["t2"]
     assert found["changes"][0]["b_first"]["relevant"] is True
 
 
+def test_systems_of_other_names_are_compared_by_what_was_best(store):
+    add(store, "later", 4, LISTS["good"], QUESTIONS, node="stage2")
+    lines = called(store, "1111", "later").stdout.splitlines()
+    assert lines[5].startswith("best on dev: stage 1, stage 2 ")
+    assert lines[5].split()[-3:] == ["0", "6", "0"]
+    assert len([line for line in lines if "stage" in line]) == 1
+
+
+def test_other_judgements_are_warned_of(store):
+    add(store, "strict", 5, LISTS["good"], QUESTIONS, least=2)
+    assert "relevant is what is judged 1 or more in a, 2 or more in b" in called(store, "1111", "strict").stderr
+
+
+def test_the_figures_stand_without_the_collection(store):
+    shutil.rmtree(store.root.parent / "one-1" / "ingest")
+    shown = called(store, "one", "1111")
+    assert "best on dev: stage 1" in shown.stdout
+    assert "the questions that changed cannot be shown: " in shown.stderr
+
+
 def test_what_no_run_is_is_told(store):
-    assert "no measured run 'three'" in called_error(store, "three", "two")
-    assert "no measured run 'tow' (did you mean two?)" in called_error(store, "one", "tow")
-    assert "--measure MRR: there are RR@10" in called_error(store, "one", "two", "--measure", "MRR")
+    assert "no measured run 'three'; `cocondenser runs`" in refused(store, "three", "two")
+    assert "no measured run 'tow' (did you mean two?)" in refused(store, "one", "tow")
+    assert "no measured run of marco; `cocondenser run marco` makes one" in refused(store, "one", "marco")
+    assert "no measured run" in refused(store, "one", str(store.root.parent / "two" / "report.html"))
+    assert "--measure MRR: there are RR@10" in refused(store, "one", "two", "--measure", "MRR")
+    add(store, "more", 11, LISTS["good"], QUESTIONS)
+    assert "2 runs have ids that begin with '1111'; give more of it" in refused(store, "1111", "two")
 
 
-def called_error(store: Store, *arguments: str) -> str:
+def refused(store: Store, *arguments: str) -> str:
     ended = CliRunner().invoke(app, ["compare", *arguments, "--store", str(store.root)])
+    assert isinstance(ended.exception, InputError)
     return str(ended.exception)

@@ -20,7 +20,8 @@ def figures(mean: float) -> dict[str, Any]:
     return dict.fromkeys(("RR@10", "nDCG@10", "R@100"), estimate)
 
 
-METRICS = {
+METRICS: dict[str, Any] = {
+    "config": {"relevance": 1},
     "labels": {"bm25": "BM25", "stage1": "stage 1", "fusion": "BM25 + stage 1"},
     "dense": "stage1",
     "fusion": {"method": "weighted_sum", "weight": 0.5},
@@ -43,6 +44,7 @@ def record(store: Store, name: str, day: int, metrics: str | None) -> None:
         folder = store.objects / digest
         folder.mkdir(parents=True)
         (folder / "metrics.json").write_text(metrics)
+        (folder / "report.html").touch()
         nodes |= {node: Ref(node, digest, digest, digest, folder, {}) for node in ("evaluate", "report")}
     record_run(store, name, nodes, {"recipe": {}}, datetime(2026, 11, day, 12, 30, tzinfo=UTC))
 
@@ -66,21 +68,19 @@ def called(store: Store, *arguments: str) -> str:
 
 def test_the_newest_stands_first_and_one_that_cannot_be_read_hides_none(store):
     lines = called(store).splitlines()
-    for line, (day, name, known) in zip(
-        lines[1:5], [(4, "squad", "4"), (3, "marco", "3"), (2, "nq", ""), (1, "marco", "1")], strict=True
-    ):
-        assert line.split()[: 4 if known else 3] == [f"2026-11-0{day}", "12:30", *([12 * known] if known else []), name]
+    assert [line.split()[0] for line in lines[1:5]] == [f"2026-11-0{day}" for day in (4, 3, 2, 1)]
+    assert [line.split()[1] for line in lines[1:5]] == ["squad", "3" * 8, "nq", "1" * 8]
     assert lines[1].rstrip().endswith("cannot be read")
-    assert "1,234 test  stage 1 " in lines[2]
+    assert lines[2].split() == ["2026-11-03", "33333333", "marco", "test", "stage", "1", ".400", ".400", ".400"]
     assert "BM25 + stage 1" in lines[4]
     assert "not measured; reached ingest" in lines[3]
     assert lines[4].split()[-3:] == [".500", ".500", ".500"]
-    assert lines[-1] == f"4 runs in {store.root}"
+    assert lines[-1] == f"Runs in {store.root}: 4"
 
 
 def test_of_one_recipe_and_so_many(store):
     assert called(store, "--recipe", "marco", "-n", "1").splitlines()[1].startswith("2026-11-03")
-    assert called(store, "-n", "1").splitlines()[-1] == f"4 runs, the newest 1 of them in {store.root}"
+    assert called(store, "-n", "1").splitlines()[-1] == f"Runs in {store.root}: 4, the newest 1 of them"
 
 
 def test_as_json(store):
@@ -100,3 +100,29 @@ def test_a_run_that_lost_its_evaluation_says_so(store):
     warned = CliRunner().invoke(app, ["runs", "--store", str(store.root)]).stderr.splitlines()
     assert [line.split(": ")[0] for line in warned] == ["warning", "warning"]
     assert "metrics.json" in warned[1]
+
+
+def test_metrics_without_what_is_needed_hide_no_other_run(store):
+    record(store, "old", 5, json.dumps({name: METRICS[name] for name in ("dense", "fusion", "winner_on_dev")}))
+    lines = called(store).splitlines()
+    assert lines[1].split()[:2] == ["2026-11-05", "old"]
+    assert lines[1].rstrip().endswith("cannot be read")
+    assert len(lines) == 8
+
+
+def test_what_was_best_on_dev_and_not_measured_on_test_says_so(store):
+    test = {**METRICS["splits"]["test"], "systems": {"stage1": figures(0.4)}}
+    record(store, "nobest", 6, json.dumps({**METRICS, "splits": {"test": test}}))
+    assert "BM25 + stage 1, not measured on test" in called(store, "-n", "1")
+
+
+def test_an_empty_store_says_what_makes_a_run(tmp_path):
+    empty = Store(tmp_path / "empty")
+    empty.prepare()
+    assert called(empty).splitlines()[-1].endswith("0; `cocondenser run pydocs-small` makes one")
+    assert called(empty, "--json") == "[]\n"
+
+
+def test_eighty_columns_hold_a_row_a_run(store):
+    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"}).stdout.splitlines()
+    assert shown[2].split() == ["2026-11-03", "33333333", "marco", "test", "stage", "1", ".400", ".400", ".400"]

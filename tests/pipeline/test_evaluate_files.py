@@ -53,8 +53,9 @@ def test_differences_are_paired_by_question(tmp_path):
     good = put(tmp_path, "good", *(f"q{n} Q0 a 1 2 x" for n in range(4)))
     poor = put(tmp_path, "poor", "q0 Q0 a 1 2 x", *(f"q{n} Q0 b 1 2 x" for n in range(4)))
     found = evaluated(poor, good, qrels=qrels)
-    assert found.differences.keys() == {f"{good} - {poor}"}
-    figures = found.differences[f"{good} - {poor}"]["Success@5"]
+    [difference] = found.differences
+    assert (difference.a, difference.b) == (str(good), str(poor))
+    figures = difference.measures["Success@5"]
     assert {key: figures[key] for key in ("mean", "p", "p_holm", "wins", "ties", "losses")} == {
         "mean": 0.75, "p": 0.25, "p_holm": 0.25, "wins": 3, "ties": 1, "losses": 0
     }  # fmt: skip
@@ -96,3 +97,11 @@ def test_bad_files_are_one_line(tmp_path):
         evaluated(good, tmp_path / "." / "good", qrels=qrels)
     with pytest.raises(InputError, match="a folder, no file"):
         evaluated(tmp_path, qrels=qrels)
+    refused("empty: no judgements$", "q Q0 a 1 1 x", qrels=put(tmp_path, "empty", "query-id\tcorpus-id\tscore"))
+
+
+def test_names_that_hold_a_minus_are_told_apart(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1", "q 0 b -1")
+    found = evaluated(*(put(tmp_path, name, "q Q0 a 1 1 x") for name in ("c", "b - c", "a", "a - b")), qrels=qrels)
+    assert len({(Path(pair.a).name, Path(pair.b).name) for pair in found.differences}) == 6
+    assert {mean(found, tmp_path / name, "RR@10") for name in ("c", "b - c", "a", "a - b")} == {1.0}

@@ -9,7 +9,6 @@ from writing import put
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.fuse_files import fuse_files
-from pipeline.judgements import read_qrels
 from pipeline.run_file import rows
 
 
@@ -50,9 +49,6 @@ def test_judgements_choose_what_is_not_given(tmp_path):
     table = tmp_path / "qrels.parquet"
     write_table(table, schemas()["qrels"], [("dev", "q", "c", 1), ("dev", "r", "z", 2), ("test", "q", "a", 1)])
     assert join(first, second, qrels=table) == fused
-    table.write_bytes(b"no table")
-    with pytest.raises(InputError, match=r"qrels\.parquet: cannot be read"):
-        read_qrels(table)
     assert fused.chosen
     assert fused.weight < 0.5
     assert (fused.questions, fused.judged) == (3, 2)  # `nobody` is in no run, `s` not judged
@@ -93,19 +89,6 @@ def test_packed_files_and_three_columns(tmp_path):
     packed.write_bytes(gzip.compress(trec(tmp_path, "one", q="ab").read_bytes()))
     join(packed, put(tmp_path, "two", "q\tb\t1", "q\ta\t2"), weight=0.9)
     assert found(tmp_path / "out") == {"q": "ab"}
-
-
-def test_qrels_of_trec_and_of_beir(tmp_path):
-    assert read_qrels(put(tmp_path, "trec", "q 0 a 1", "q Q0 b 0")) == {"q": {"a": 1, "b": 0}}
-    beir = put(tmp_path, "beir.tsv", "query-id\tcorpus-id\tscore", "q\ta\t1", "r\tb\t2")
-    assert read_qrels(beir) == {"q": {"a": 1}, "r": {"b": 2}}
-    with pytest.raises(InputError, match=r"bad:2: 4 columns expected .*, 3 found"):
-        read_qrels(put(tmp_path, "bad", "q 0 a 1", "q a 1"))
-    assert read_qrels(put(tmp_path, "twice", "q 0 a 1", "q 0 a 1")) == {"q": {"a": 1}}
-    with pytest.raises(InputError, match=r"two:2: passage 'a' of query 'q' has relevance 0 here and 1 before"):
-        read_qrels(put(tmp_path, "two", "q 0 a 1", "q 0 a 0"))
-    with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
-        read_qrels(put(tmp_path, "grade", "q 0 a x"))
 
 
 def test_bad_input_is_said_before_anything_is_written(tmp_path):

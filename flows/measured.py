@@ -1,0 +1,93 @@
+"""Runs of the store that were evaluated, and what they go by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artifacts.runs import Run, runs
+from artifacts.store import Store
+from flows.layers import hint, named
+from flows.results import READ
+from pipeline.errors import InputError
+from pipeline.stored import read_json
+
+SHOWN = 8
+"""Characters of an id."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run that was evaluated."""
+
+    run: Run
+    metrics: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The start of its evaluation's digest. Runs with equal figures have the same."""
+        return self.run.nodes["evaluate"].digest[:SHOWN]
+
+    @property
+    def name(self) -> str:
+        """Recipe and id."""
+        return f"{self.run.name} {self.id}"
+
+    @property
+    def folder(self) -> Path:
+        """The artifact of stage `evaluate`."""
+        return self.run.nodes["evaluate"].path
+
+    @property
+    def best(self) -> str:
+        """The system that was best on dev."""
+        winner = str(self.metrics["winner_on_dev"])
+        return str(self.metrics["dense"]) if winner == "dense" else winner
+
+    def label(self, system: str) -> str:
+        """What tables call it."""
+        return str(self.metrics["labels"].get(system, system))
+
+    def systems(self, split: str) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+        """{system: {measure: {mean, low, high}}}."""
+        found: Mapping[str, Any] = self.metrics["splits"][split]["systems"]
+        return found
+
+
+def measured(run: Run) -> Measured | None:
+    """None where the run has no evaluation. Raises InputError where it is damaged or gone."""
+    if "evaluate" not in run.nodes:
+        return None
+    path = run.nodes["evaluate"].path / "metrics.json"
+    return Measured(run, read_json(path, *READ, "labels", "splits", "config"))
+
+
+def found(store: Store, which: str) -> Measured:
+    """The newest run of the recipe `which`, or the one with this id (or its start) or this report.html.
+
+    Raises InputError where there is none, where the start is that of several, and where its measures are gone.
+    """
+    evaluated = [run for run in runs(store) if "evaluate" in run.nodes]
+    of_recipe = [run for run in evaluated if run.name == which]
+    if of_recipe:
+        return _measures(of_recipe[0])
+    if Path(which).name == "report.html":
+        digest = Path(which).resolve().parent.name
+        matching = [run for run in evaluated if "report" in run.nodes and run.nodes["report"].digest == digest]
+    else:
+        matching = [run for run in evaluated if run.nodes["evaluate"].digest.startswith(which)]
+    digests = {run.nodes["evaluate"].digest for run in matching}
+    if len(digests) > 1:
+        raise InputError(f"{store.root}: {len(digests)} runs have ids that begin with {which!r}; give more of it")
+    if matching:
+        return _measures(matching[0])
+    if which in named():
+        raise InputError(f"{store.root}: no measured run of {which}; `cocondenser run {which}` makes one")
+    known = sorted({run.name for run in evaluated})
+    raise InputError(f"{store.root}: no measured run {which!r}{hint(which, known)}; `cocondenser runs` lists them")
+
+
+def _measures(run: Run) -> Measured:
+    one = measured(run)
+    assert one is not None
+    return one
