@@ -8,9 +8,8 @@ from typing import Any
 from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.layers import hint, named
-from flows.results import READ
+from flows.results import read_metrics
 from pipeline.errors import InputError
-from pipeline.stored import read_json
 
 SHOWN = 8
 """Characters of an id."""
@@ -56,10 +55,8 @@ class Measured:
 
 def measured(run: Run) -> Measured | None:
     """None where the run has no evaluation. Raises InputError where it is damaged or gone."""
-    if "evaluate" not in run.nodes:
-        return None
-    path = run.nodes["evaluate"].path / "metrics.json"
-    return Measured(run, read_json(path, *READ, "labels", "splits", "config"))
+    metrics = read_metrics(run.nodes, "labels", "splits", "config")
+    return None if metrics is None else Measured(run, metrics)
 
 
 def found(store: Store, which: str) -> Measured:

@@ -57,9 +57,9 @@ def next_line(question: str | None, store: Path) -> str:
     return f'{quote(command)} search "{question or "..."}"{where}'
 
 
-def read_metrics(refs: Mapping[str, Ref]) -> dict[str, Any] | None:
-    """The evaluation's metrics.json. Raises InputError for a damaged one."""
-    return read_json(refs["evaluate"].path / "metrics.json", *READ) if "evaluate" in refs else None
+def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
+    """The evaluation's metrics.json. Raises InputError for a damaged one, and where it lacks one of `more` fields."""
+    return read_json(refs["evaluate"].path / "metrics.json", *READ, *more) if "evaluate" in refs else None
 
 
 def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:
