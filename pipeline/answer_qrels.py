@@ -67,9 +67,11 @@ def look(
     passage's text is read and cut into tokens once, however many questions have found it; its title holds no answer
     (as in DPR). Memory: the pairs, and the texts of PASSAGES passages. `progress` counts passages.
     """
+    has_answer_Q = np.array([bool(found) for found in answers], bool)
+    if not has_answer_Q.any():
+        return before
     passages = 1 + max((int(run.passage_R.max(initial=0)) for run in runs), default=0)
     passages = max(passages, 1 + int(before.passage_P.max(initial=0)))
-    has_answer_Q = np.array([bool(found) for found in answers], bool)
     seen = [np.zeros(0, np.int64)]
     for run in runs:
         top_R = (run.rank_R <= DEPTH) & has_answer_Q[run.question_R]

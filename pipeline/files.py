@@ -241,7 +241,9 @@ def integer(place: str, value: str) -> int:
     """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError."""
     shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     try:
-        number = int(value) if is_plain(value) else int("")
+        if not is_plain(value):
+            raise ValueError
+        number = int(value)
     except ValueError:
         raise InputError(f"{place}: relevance {shown!r} is not an integer") from None
     if not -(2**31) <= number < 2**31:
