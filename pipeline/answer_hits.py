@@ -18,8 +18,8 @@ def normalised(text: str) -> str:
 
     No token holds a space, so that one text's tokens stand in a row in another's if and only if this string does.
     """
-    tokens = (token.lower() for token in TOKEN.findall(unicodedata.normalize("NFD", text)))
-    return f" {' '.join(tokens)} ".replace("  ", " ")
+    tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
+    return f" {' '.join(map(str.lower, tokens))} ".replace("  ", " ")
 
 
 def holds_answer(passage: str, answers: Iterable[str]) -> bool:

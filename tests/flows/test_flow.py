@@ -17,6 +17,7 @@ from flows.dag import nodes
 from flows.preflight import missing
 from flows.recipe import resolve
 from flows.selection import up_to
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.starts import model_config
 from pipeline.vector_files import Vector, write_vector
@@ -114,6 +115,9 @@ def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path:
     evaluated(dev)
     with pytest.raises(InputError, match=r"evaluate\.relevance: 2, but no judgement of dev and test is above 1"):
         evaluated(dev, "evaluate.relevance=2")
+    answers = [("q-test", "test", "question", ["text"])]
+    write_table(none.path / "queries.parquet", schemas()["queries"], answers)
+    evaluated(none)  # which are enough
 
 
 def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None:
