@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -477,15 +479,16 @@ def test_a_roberta_reads_questions_as_its_folder_does(store: Store, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_two_models_share_what_is_the_collections(run_cli, served, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", served["PREFECT_API_URL"])
+@pytest.mark.timeout(1800)
+def test_two_models_share_what_is_the_collections(served: dict[str, str], tmp_path: Path) -> None:
     first, folder = sentence(tmp_path / "first", prompts=PROMPTS), beir(tmp_path / "lamps", ["train", "dev", "test"])
     second, store = plain(tmp_path / "second", seed=3), tmp_path / "store"
 
     def call(model: Path) -> tuple[dict, str]:
         asked = ("--model", str(model), "--collection", str(folder), "--device", "cpu", "--json")
         settings = ("--set", "encode.passage_tokens=40", "--set", "evaluate.bootstrap_samples=100")
-        ended = run_cli("evaluate", *asked, *settings, store=store)
+        command = [sys.executable, "-m", "flows.cli", "evaluate", *asked, *settings, "--store", str(store)]
+        ended = subprocess.run(command, env=served, cwd=ROOT, capture_output=True, text=True, timeout=500)
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout), ended.stderr
 
@@ -510,7 +513,7 @@ def test_two_models_share_what_is_the_collections(run_cli, served, tmp_path: Pat
     assert same == ["ingest", "tokenizer", "tokens", "bm25"]
     built = [line.split()[0] for line in said.splitlines() if " built " in line]
     assert built == ["tokenizer", *READY[4:]]
-    listed = json.loads(run_cli("runs", "--json", store=store).stdout)
+    listed = json.loads(CliRunner().invoke(app, ["runs", "--json", "--store", str(store)]).stdout)
     assert [run["recipe"] for run in listed] == ["second on lamps", "first on lamps", "first on lamps"]
 
 
