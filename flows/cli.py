@@ -44,7 +44,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     search: 'search "How do I merge two sorted lists into one?"',
     serve_search: "serve-search --port 8080",
     export: "export my-model",
-    evaluate: "evaluate --run bm25.trec --qrels 2019qrels-pass.txt --relevance 2",
+    evaluate: "evaluate --model models/all-MiniLM-L6-v2 --collection data/scifact",
     fuse: "fuse bm25.trec gar.trec --qrels qrels.dev.tsv --out both.trec",
 }
 for command, example in EXAMPLES.items():

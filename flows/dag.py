@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from flows.recipe import Recipe, configuration
 from pipeline.adopt import AdoptConfig
@@ -37,6 +38,10 @@ def nodes(recipe: Recipe) -> list[Node]:
     tokenizer = node("tokenizer", "tokenizer", r.tokenizer, collection=ingest)
     tokens = node("tokens", "tokens", r.tokens, collection=ingest, tokenizer=tokenizer)
     bm25 = node("bm25", "bm25", r.bm25, collection=ingest)
+
+    def adopted(name: str, checkpoint: Path) -> Node:
+        own = AdoptConfig(checkpoint=checkpoint, pooling=r.encoder.pooling, normalise=r.encoder.normalise)
+        return node(name, "adopt", own, tokenizer=tokenizer)
 
     judged = ("dev", "test")
     runs: dict[str, Node] = {}
@@ -74,8 +79,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         return made
 
     if r.model is not None:
-        ready = node("model", "adopt", AdoptConfig(checkpoint=r.model), tokenizer=tokenizer)
-        trained["model"] = encoders["model"] = ready
+        ready = trained["model"] = encoders["model"] = adopted("model", r.model)
         runs["model"] = retrieval(ready, "model", judged)
         return results(ready)
 
@@ -88,7 +92,7 @@ def nodes(recipe: Recipe) -> list[Node]:
     pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
     miner = from_file = None  # looked at before any training
     if r.rounds.mined_from is not None:
-        miner = node("miner", "adopt", AdoptConfig(checkpoint=r.rounds.mined_from), tokenizer=tokenizer)
+        miner = adopted("miner", r.rounds.mined_from)
     if r.given is not None:
         from_file = node("given", "given", r.given, collection=ingest)
     if r.trains("ict") and r.cocondenser.checkpoint is None:

@@ -1,16 +1,22 @@
 """A ready bi-encoder, taken as it is: to search with, or to mine negatives (the papers' BERT row, by Condenser's)."""
 
 from pathlib import Path
+from typing import Literal
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.ready import folders, read
 from pipeline.work import Metrics, Work
 
 
 class AdoptConfig(Config):
     checkpoint: Path
-    """A fine-tuned checkpoint, such as `cocondenser artifacts path stage1` tells, or a sentence-transformers folder of
-    BERT type with CLS or mean pooling."""
+    """A fine-tuned checkpoint, such as `cocondenser artifacts path stage1` tells, or a Hugging Face or
+    sentence-transformers folder of BERT or RoBERTa type with CLS or mean pooling."""
+    pooling: Literal["cls", "mean"]
+    """Of a folder that says nothing of its pooling: one of transformers alone, without sentence-transformers' files."""
+    normalise: bool
+    """Of a folder that says neither how its vectors are compared nor that they have length 1."""
 
 
 def missing(config: AdoptConfig) -> list[str]:
@@ -27,32 +33,34 @@ def missing(config: AdoptConfig) -> list[str]:
 def dimension(checkpoint: Path) -> int:
     """Numbers of a vector, by the folder's descriptions alone. Raises InputError where its two encoders differ."""
     from pipeline.starts import model_config
-    from pipeline.vector_files import projected
 
-    found = [projected(folder) or int(model_config(folder)["hidden_size"]) for folder in folders(checkpoint)]
+    ready = [read(folder) for folder in folders(checkpoint)]
+    found = [one.projection or int(model_config(one.folder)["hidden_size"]) for one in ready]
     if len({*found}) > 1:
         raise InputError(f"{checkpoint}: vectors of {found[0]} numbers from `query`, of {found[1]} from `passage`")
     return found[0]
 
 
 def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
-    """Write the checkpoint's model, or both, with their pooling, projection and norm.
+    """Write the checkpoint's model, or both, with their pooling, projection, norm and prefixes.
 
     Raises InputError where it cannot be loaded or has another vocabulary than `tokenizer`.
     """
     from pipeline.checkpoint import load_encoder, save_checkpoint
     from pipeline.initial import check_vocabulary
-    from pipeline.vector_files import read_vector
+    from pipeline.vector_files import Vector, read_vector
 
     for folder in folders(config.checkpoint):
-        model = load_encoder(folder)
-        check_vocabulary(f"ready model {folder}", folder, model.config.vocab_size, tokenizer)
+        ready = read(folder)
+        model = load_encoder(ready.folder)
+        check_vocabulary(f"ready model {folder}", ready.folder, model.config.vocab_size, tokenizer)
+        vector = Vector(
+            ready.pooling or config.pooling,
+            config.normalise if ready.normalise is None else ready.normalise,
+            read_vector(folder).projection_ED if ready.projection else None,
+            ready.question_prefix,
+            ready.passage_prefix,
+        )
         out = work.out if folder == config.checkpoint else work.out / folder.name
-        save_checkpoint(out, model, tokenizer, vector=read_vector(folder))
+        save_checkpoint(out, model, tokenizer, vector=vector)
     return {"parameters": model.num_parameters(), "encoders": len(folders(config.checkpoint))}
-
-
-def folders(checkpoint: Path) -> list[Path]:
-    """The one model folder of a tied checkpoint, or `query` and `passage`."""
-    untied = [checkpoint / "query", checkpoint / "passage"]
-    return untied if untied[0].is_dir() else [checkpoint]

@@ -183,7 +183,7 @@ def test_another_model_or_another_form_takes_no_shard_over(world, work, inline, 
 def test_an_adopted_models_vectors_are_those_that_it_had(world, work, inline):
     """Else an update would encode everything."""
     ready, before, after = work("ready"), work("before"), work("after")
-    adopt(AdoptConfig(checkpoint=world.checkpoint), world.checkpoint, ready)
+    adopt(AdoptConfig(checkpoint=world.checkpoint, pooling="mean", normalise=True), world.checkpoint, ready)
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     metrics = encode(SMALL, ENCODER, world.tokens, ready.out, replace(after, earlier=[before.out]))
     assert metrics["shards_reused"] == metrics["shards"]

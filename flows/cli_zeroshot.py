@@ -1,0 +1,54 @@
+"""`cocondenser evaluate --model --collection`: a ready model on a collection, by the flow."""
+
+from pathlib import Path
+from typing import Literal
+
+from flows.cli_options import out, print_json, terminal
+from pipeline.errors import InputError
+
+
+def evaluate_model(
+    model: str,
+    collection: str,
+    settings: list[str],
+    *,
+    name: str | None,
+    write: Path | None,
+    store: Path | None,
+    device: Literal["auto", "cpu", "cuda"] | None,
+    as_json: bool,
+) -> None:
+    """Runs the recipe of flows/zeroshot.py and prints all its measures, or only writes it to the file `write`."""
+    import yaml
+
+    from artifacts.store import Store
+    from flows.cli_run import outcome, start
+    from flows.selection import store_folder
+    from flows.zeroshot import zeroshot
+    from pipeline.launch import gpus
+
+    root = store_folder(store)
+    cpu = device == "cpu" or (device != "cuda" and not gpus())
+    recipe, described = zeroshot(Store(root), model, collection, settings, name=name, cpu=cpu)
+    if write is not None:
+        try:
+            write.write_text(yaml.safe_dump(described, sort_keys=False, allow_unicode=True), "utf-8")
+        except OSError as error:
+            raise InputError(f"--write {write}: {str(error.strerror).lower()}") from error
+        terminal.print(f"{write}: `cocondenser plan {write}` shows what it would do", highlight=False, soft_wrap=True)
+        return
+    refs = start(recipe, settings, root, called=recipe.name, device=device)
+    done = outcome(refs)
+    if as_json:
+        print_json({"recipe": recipe.name, **done})
+        return
+    show(done["results"])
+
+
+def show(metrics: dict) -> None:
+    """Every measure of every system, a table a split; the flow's own table has but three."""
+    from flows.cli_evaluate import table
+
+    for split, found in metrics["splits"].items():
+        out.print(f"\n{split}: {found['questions']:,} questions, mean [95 % interval]", highlight=False)
+        out.print(table({metrics["labels"][name]: figures for name, figures in found["systems"].items()}))

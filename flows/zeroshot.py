@@ -1,0 +1,80 @@
+"""The recipe that measures a ready model on a collection, without training: zero-shot."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from artifacts.store import Store
+from flows import given_collection, given_model, layers
+from flows.given_model import Model
+from flows.recipe import Recipe, validate
+from pipeline.errors import InputError
+
+UNSAFE = re.compile(r"[^\w. ()+-]+")
+"""In names of files."""
+CPU_BUDGET = 2000
+"""Tokens of a forward call; more leave a CPU's cache."""
+
+
+def zeroshot(
+    store: Store,
+    model: str,
+    collection: str,
+    settings: Iterable[str] = (),
+    *,
+    name: str | None = None,
+    cpu: bool = True,
+) -> tuple[Recipe, dict[str, Any]]:
+    """The complete recipe, and what in it differs from the base recipe, as a file of it would say.
+
+    `model` and `collection` as flows/given_model.py and flows/given_collection.py take them. Raises InputError for
+    either, and for settings against what the model's folder says of its vectors.
+    """
+    settings = list(settings)
+    ready, searched = given_model.find(store, model), given_collection.find(collection)
+    called = UNSAFE.sub("-", name or f"{ready.name} on {searched.name}").strip(" -.")
+    if not called:
+        raise InputError(f"--name {name}: no name for a run")
+    own: dict[str, Any] = {
+        "name": called,
+        "title": called,
+        "description": f"{ready.name} as it is, without training, on {searched.name}.",
+        "example_question": None,
+        "hidden": False,
+        "model": str(ready.folder),
+        "ingest": searched.ingest,
+        "tokenizer": {"pretrained": None, "path": str(ready.question.folder)},
+        "encoder": ready.encoder,
+        "bm25": {"k1": 0.9, "b": 0.4},  # Anserini's defaults, as in BEIR's tables
+        "encode": {"passage_tokens": ready.passage_tokens, "shard_passages": 2000},
+        "report": {"title": called},
+        **({"machine": {"token_budget": CPU_BUDGET}} if cpu else {}),
+        **searched.more,
+    }
+    layer = layers.merge(layers.read("base"), layers.Layer(own))
+    recipe = validate(layers.override(layer, settings))
+    _check(recipe, ready)
+    return recipe, {"extends": "base", **layers.override(layers.Layer(own), settings).data}
+
+
+def _check(recipe: Recipe, model: Model) -> None:
+    """What the model's folder says of its vectors holds, whatever the recipe says; lengths must have room."""
+    one = model.question
+    said: dict[str, object] = {"pooling": one.pooling, "normalise": one.normalise, "projection": one.projection}
+    said["tied"] = model.encoder["tied"]
+    for field, own in said.items():
+        given = getattr(recipe.encoder, field)
+        if own is not None and given != own:
+            raise InputError(f"encoder.{field}: {_shown(given)}, but the model in {model.folder} has {_shown(own)}")
+    lengths = {
+        "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),
+        "encode.passage_tokens": (recipe.encode.passage_tokens, model.passage),
+    }
+    for field, (tokens, side) in lengths.items():
+        if tokens > side.positions:
+            raise InputError(f"{field}: {tokens}, but the model in {side.folder} has {side.positions} positions")
+
+
+def _shown(value: object) -> str:
+    """As in YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
