@@ -139,7 +139,7 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
     for line, record in records:
         if len(record) <= max(places.values()):
             name = max(places, key=lambda name: places[name])
-            raise InputError(f"{path}:{line}: {len(record)} fields, but {name} is the {places[name] + 1}th")
+            raise InputError(f"{path}:{line}: {len(record)} fields, but {name} is in column {places[name] + 1}")
         found: list[Any] = [line]
         for name in TEXTS[config.kind]:
             text = record[places[name]].strip()
