@@ -95,6 +95,7 @@ def table(rows: list[Listed]) -> Table:
 
     measures = dict(TABLE)
     if any("hits@20" in figures for row in rows for figures in (row.systems or {}).values()):
+        del measures["R@100"]  # or a row would not fit
         measures |= {"hits@20": "hits@20"}
     shown = Table(box=None, pad_edge=False)
     for name in ("created", "id"):
