@@ -21,6 +21,7 @@ from flows.cli_run import run, update
 from flows.cli_runs import runs
 from flows.cli_search import search
 from flows.cli_serve import serve_search
+from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
 
 INTERRUPTED = 130
@@ -49,6 +50,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
 for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: [bold]cocondenser {example}[/bold]")(command)
 app.add_typer(artifacts_app, name="artifacts")
+app.add_typer(sentences_app, name="sentences")
 
 
 @app.command(epilog="Example: [bold]cocondenser recipes --json[/bold]")
@@ -114,7 +116,7 @@ def main() -> None:
         fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            resumes = sys.argv[1:2] in (["run"], ["update"])
+            resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[1:3] == ["sentences", "run"]
             how = "; the same command goes on from the last checkpoint" if resumes else ""
             fail(f"interrupted{how}", INTERRUPTED)
         raise

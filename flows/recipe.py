@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -36,6 +36,8 @@ from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
 from pipeline.work import Machine
 from tasks.keys import without_paths
+
+AnyRecipe = TypeVar("AnyRecipe", bound=BaseModel)
 
 
 class Rounds(Config):
@@ -135,7 +137,7 @@ def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:
 
     An unknown field or a value of the wrong type is an InputError that names the file and line, or the setting.
     """
-    return validate(layers.override(layers.read(name), settings))
+    return validate(layers.override(layers.read(name), settings), Recipe)
 
 
 def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
@@ -143,7 +145,7 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     settings = list(settings)
     if not settings:
         return recipe
-    return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings))
+    return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings), Recipe)
 
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
@@ -151,20 +153,20 @@ def configuration(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in without_paths(recipe).items() if name not in ("machine", "report", "hidden")}
 
 
-def validate(layer: layers.Layer) -> Recipe:
+def validate(layer: layers.Layer, model: type[AnyRecipe]) -> AnyRecipe:
     try:
-        return Recipe.model_validate(layer.data)
+        return model.model_validate(layer.data)
     except ValidationError as error:
-        raise InputError(_one_line(error, layer)) from None
+        raise InputError(_one_line(error, layer, model)) from None
 
 
-def _one_line(error: ValidationError, layer: layers.Layer) -> str:
+def _one_line(error: ValidationError, layer: layers.Layer, model: type[BaseModel]) -> str:
     problems = error.errors(include_url=False)
     # A field spelt wrongly is unknown and missing at once; the first says more.
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     keys = tuple(_keys(problem["loc"], layer.data))
     missing = [".".join(_keys(p["loc"], layer.data)) for p in problems if p["type"] == "missing"]
-    text = _what(problem, keys, missing, layer)
+    text = _what(problem, keys, missing, layer, model)
     where = layer.origin(keys)
     if problem["type"] == "value_error" and isinstance(problem["input"], dict):
         where = _blamed(keys, text, layer) or where
@@ -173,13 +175,15 @@ def _one_line(error: ValidationError, layer: layers.Layer) -> str:
     return ": ".join(part for part in (where, ".".join(keys), f"{text}{more}") if part)
 
 
-def _what(problem: ErrorDetails, keys: tuple[str, ...], missing: list[str], layer: layers.Layer) -> str:
+def _what(
+    problem: ErrorDetails, keys: tuple[str, ...], missing: list[str], layer: layers.Layer, model: type[BaseModel]
+) -> str:
     """What is wrong at `keys`. `missing`: all fields that are, for the first of them speaks for the others."""
     match problem["type"]:
         case "missing":
             return ", and so are ".join(part for part in ("missing", ", ".join(missing[1:])) if part)
         case "extra_forbidden":
-            return f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data))}"
+            return f"unknown field{layers.hint(keys[-1], fields(keys[:-1], layer.data, model))}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"is a section; a field of it is {'.'.join(keys)}.FIELD"
     given = problem["input"]
@@ -212,9 +216,9 @@ def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:
             yield str(part)
 
 
-def fields(keys: tuple[str, ...], data: dict[str, Any]) -> list[str]:
+def fields(keys: tuple[str, ...], data: dict[str, Any], model: type[BaseModel] = Recipe) -> list[str]:
     """The names of the fields of the section at `keys`; `data` tells which reader a section has."""
-    classes: list[type[BaseModel]] = [Recipe]
+    classes: list[type[BaseModel]] = [model]
     for key in keys:
         data = data.get(key) or {}
         types = [model.model_fields[key].annotation for model in classes if key in model.model_fields]

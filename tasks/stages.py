@@ -17,6 +17,8 @@ import pipeline.index_kinds
 import pipeline.ingest
 import pipeline.initial
 import pipeline.search
+import pipeline.sentences.model
+import pipeline.sentences.tables
 import pipeline.tokenizer
 from pipeline.adopt import adopt
 from pipeline.bm25 import bm25
@@ -38,6 +40,10 @@ from pipeline.report.build import report
 from pipeline.rerank import rerank
 from pipeline.scores import scores
 from pipeline.search import search
+from pipeline.sentences.model import sentence_model
+from pipeline.sentences.summary import summary
+from pipeline.sentences.tables import sentence_table
+from pipeline.sentences.tune import tune
 from pipeline.tokenizer import tokenizer
 from pipeline.tokens import tokens
 from pipeline.work import Metrics
@@ -88,4 +94,8 @@ STAGES: dict[str, Stage] = {
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
     "report": Stage(report),
+    "sentence_table": Stage(sentence_table, missing=pipeline.sentences.tables.missing),
+    "sentence_model": Stage(sentence_model, missing=pipeline.sentences.model.missing),
+    "sentence_tune": Stage(tune, libraries=lambda config: ("tokenizers",), gpu=True),
+    "sentence_summary": Stage(summary),
 }

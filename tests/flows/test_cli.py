@@ -18,6 +18,8 @@ COMMANDS = [
     *((name,) for name in ("runs", "compare", "up", "join", "deployments")),
     ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
+    ("sentences",),
+    *(("sentences", name) for name in ("recipes", "plan", "run")),
 ]
 
 
@@ -62,6 +64,9 @@ MISTAKES = [
     (("compare", "one", "two"), "no measured run 'one'; `cocondenser runs` lists them"),
     (("runs", "--store", "no/such/store"), "no/such/store: no such store"),
     (("runs", "--recipe", "pydoc"), "no recipe 'pydoc' (did you mean pydocs?)"),
+    (("sentences", "run", "stbs"), "no recipe of sentences 'stbs' (did you mean stsb?)"),
+    (("sentences", "run", "stsb", "--set", "models.BERT=no/folder"), "models.BERT: no/folder: no such folder"),
+    (("sentences", "plan", "stsb", "--set", "training.bach=3"), "training.bach: unknown field (did you mean batch?)"),
     (("artifacts", "show", "stage1"), "holds no artifact 'stage1'"),
     (("artifacts", "ls", "--stage", "stage1"), "no artifact of stage1"),
     (("artifacts", "path", "stage1"), "holds no artifact 'stage1'"),
@@ -196,6 +201,7 @@ def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, c
     ("arguments", "line"),
     [
         (["run", "tiny"], "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (["sentences", "run", "stsb"], "error: interrupted; the same command goes on from the last checkpoint\n"),
         (["recipes"], "error: interrupted\n"),
         (["plan", "update"], "error: interrupted\n"),
     ],

@@ -1,0 +1,1 @@
+"""The flow of sentence similarity: models measured and compared on tables of sentences."""

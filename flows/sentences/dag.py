@@ -1,0 +1,101 @@
+"""The nodes of a recipe of sentence tasks."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from artifacts.runs import runs
+from artifacts.store import Store
+from flows.dag import Node
+from flows.sentences.recipe import ALL, SentenceRecipe, slug
+from pipeline import hub
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.sentences.model import SentenceModelConfig
+from pipeline.sentences.summary import SummaryConfig, Training
+from pipeline.sentences.tune import TuneConfig, TuneTraining
+
+HUB = "hub:"
+SUMMARY = "summary"
+"""The last node."""
+
+
+def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
+    """In the order in which they run. Raises InputError for a model that is not there."""
+    made: list[Node] = []
+
+    def node(name: str, stage: str, config: Config, shared: Mapping[str, Config], **inputs: Node) -> Node:
+        made.append(Node(name, stage, config, inputs, shared))
+        return made[-1]
+
+    encoder = recipe.encoder
+    table = node("table", "sentence_table", recipe.table, {})
+    starts: dict[str, Node] = {}
+    sources = {label: model_source(label, given, store) for label, given in recipe.given.items()}
+    for label, source in sources.items():
+        starts[label] = node(f"model-{slug(label)}", "sentence_model", source, {"encoder": encoder})
+    if recipe.nli is not None:
+        pairs = node("nli", "sentence_table", recipe.nli.table, {})
+        config = TuneConfig(epochs=recipe.nli.epochs, max_rows=0)
+        shared = {"training": recipe.nli.training, "encoder": encoder}
+        for label in recipe.nli.models or [*recipe.given]:
+            name = f"{label} + NLI"
+            trained = node(f"nli-{slug(label)}", "sentence_tune", config, shared, table=pairs, start=starts[label])
+            starts[name] = trained
+        starts = {
+            label: starts[label] for first in recipe.given for label in (first, f"{first} + NLI") if label in starts
+        }
+
+    trainings: list[Training] = []
+    tuned: dict[str, Node] = {}
+    for label, start in starts.items():
+        for size, candidates in recipe.sizes.items():
+            rows = 0 if size == ALL else int(size)
+            for epochs in candidates:
+                for repeat in range(1, (recipe.repeats if epochs else 1) + 1):
+                    name = f"{slug(label)}-{size}" + (f"-{epochs}x" if epochs else "")
+                    name += f"-{repeat}" if recipe.repeats > 1 and epochs else ""
+                    shared = {"training": repeated(recipe.training, repeat), "encoder": encoder}
+                    config = TuneConfig(epochs=epochs, max_rows=rows)
+                    tuned[name] = node(name, "sentence_tune", config, shared, table=table, start=start)
+                    one = Training(run=name, model=label, size=rows, epochs=epochs, repeat=repeat)
+                    trainings.append(one)
+    config_of_all = SummaryConfig(trainings=trainings, bootstrap_samples=recipe.bootstrap_samples, seed=recipe.seed)
+    node(SUMMARY, "sentence_summary", config_of_all, {}, **tuned)
+    return made
+
+
+def repeated(training: TuneTraining, repeat: int) -> TuneTraining:
+    """The `repeat`-th training, from 1: they differ in their seeds."""
+    seed = training.optimiser.seed + repeat - 1
+    return training.model_copy(update={"optimiser": training.optimiser.model_copy(update={"seed": seed})})
+
+
+def model_source(label: str, given: str, store: Store) -> SentenceModelConfig:
+    """What a recipe's model names. Raises InputError, naming the label, where that is not there."""
+    if given.startswith(HUB):
+        name, _, revision = given.removeprefix(HUB).partition("@")
+        if not re.match(hub.HUB_NAME, name):
+            raise InputError(f"models.{label}: {given}: no name of a Hugging Face model")
+        return SentenceModelConfig(checkpoint=None, pretrained=name, revision=revision or "main")
+    path = Path(given).expanduser()
+    if not path.is_dir():
+        recipe, colon, rest = given.partition(":")
+        if not colon or (path.parent.is_dir() and path.parent != Path()):
+            raise InputError(f"models.{label}: {given}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)")
+        path = _of_store(label, recipe, rest, store)
+    return SentenceModelConfig(checkpoint=path.absolute(), pretrained=None, revision="main")
+
+
+def _of_store(label: str, recipe: str, rest: str, store: Store) -> Path:
+    """The folder of `NODE` (or `NODE/query`) of a recipe's newest run that has it."""
+    name, _, side = rest.partition("/")
+    found = [run for run in runs(store, recipe) if name in run.nodes and run.nodes[name].path.is_dir()]
+    if not found:
+        raise InputError(
+            f"models.{label}: {store.root}: no run of {recipe} with {name}; `cocondenser run {recipe} --until {name}`"
+        )
+    folder = found[0].nodes[name].path / side
+    if not (folder / "config.json").is_file() and not (folder / "query").is_dir():
+        raise InputError(f"models.{label}: {name} of {recipe} is no model")
+    return folder

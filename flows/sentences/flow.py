@@ -1,0 +1,73 @@
+"""The flow of sentence tasks: the nodes of flows/sentences/dag.py, one task run each, in order."""
+
+from typing import Any, Literal
+
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
+
+from artifacts.records import Ref
+from artifacts.runs import record_run
+from artifacts.store import Store
+from flows import preflight
+from flows.flow import run_created
+from flows.selection import store_folder
+from flows.sentences import results
+from flows.sentences.dag import SUMMARY, nodes
+from flows.sentences.recipe import SentenceRecipe, change
+from pipeline.errors import InputError
+from tasks import page
+from tasks.run import Order, stage
+
+
+@flow(name="sentences", flow_run_name="{recipe.name}", persist_result=False)
+def sentences(
+    recipe: SentenceRecipe,
+    set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
+    store: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+) -> dict[str, Ref]:
+    """Models on a table of sentences, by training size; every training is reused where it can be.
+
+    Args:
+        recipe: The complete recipe of sentence tasks.
+        set: Changes to it, such as repeats=5, applied last.
+        store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
+        device: auto, cpu or cuda; the recipe's where empty.
+    """
+    recipe = change(recipe, [*set, *([f"machine.device={device}"] if device else [])])
+    root = store_folder(store)
+    shelf = Store(root)
+    dag = nodes(recipe, shelf)
+    preflight.check(shelf, dag, dag)
+    begun = run_created()
+    refs: dict[str, Ref] = {}
+    for node in dag:
+        order = Order(
+            node=node.name,
+            stage=node.stage,
+            config=node.config,
+            shared=node.shared,
+            machine=recipe.machine,
+            store=root,
+            recipe=recipe.name,
+            keep=False,
+            refresh_since=None,
+        )
+        inputs = {name: refs[given.name] if given else None for name, given in node.inputs.items()}
+        state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
+        refs[node.name] = state.result()
+        if node.name == "table":
+            check_sizes(recipe, refs["table"])
+    record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
+    found = results.read(refs[SUMMARY].path)
+    get_run_logger().info("results\n%s", results.markdown(found, recipe.published))
+    page.best_effort(results.on_page, found, recipe.published)
+    return refs
+
+
+def check_sizes(recipe: SentenceRecipe, table: Ref) -> None:
+    """InputError where a size is more than there are training rows: told before the first training."""
+    there = int(table.metrics["train"])
+    for size, epochs in recipe.sizes.items():
+        if epochs and size.isdigit() and int(size) > there:
+            raise InputError(f"sizes.{size}: the table has {there:,} training rows (an empty list leaves the size out)")

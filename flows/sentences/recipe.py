@@ -1,0 +1,160 @@
+"""A recipe of sentence tasks: which models, on which table, at which sizes. Complete, as the recipes of retrieval."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from flows import layers
+from flows.recipe import validate
+from pipeline.config import Config, Seed
+from pipeline.errors import InputError
+from pipeline.sentences.model import SentenceEncoder
+from pipeline.sentences.readers import LabelledConfig, ScoredConfig, TripletConfig
+from pipeline.sentences.tune import TuneTraining
+from pipeline.work import Machine
+
+FOLDER = Path(__file__).parent
+ALL = "all"
+"""The size that has all training rows."""
+
+
+class Nli(Config):
+    """A training on labelled pairs before the task's own (Condenser's row BERT + NLI)."""
+
+    models: list[str]
+    """Labels of the models that get a further row `LABEL + NLI`. Empty: all of them."""
+    table: LabelledConfig
+    epochs: int = Field(ge=1)
+    """1 in Sentence-BERT, section 3."""
+    training: TuneTraining
+
+
+class Published(Config):
+    """Figures that were printed elsewhere, shown beside this run's."""
+
+    source: str
+    """Where, and of what kind of model."""
+    rows: dict[str, dict[str, float]]
+    """{model: {size: the figure, of 100}}."""
+
+
+class SentenceRecipe(Config):
+    name: str
+    """The recipe's file without `.yaml`."""
+    title: str
+    """One line for the listing."""
+    description: str
+    """What it needs and what it gives."""
+    hidden: bool
+    """Left out of the listing: a base of others."""
+    models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], str | None]
+    """Rows of the table by label, each a folder, RECIPE:NODE of the store's newest run (`marco:condenser`), or hub:NAME
+    with or without @REVISION; null leaves out one that the recipe below names."""
+    encoder: SentenceEncoder
+    table: Annotated[ScoredConfig | TripletConfig, Field(discriminator="kind")]
+    """What is learnt and measured."""
+    nli: Nli | None
+    """null: none."""
+    sizes: dict[str, list[Annotated[int, Field(ge=0)]]]
+    """Training rows (`all`: as many as there are), and for each the numbers of epochs among which dev chooses. An empty
+    list leaves the size out; `"0": [0]` is the model as it is."""
+    repeats: int = Field(ge=1, le=99)
+    """Trainings of each cell; their seeds are training.optimiser.seed and those that follow it."""
+    training: TuneTraining
+    bootstrap_samples: int = Field(ge=100)
+    """Resamples of the test's rows for each 95 % interval."""
+    seed: Seed
+    """Seed of the resamples."""
+    published: Published | None
+    machine: Machine
+    """How to run; changes no result and enters no key."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The models that are not left out."""
+        return {label: source for label, source in self.models.items() if source is not None}
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _sizes_are_texts(cls, sizes: Any) -> Any:
+        return {str(size): epochs for size, epochs in sizes.items()} if isinstance(sizes, dict) else sizes
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for size, epochs in self.sizes.items():
+            if size != ALL and not re.fullmatch("0|[1-9][0-9]*", size):
+                raise ValueError(f"sizes.{size}: a number of training rows, or {ALL}")
+            if epochs and (size == "0") != (epochs == [0]):
+                raise ValueError(f"sizes.{size}: 0 epochs and 0 training rows go together, with nothing beside")
+            if len({*epochs}) != len(epochs):
+                raise ValueError(f"sizes.{size}: a number of epochs stands twice")
+        if not any(self.sizes.values()):
+            raise ValueError("sizes: none has epochs, so that nothing is measured")
+        if not self.given:
+            raise ValueError("models: none")
+        if self.nli is not None:
+            unknown = [label for label in self.nli.models if label not in self.given]
+            if unknown:
+                known = ", ".join(self.given)
+                raise ValueError(f"nli.models: {unknown[0]!r} is none of the models ({known})")
+            if self.nli.table.dev is None and self.nli.training.select == "best":
+                raise ValueError("nli.training.select: best needs nli.table.dev")
+        slugs = [slug(label) for label in self.given]
+        if len({*slugs}) != len(slugs):
+            raise ValueError("models: two labels differ in no letter or digit")
+        return self
+
+
+def slug(label: str) -> str:
+    """A label as part of a node's name: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "model"
+
+
+def named() -> list[str]:
+    """The recipes of sentence tasks that come with the project, the base aside."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "base")
+
+
+def read(name: str) -> layers.Layer:
+    """The recipe `name` (the project's, or a YAML file's path) over all that it extends."""
+    return _read(_find(name, Path()), ())
+
+
+def resolve(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
+    """The complete recipe with `section.field=value` settings applied. InputError as in flows/recipe.py."""
+    return validate(layers.override(read(name), settings), SentenceRecipe)
+
+
+def change(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:
+    """A complete recipe with settings applied."""
+    return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings), SentenceRecipe)
+
+
+def _find(name: str, folder: Path) -> Path:
+    path = folder / name if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    if path.is_file():
+        return path
+    if path.parent == FOLDER:
+        raise InputError(
+            f"no recipe of sentences {name!r}{layers.hint(name, named())}; `cocondenser sentences recipes` lists them"
+        )
+    raise InputError(f"{path}: no such recipe file")
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> layers.Layer:
+    if path.resolve() in seen:
+        raise InputError(f"{path}: extends itself")
+    layer = layers.parse(path)
+    layer.data.setdefault("name", path.stem)
+    parent = layer.data.pop("extends", None)
+    if parent is None:
+        return layer
+    for field, text in (("title", path.stem), ("description", ""), ("hidden", False)):
+        layer.data.setdefault(field, text)
+    below = _read(_find(str(parent), path.parent), (*seen, path.resolve()))
+    if layer.data.get("table", {}).get("kind") not in (None, below.data.get("table", {}).get("kind")):
+        below.data.pop("table", None)  # other columns
+    return layers.merge(below, layer)

@@ -1,0 +1,112 @@
+"""A stage: a model of any origin, as a checkpoint whose pooling, prefix and tokenizer are settled."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline import hub
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.work import Metrics, Work
+
+
+class SentenceEncoder(Config):
+    """How a sentence becomes a vector, for every stage of the sentence tasks."""
+
+    pooling: Literal["own", "cls", "mean"]
+    """What of the last layer is the vector. `own`: as the model's folder says; CLS where it says nothing."""
+    prefix: str | None
+    """Text before each sentence, such as E5's `query: `. null: what the model's folder names for questions."""
+    tokens: int = Field(ge=3, le=512)
+    """Tokens of a sentence's input, prefix and special tokens included; the rest is cut."""
+
+
+class SentenceModelConfig(Config):
+    """Either a local folder or a model of the Hugging Face hub, of BERT or RoBERTa type."""
+
+    checkpoint: Path | None
+    """A checkpoint of the store, or a folder of transformers or sentence-transformers."""
+    pretrained: str | None = Field(pattern=hub.HUB_NAME)
+    """Name of a Hugging Face model."""
+    revision: str
+    """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.checkpoint is None) == (self.pretrained is None):
+            raise ValueError("set one of checkpoint and pretrained, and null for the other")
+        return self
+
+
+def missing(config: SentenceModelConfig) -> list[str]:
+    """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder."""
+    from pipeline.initial import FILES
+    from pipeline.starts import model_config
+
+    if config.checkpoint is not None and config.checkpoint.exists():
+        try:
+            model_config(one_encoder(config.checkpoint))
+        except InputError as error:
+            return [f"models: {error}"]
+    return hub.missing(config.pretrained, config.revision, FILES, "models.LABEL")
+
+
+def one_encoder(folder: Path) -> Path:
+    """The folder. Raises InputError where it holds an encoder of questions and another one of passages."""
+    from pipeline.vector_files import is_tied
+
+    if not is_tied(folder):
+        raise InputError(f"{folder}: holds two encoders; name one, {folder.name}/query or {folder.name}/passage")
+    return folder
+
+
+def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: Work) -> Metrics:
+    """Write the encoder as a checkpoint with its own tokenizer.
+
+    Raises InputError where it cannot be loaded, has no tokenizer that is known here or fewer entries than that, or has
+    fewer positions than `encoder.tokens`.
+    """
+    import json
+
+    from pipeline.biencoder import Encoder, check_fits
+    from pipeline.checkpoint import load_encoder, save_checkpoint
+    from pipeline.initial import FILES, HUB_FILES
+    from pipeline.tokenizer import kind, read_tokenizer, special_tokens
+    from pipeline.vector_files import CLS, POOLING, read_vector
+
+    if config.checkpoint is not None:
+        folder = one_encoder(config.checkpoint)
+    else:
+        assert config.pretrained is not None
+        folder = hub.fetch(config.pretrained, config.revision, [*HUB_FILES, "*.json", "*_Pooling/*"], FILES)
+    model = load_encoder(folder)
+    tokenizer = read_tokenizer(folder)
+    specials, names = special_tokens(tokenizer)
+    described = (folder / "modules.json").is_file() or (folder / POOLING).is_dir()
+    vector = read_vector(folder) if described else CLS
+    if encoder.pooling != "own":
+        vector = replace(vector, pooling=encoder.pooling)
+    if encoder.prefix is not None:
+        vector = replace(vector, question_prefix=encoder.prefix)
+    check_fits(Encoder(model, vector.pooling), specials, folder, "encoder.tokens", encoder.tokens)
+    files = work.checkpoints / "tokenizer"
+    files.mkdir(parents=True, exist_ok=True)
+    (files / "tokenizer.json").write_text(tokenizer.to_str(pretty=True) + "\n", "utf-8")
+    description = {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # it takes tokenizer.json as it is
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **names,
+    }
+    (files / "tokenizer_config.json").write_text(json.dumps(description, indent=2) + "\n", "utf-8")
+    save_checkpoint(work.out, model, files, vector=vector)
+    return {
+        "parameters": model.num_parameters(),
+        "layers": model.config.num_hidden_layers,
+        "hidden_size": model.config.hidden_size,
+        "pooling": vector.pooling,
+        "prefix": vector.question_prefix,
+        "tokenizer": kind(tokenizer),
+    }

@@ -1,0 +1,215 @@
+"""Tables of sentences from any CSV: scored pairs, labelled pairs or triplets. Faults are told by file and line."""
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline import files
+from pipeline.config import Config
+from pipeline.errors import InputError
+
+Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
+"""A column's name in the file's first line, or its number from 1."""
+SPLITS = ("train", "dev", "test")
+SEPARATORS = {"tab": "\t", "comma": ",", "semicolon": ";"}
+
+
+class Layout(Config):
+    """How the lines of a table are written. The same for train, dev and test."""
+
+    separator: Literal["tab", "comma", "semicolon"]
+    """What stands between two fields."""
+    quotes: bool
+    """Fields may stand in double quotes, then hold separators and ends of lines (RFC 4180). False: a quote is a letter,
+    as in STS-b's files, whose sentences hold single ones."""
+    header: bool
+    """The first line names the columns."""
+
+
+class ScoredConfig(Config):
+    """Pairs with a score of their similarity, as STS-b has them (Cer et al. 2017)."""
+
+    kind: Literal["scored"]
+    """Names this reader."""
+    train: Path
+    dev: Path
+    """Chooses among epochs."""
+    test: Path
+    """Is measured."""
+    layout: Layout
+    sentence1: Column
+    sentence2: Column
+    score: Column
+    highest: float = Field(gt=0)
+    """Score of two sentences that mean the same. 5 in STS-b; the lowest is 0."""
+
+    @model_validator(mode="after")
+    def _columns_are_told_apart(self) -> Self:
+        return checked(self)
+
+
+class LabelledConfig(Config):
+    """Pairs with one of three labels, as natural language inference has them (SNLI, MultiNLI)."""
+
+    kind: Literal["labelled"]
+    """Names this reader."""
+    train: Path
+    dev: Path | None
+    """Measured after the training, where given."""
+    layout: Layout
+    sentence1: Column
+    sentence2: Column
+    label: Column
+    labels: Annotated[list[str], Field(min_length=3, max_length=3)]
+    """The three labels as the files write them."""
+    left_out: list[str]
+    """Labels of lines that are passed over and counted, such as SNLI's `-`: no agreement."""
+
+    @model_validator(mode="after")
+    def _columns_are_told_apart(self) -> Self:
+        if len({*self.labels, *self.left_out}) != 3 + len(self.left_out):
+            raise ValueError("labels and left_out: no label may stand twice")
+        return checked(self)
+
+
+class TripletConfig(Config):
+    """A sentence, one that is nearer to it and one that is less near, as sections give them (Dor et al. 2018)."""
+
+    kind: Literal["triplets"]
+    """Names this reader."""
+    train: Path
+    dev: Path
+    """Chooses among epochs."""
+    test: Path
+    """Is measured."""
+    layout: Layout
+    anchor: Column
+    positive: Column
+    """Of the same section."""
+    negative: Column
+    """Of another section of the same article."""
+
+    @model_validator(mode="after")
+    def _columns_are_told_apart(self) -> Self:
+        return checked(self)
+
+
+TableConfig = Annotated[ScoredConfig | LabelledConfig | TripletConfig, Field(discriminator="kind")]
+TEXTS = {
+    "scored": ("sentence1", "sentence2"),
+    "labelled": ("sentence1", "sentence2"),
+    "triplets": ("anchor", "positive", "negative"),
+}
+"""Fields that name a column of sentences."""
+TARGETS = {"scored": "score", "labelled": "label"}
+"""Fields that name the column of what is to be learnt."""
+
+
+def fields(kind: str) -> tuple[str, ...]:
+    """The configuration's fields that name a column, which are the columns of the table made."""
+    return (*TEXTS[kind], *([TARGETS[kind]] if kind in TARGETS else []))
+
+
+def checked(config: Any) -> Any:
+    """ValueError where two fields name one column, or a column is named in a file that has no names."""
+    named = {name: getattr(config, name) for name in fields(config.kind)}
+    for name, column in named.items():
+        if isinstance(column, str) and not config.layout.header:
+            raise ValueError(f"{name}: {column!r} is a name, but layout.header is false: give the column's number")
+    if len({*named.values()}) != len(named):
+        raise ValueError(f"{', '.join(named)}: each takes a column of its own")
+    return config
+
+
+def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any, ...]]:
+    """(line, the sentences, score or label) of each row of a split's file, by one of the three configurations.
+
+    Scores become 0 to 1, labels their place in `labels`. `left_out` counts rows passed over, by label. Raises
+    InputError for a row with too few fields, an empty sentence, a score that is no number of 0 to `highest`, and an
+    unknown label.
+    """
+    path: Path = getattr(config, split)
+    records = _records(path, config.layout)
+    places = _places(path, config, records)
+    for line, record in records:
+        if len(record) <= max(places.values()):
+            name = max(places, key=lambda name: places[name])
+            raise InputError(f"{path}:{line}: {len(record)} fields, but {name} is in column {places[name] + 1}")
+        found: list[Any] = [line]
+        for name in TEXTS[config.kind]:
+            text = record[places[name]].strip()
+            if not text:
+                raise InputError(f"{path}:{line}: {name} is empty")
+            found.append(text)
+        if config.kind == "scored":
+            found.append(_score(f"{path}:{line}", record[places["score"]], config.highest))
+        if config.kind == "labelled":
+            label = record[places["label"]].strip()
+            if label in config.left_out:
+                left_out[label] += 1
+                continue
+            if label not in config.labels:
+                raise InputError(f"{path}:{line}: label {_shown(label)} is none of {', '.join(config.labels)}")
+            found.append(config.labels.index(label))
+        yield tuple(found)
+
+
+def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """(the line where it ends, fields) of each record; blank lines are passed over."""
+    separator = SEPARATORS[layout.separator]
+    if not layout.quotes:
+        for number, line in files.lines(path):
+            yield number, line.split(separator)
+        return
+    csv.field_size_limit(files.FIELD_LIMIT)
+    reached = [0]
+
+    def texts() -> Iterator[str]:
+        for number, line in files.lines(path, blank=True):
+            reached[0] = number
+            yield line + "\n"
+
+    try:
+        for record in csv.reader(texts(), delimiter=separator, strict=True):
+            if any(field.strip() for field in record):
+                yield reached[0], record
+    except csv.Error as error:
+        raise InputError(
+            f"{path}:{reached[0]}: {error}; where a quote is but a letter, layout.quotes is to be false"
+        ) from None
+
+
+def _places(path: Path, config: Any, records: Iterator[tuple[int, list[str]]]) -> dict[str, int]:
+    """{field: index of its column}. Takes the header off `records` where there is one."""
+    columns = {name: getattr(config, name) for name in fields(config.kind)}
+    names: list[str] = []
+    if config.layout.header:
+        line, header = next(records, (1, []))
+        names = [name.strip() for name in header]
+        for field, column in columns.items():
+            if isinstance(column, str) and names.count(column) != 1:
+                times = "no" if column not in names else "more than one"
+                raise InputError(f"{path}:{line}: {times} column {column!r} for {field}; there are {', '.join(names)}")
+    places = {name: names.index(column) if isinstance(column, str) else column - 1 for name, column in columns.items()}
+    if len({*places.values()}) != len(places):
+        raise InputError(f"{path}: {', '.join(places)}: two of them name the same column")
+    return places
+
+
+def _score(place: str, text: str, highest: float) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        raise InputError(f"{place}: score {_shown(text)} is no number") from None
+    if not math.isfinite(score) or not 0 <= score <= highest:
+        raise InputError(f"{place}: score {_shown(text)} is not within 0 and {highest:g}")
+    return score / highest
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= files.SHOWN else f"{text[: files.SHOWN]}...")

@@ -1,0 +1,92 @@
+"""A stage: tables of sentences, read from any CSV and written as Parquet."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError
+from pipeline.sentences.readers import SPLITS, TEXTS, LabelledConfig, ScoredConfig, TripletConfig, fields, rows
+from pipeline.stored import read_json, read_table
+from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STSB = "http://ixa2.si.ehu.es/stswiki/images/4/48/Stsbenchmark.tar.gz"
+COMMANDS = {
+    f"sts-{split}.csv": [f"wget {STSB}", "tar xzf Stsbenchmark.tar.gz --strip-components=1"] for split in SPLITS
+}
+DESCRIPTION = "table.json"
+
+AnyTable = ScoredConfig | LabelledConfig | TripletConfig
+
+
+def missing(config: AnyTable) -> list[str]:
+    """A line for each file that is not there, with the commands that bring STS-b."""
+    from pipeline import files
+
+    return files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS)
+
+
+def sentence_table(config: AnyTable, work: Work) -> Metrics:
+    """Write train.parquet, dev.parquet and test.parquet, and `table.json` with the kind of the table and the counts.
+
+    Columns: line (int32, where the row ends in its file),
+    the sentences (strings), then score (float64, 0 to 1) or label (int8, its place in `labels`). Raises InputError as
+    the reader does, for a split without rows, and for dev or test without two scores that differ.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kind = config.kind
+    counts: dict[str, Any] = {}
+    known: set[tuple[str, ...]] = set()
+    for split in SPLITS:
+        path = getattr(config, split, None)
+        if path is None:
+            continue
+        left_out: Counter[str] = Counter()
+        found = []
+        for row in rows(config, split, left_out):
+            found.append(row)
+            if len(found) % 10_000 == 0:
+                work.progress(len(found), None, f"rows of {split}")
+        if not found:
+            raise InputError(f"{path}: no rows")
+        if kind == "scored" and split != "train" and len({row[-1] for row in found}) < 2:
+            raise InputError(f"{path}: all scores are equal, so that nothing correlates with them")
+        texts = [row[1 : 1 + len(TEXTS[kind])] for row in found]
+        counts[split] = len(found)
+        if split == "train":
+            known = {*texts}
+        else:
+            counts[f"{split}_in_train"] = sum(text in known for text in texts)
+        if left_out:
+            counts[f"{split}_left_out"] = left_out.total()
+        columns = [list(column) for column in zip(*found, strict=True)]
+        table = pa.table(dict(zip(schema(kind).names, columns, strict=True)), schema=schema(kind))
+        parquet.write_table(table, work.out / f"{split}.parquet")
+    labels = {"labels": config.labels} if isinstance(config, LabelledConfig) else {}
+    description = {"kind": kind, **labels, **counts}
+    (work.out / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", "utf-8")
+    return {"kind": kind, **counts}
+
+
+def schema(kind: str) -> "pa.Schema":
+    """Columns of a table of `kind`."""
+    import pyarrow as pa
+
+    types = {"score": pa.float64(), "label": pa.int8()}
+    columns = [(name, types.get(name, pa.string())) for name in fields(kind)]
+    return pa.schema([("line", pa.int32()), *columns])
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """`table.json` of a table's artifact. Raises InputError."""
+    return read_json(folder / DESCRIPTION, "kind", "train")
+
+
+def read(folder: Path, split: str) -> "pa.Table":
+    """A split's rows. Raises InputError."""
+    return read_table(folder / f"{split}.parquet")

@@ -1,0 +1,205 @@
+"""The training on a table of sentences, in a process of its own (`pipeline.launch`).
+
+Shapes: Q rows of the table in a batch, R sentences of them (all first ones, all second ones, ...), N rows of a split,
+E dimensions.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline import examples, training
+from pipeline.biencoder import check_fits, load_encoders
+from pipeline.bitraining import update
+from pipeline.bootstrap import rounded
+from pipeline.checkpoint import save_checkpoint
+from pipeline.distributed import rank
+from pipeline.sentences import losses, measures, tables
+from pipeline.sentences.inputs import Sentences
+from pipeline.sentences.model import SentenceEncoder
+from pipeline.sentences.readers import TEXTS
+from pipeline.sentences.tune import TuneConfig, TuneTraining
+from pipeline.sentences.validation import Validation
+from pipeline.towers import Towers, encode_all
+from pipeline.vector_files import read_vector
+from pipeline.work import Machine, Metrics, Progress
+
+MEASURE = {"scored": "spearman", "labelled": "accuracy", "triplets": "accuracy"}
+"""What chooses among epochs, by kind of table."""
+SUBSET = 5
+"""First word of the subset's seed, which no draw of pipeline/examples.py has."""
+LABELS = 3
+
+
+def train(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    settings: dict[str, Any],
+    encoder: dict[str, Any],
+    table: str,
+    start: str,
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """What each rank runs: its pieces of every batch; rank 0 writes the checkpoint."""
+    c, t, e = TuneConfig(**config), TuneTraining(**settings), SentenceEncoder(**encoder)
+    how, seed = Machine.model_validate(machine), t.optimiser.seed
+    description = tables.describe(Path(table))
+    kind = description["kind"]
+    sentences = Sentences(Path(start), e)
+    towers = starting(Path(start), kind, t, e, sentences, device)
+    rows = subset(tables.read(Path(table), "train"), c.max_rows, t.subset_seed)
+    edges = examples.batches(len(rows), t.batch)
+    epoch_steps = len(edges) - 1
+    folder = Path(checkpoints)
+
+    def judged(split: str) -> tuple[dict[str, np.ndarray], Metrics]:
+        given = tables.read(Path(table), split)
+        ids = [row for name in TEXTS[kind] for row in sentences.rows(given[name].to_pylist())]
+        found_RE = encode_all(towers.encoders[0], ids, how.token_budget)
+        columns, figures = measured(kind, found_RE.cpu(), given, towers.scorer)
+        return columns, {**figures, "sentences_cut": sentences.cut(ids)}
+
+    validation = None
+    if "dev" in description:
+        validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(judged("dev")[1], kind), folder)
+
+    def step(i: int) -> dict[str, Any]:
+        epoch, place = divmod(i, epoch_steps)
+        if validation and epoch and not place:
+            validation.after(epoch, i)
+        chosen_Q = examples.order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
+        batch = rows.take(chosen_Q)
+        ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
+        return update(towers, ids, 0, loss_of(kind, batch, t.margin, towers, device), how, (seed, i), device)
+
+    steps = c.epochs * epoch_steps
+    history = train_loop(towers, step, steps, t, folder, how, progress, device)
+    kept = c.epochs
+    if validation and steps:
+        validation.after(c.epochs, steps)
+        if t.select == "best":
+            kept = validation.keep_best()
+    splits = [split for split in ("dev", "test") if split in description]
+    found = {split: judged(split) for split in splits}
+    figures = {f"{split}_{name}": value for split in splits for name, value in found[split][1].items()}
+    metrics = {"rows": len(rows), "epoch": kept, **figures, **summary(history)}
+    if rank() == 0:
+        write(Path(out), Path(start), towers, history, metrics)
+        write_tables(Path(out), {split: found[split][0] for split in splits}, validation.rows if validation else [])
+    return metrics
+
+
+def starting(
+    start: Path, kind: str, config: TuneTraining, encoder: SentenceEncoder, sentences: Sentences, device: str
+) -> Towers:
+    """The encoder of checkpoint `start`; for labelled pairs with a new classifier, a function of the seed."""
+    one = load_encoders(start)[0]
+    check_fits(one, sentences.specials, start, "encoder.tokens", encoder.tokens)
+    training.set_dropout(one.model, config.dropout)
+    torch.manual_seed(config.optimiser.seed)
+    classifier = nn.Linear(3 * one.dimension, LABELS).to(device) if kind == "labelled" else None
+    one = one.to(device)
+    return Towers((one, one), classifier)
+
+
+def subset(rows: pa.Table, number: int, seed: int) -> pa.Table:
+    """The first `number` rows of a seeded shuffle, 0: all. Smaller ones lie within larger ones."""
+    if not number:
+        return rows
+    return rows.take(np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(rows))[:number]))
+
+
+def loss_of(kind: str, batch: pa.Table, margin: float, towers: Towers, device: str) -> Callable[[Tensor], Tensor]:
+    """The loss of a batch as a function of its vectors [R, E]."""
+    if kind == "scored":
+        score_Q = torch.tensor(batch["score"].to_pylist(), device=device)
+        return lambda vectors_RE: losses.scored(vectors_RE, score_Q)
+    if towers.scorer is not None:
+        classifier, label_Q = towers.scorer, torch.tensor(batch["label"].to_pylist(), device=device)
+        return lambda vectors_RE: losses.labelled(vectors_RE, label_Q, classifier)
+    return lambda vectors_RE: losses.triplets(vectors_RE, margin)
+
+
+def train_loop(
+    towers: Towers,
+    step: Callable[[int], dict[str, Any]],
+    steps: int,
+    config: TuneTraining,
+    folder: Path,
+    machine: Machine,
+    progress: Progress,
+    device: str,
+) -> list[dict[str, float]]:
+    """The history; empty where nothing is to be trained."""
+    if not steps:
+        return []
+    minutes = machine.checkpoint_minutes
+    return training.train(towers.trained, step, steps, config.optimiser, folder, minutes, progress, device)
+
+
+def summary(history: list[dict[str, float]]) -> Metrics:
+    return training.summary(history) if history else {"updates": 0}
+
+
+def measured(
+    kind: str, vectors_RE: Tensor, given: pa.Table, classifier: nn.Linear | None
+) -> tuple[dict[str, np.ndarray], Metrics]:
+    """(columns of predictions.parquet, figures) of a split's vectors, in float64."""
+    line_N = given["line"].to_numpy()
+    if kind == "labelled":
+        assert classifier is not None
+        with torch.inference_mode():
+            logits_NL = classifier(losses.features(vectors_RE.to(classifier.weight.device)))
+        predicted_N = logits_NL.argmax(1).cpu().numpy()
+        label_N = given["label"].to_numpy()
+        right = rounded((predicted_N == label_N).mean())
+        return {"line": line_N, "label": label_N, "predicted": predicted_N.astype(np.int8)}, {"accuracy": right}
+    parts = vectors_RE.double().chunk(len(TEXTS[kind]))
+    if kind == "scored":
+        cosine_N = F.cosine_similarity(parts[0], parts[1]).numpy()
+        score_N = given["score"].to_numpy()
+        return {"line": line_N, "score": score_N, "cosine": cosine_N}, {**measures.correlations(cosine_N, score_N)}
+    anchor_NE, positive_NE, negative_NE = parts
+    near_N, far_N = ((anchor_NE - other_NE).norm(dim=1).numpy() for other_NE in (positive_NE, negative_NE))
+    right = rounded((near_N < far_N).mean())
+    return {"line": line_N, "positive": near_N, "negative": far_N}, {"accuracy": right}
+
+
+def value_of(figures: Metrics, kind: str) -> float | None:
+    value = figures[MEASURE[kind]]
+    assert value is None or isinstance(value, float)
+    return value
+
+
+def write(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:
+    """The checkpoint with the tokenizer, pooling and prefix of `start`, and the metrics."""
+    one = towers.encoders[0]
+    projection = one.projection.weight if one.projection else None
+    vector = replace(read_vector(start), projection_ED=projection)
+    save_checkpoint(out, one.model, start, history=history, vector=vector)
+    if towers.scorer is not None:
+        state = {name: x.detach().cpu().contiguous() for name, x in towers.scorer.state_dict().items()}
+        (out / "classifier.safetensors").write_bytes(to_bytes(state))
+    (out / "result.json").write_text(json.dumps(metrics, indent=1) + "\n", "utf-8")
+
+
+def write_tables(out: Path, predictions: dict[str, dict[str, np.ndarray]], validation: list[dict[str, Any]]) -> None:
+    if predictions:
+        parts = [pa.table({"split": [split] * len(found["line"]), **found}) for split, found in predictions.items()]
+        pq.write_table(pa.concat_tables(parts), out / "predictions.parquet")
+    if validation:
+        pq.write_table(pa.Table.from_pylist(validation), out / "validation.parquet")

@@ -1,0 +1,205 @@
+"""The flow of sentence tasks: its recipes, its nodes, and a whole run on made-up tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sentences import scored
+
+from artifacts.runs import record_run
+from artifacts.store import Store
+from flows.sentences.dag import nodes
+from flows.sentences.recipe import SentenceRecipe, change, named, resolve
+from flows.sentences.results import lines, markdown
+from pipeline.errors import InputError
+
+MODEL = {"models.BERT": "hub:bert-base-uncased@v1"}
+
+
+def dag(tmp_path: Path, *settings: str, recipe: str = "stsb") -> list:
+    return nodes(resolve(recipe, settings), Store(tmp_path / "store"))
+
+
+def test_the_papers_sizes_and_epochs(tmp_path) -> None:
+    assert named() == ["sections", "stsb"]
+    found = [node.name for node in dag(tmp_path)]
+    cells = ["bert-0", "bert-500-4x", "bert-500-8x", "bert-1000-4x", "bert-1000-8x", "bert-all-4x"]
+    assert found == ["table", "model-bert", *cells, "summary"]
+    found = [node.name for node in dag(tmp_path, recipe="sections")]
+    assert found[3:-1] == [f"bert-{size}-{n}x" for size in (1000, 10000) for n in (1, 4, 8)] + ["bert-all-1x"]
+
+
+def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
+    training = json.dumps(resolve("stsb").training.model_dump(mode="json"))
+    layout = "{separator: tab, quotes: false, header: true}"
+    columns = "sentence1: s1, sentence2: s2, label: gold, labels: [c, e, n], left_out: []"
+    table = f"{{kind: labelled, train: nli.tsv, dev: null, layout: {layout}, {columns}}}"
+    settings = [
+        f"nli={{models: [BERT], epochs: 1, table: {table}, training: {training}}}",
+        "models.Other=hub:other/model", "repeats=2", "sizes.500=[]", "sizes.1000=[]",
+    ]  # fmt: skip
+    made = {node.name: node for node in dag(tmp_path, *settings)}
+    assert [*made] == [
+        "table", "model-bert", "model-other", "nli", "nli-bert",
+        "bert-0", "bert-all-4x-1", "bert-all-4x-2",
+        "bert-nli-0", "bert-nli-all-4x-1", "bert-nli-all-4x-2",
+        "other-0", "other-all-4x-1", "other-all-4x-2", "summary",
+    ]  # fmt: skip
+    assert made["bert-nli-all-4x-1"].inputs == {"table": made["table"], "start": made["nli-bert"]}
+    seeds = [made[f"bert-all-4x-{n}"].shared["training"].optimiser.seed for n in (1, 2)]
+    assert seeds == [42, 43]
+    assert [one.model for one in made["summary"].config.trainings][::3] == ["BERT", "BERT + NLI", "Other"]
+
+
+def test_what_a_model_may_be(tmp_path) -> None:
+    (tmp_path / "here").mkdir()
+    config = dag(tmp_path, f"models.BERT={tmp_path / 'here'}")[1].config
+    assert (config.checkpoint, config.pretrained) == (tmp_path / "here", None)
+    config = dag(tmp_path, "models.BERT=hub:some/model@abc")[1].config
+    assert (config.checkpoint, config.pretrained, config.revision) == (None, "some/model", "abc")
+    with pytest.raises(InputError, match=r"models\.BERT: .*nowhere: no such folder"):
+        dag(tmp_path, f"models.BERT={tmp_path}/nowhere")
+    with pytest.raises(
+        InputError, match=r"models\.BERT: .*store: no run of tiny with condenser; `cocondenser run tiny"
+    ):
+        dag(tmp_path, "models.BERT=tiny:condenser")
+    with pytest.raises(InputError, match=r"models: none"):
+        dag(tmp_path, "models.BERT=null")
+
+
+def test_a_node_of_the_store(tmp_path) -> None:
+    from artifacts.records import Ref
+
+    store = Store(tmp_path / "store")
+    ref = Ref("condenser", "0" * 64, "1" * 64, "1" * 64, store.objects / ("1" * 64), {})
+    ref.path.mkdir(parents=True)
+    record_run(store, "tiny", {"condenser": ref}, {})
+    with pytest.raises(InputError, match="condenser of tiny is no model"):
+        dag(tmp_path, "models.BERT=tiny:condenser")
+    (ref.path / "config.json").write_text("{}")
+    assert dag(tmp_path, "models.BERT=tiny:condenser")[1].config.checkpoint == ref.path
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.bach=3", r"--set training\.bach=3: training\.bach: unknown field \(did you mean batch\?\)"),
+        ("sizes.five=[4]", "sizes.five: a number of training rows, or all"),
+        ("sizes.0=[4]", "0 epochs and 0 training rows go together"),
+        ("sizes.500=[0]", "0 epochs and 0 training rows go together"),
+        ("sizes.500=[4, 4]", "a number of epochs stands twice"),
+        ("models.bert=hub:other", "two labels differ in no letter or digit"),
+        ("encoder.tokens=1000", "less than or equal to 512"),
+        ("table.highest=nan", "finite number"),
+    ],
+)
+def test_mistakes_are_told_by_their_place(setting, message) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve("stsb", [setting])
+
+
+def test_a_recipe_of_ones_own(tmp_path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: stsb\nsizes: {500: [4], 1000: [], all: [4]}\ntraining:\n  batch: none\n")
+    with pytest.raises(InputError, match=rf"{path}:4: training\.batch: Input should be a valid integer"):
+        resolve(str(path))
+    path.write_text("extends: stsb\nsizes: {500: [4], 1000: [], all: [4]}\n")
+    recipe = resolve(str(path))
+    assert (recipe.name, recipe.title, recipe.hidden) == ("mine", "mine", False)
+    assert recipe.sizes == {"0": [0], "500": [4], "1000": [], "all": [4]}
+    assert change(recipe, []) == recipe
+    with pytest.raises(InputError, match=r"no recipe of sentences 'stbs' \(did you mean stsb\?\)"):
+        resolve("stbs")
+    path.write_text("extends: mine.yaml\n")
+    with pytest.raises(InputError, match="extends itself"):
+        resolve(str(path))
+
+
+def test_the_table_has_published_figures_beside() -> None:
+    def row(model: str, size: int, epochs: int, test: dict | None, candidates: int = 1) -> dict:
+        tried = {str(n): 0.5 for n in range(candidates)}
+        return {"model": model, "size": size, "epochs": epochs, "candidates": tried, "test": test}
+
+    figures = {"mean": 0.7661, "low": 0.742, "high": 0.7885}
+    found = {
+        "measure": "spearman",
+        "rows": [row("a|<b>", 0, 0, None), row("a|<b>", 500, 8, figures, 2), row("a|<b>", 0, 4, figures)],
+    }
+    published = resolve("stsb").published
+    heads, shown = lines(found, published)
+    assert heads == ["", "0", "500", "all"]
+    assert shown[0] == ["a|<b>", "–", "76.6 [74.2, 78.8] (8 ep.)", "76.6 [74.2, 78.8]"]
+    assert shown[1:] == [
+        ["BERT *", "", "68.6", "82.5"], ["BERT + NLI *", "", "76.4", "84.7"], ["Condenser *", "", "76.6", "85.6"]
+    ]  # fmt: skip
+    text = markdown(found, published)
+    assert "| a\\|&lt;b> |" in text
+    assert "BERT base" in text.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_and_the_same_again(run_cli, tmp_path) -> None:
+    from machines import make_machine
+
+    from pipeline.sentences.readers import ScoredConfig
+
+    model, path, store = tiny_model(tmp_path / "model"), tmp_path / "mine.yaml", tmp_path / "store"
+    config: ScoredConfig = scored(tmp_path, train=40, others=20)
+    recipe: dict = resolve("stsb").model_dump(mode="json")
+    recipe |= {
+        "name": "mine", "models": {"tiny": str(model)}, "table": config.model_dump(mode="json"),
+        "sizes": {"0": [0], "20": [1, 2], "all": [2]}, "bootstrap_samples": 100,
+        "machine": make_machine().model_dump(mode="json"),
+    }  # fmt: skip
+    recipe["encoder"]["tokens"] = 24
+    path.write_text(json.dumps(recipe))  # JSON is YAML
+    too_many = run_cli("sentences", "run", str(path), "--set", "sizes.41=[1]", store=store)
+    assert too_many.returncode == 2, too_many.stderr
+    assert "error: sizes.41: the table has 40 training rows" in too_many.stderr
+    first = run_cli("sentences", "run", str(path), "--json", "--device", "cpu", store=store)
+    assert first.returncode == 0, first.stderr
+    found = json.loads(first.stdout)
+    assert [(row["rows"], row["epochs"]) for row in found["results"]["rows"]][0::2] == [(0, 0), (40, 2)]
+    assert [*found["artifacts"]] == [
+        "table",
+        "model-tiny",
+        "tiny-0",
+        "tiny-20-1x",
+        "tiny-20-2x",
+        "tiny-all-2x",
+        "summary",
+    ]
+    steps = json.loads(run_cli("sentences", "plan", str(path), "--json", store=store).stdout)
+    assert {step["action"] for step in steps} == {"reuse"}
+    again = run_cli("sentences", "run", str(path), "--device", "cpu", store=store)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count(" cached ") == 7
+    assert "tiny" in again.stdout
+    assert "BERT + NLI *" in again.stdout
+
+
+def tiny_model(folder: Path) -> Path:
+    import torch
+    from crossed import wordpiece
+    from transformers import BertConfig, BertModel
+
+    from pipeline.checkpoint import save_checkpoint
+    from pipeline.vector_files import write_json
+
+    source = folder.with_name("tokenizer")
+    source.mkdir()
+    wordpiece(source, 300)
+    write_json(source / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=305, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    save_checkpoint(folder, BertModel(config, add_pooling_layer=False), source)
+    return folder
+
+
+def test_recipes_are_complete() -> None:
+    for name in named():
+        recipe = resolve(name)
+        assert SentenceRecipe.model_validate(recipe.model_dump(mode="json")) == recipe

@@ -1,0 +1,69 @@
+"""Losses and measures of sentence tasks against computations by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from pipeline.sentences import losses, measures
+
+
+def test_scored_is_the_squared_difference_of_cosine_and_score() -> None:
+    vectors = torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 2.0], [4.0, 3.0]])  # cosines 0 and 24/25
+    value = losses.scored(vectors, torch.tensor([0.5, 1.0]))
+    assert value.item() == pytest.approx((0.5**2 + (24 / 25 - 1) ** 2) / 2)
+
+
+def test_labelled_is_cross_entropy_of_u_v_and_their_difference() -> None:
+    vectors = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    assert losses.features(vectors).tolist() == [[1.0, -1.0, 0.5, 2.0, 0.5, 3.0]]
+    classifier = nn.Linear(6, 3)
+    with torch.no_grad():
+        classifier.weight.copy_(torch.arange(18).reshape(3, 6) / 10)
+        classifier.bias.copy_(torch.tensor([0.0, 1.0, -1.0]))
+    logits = [sum(w / 10 * x for w, x in zip(range(6 * k, 6 * k + 6), [1, -1, 0.5, 2, 0.5, 3], strict=True)) + b
+              for k, b in enumerate((0.0, 1.0, -1.0))]  # fmt: skip
+    expected = math.log(sum(math.exp(x) for x in logits)) - logits[1]
+    assert losses.labelled(vectors, torch.tensor([1]), classifier).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_triplets_want_the_negative_farther_by_the_margin() -> None:
+    anchor, positive, negative = [[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0]], [[0.0, 5.5], [0.0, 9.0]]
+    vectors = torch.tensor([*anchor, *positive, *negative])  # distances 5 and 5.5; 1 and 9
+    assert losses.triplets(vectors, 1.0).item() == pytest.approx((5 - 5.5 + 1) / 2, abs=1e-5)
+    assert losses.triplets(vectors, 0.25).item() == 0.0
+
+
+def test_spearman_is_scipys_and_its_interval_holds_it() -> None:
+    rng = np.random.default_rng(0)
+    score = rng.integers(0, 6, 200) / 5  # with ties, as STS-b has
+    cosines = np.stack([score + rng.normal(0, 0.3, 200) for _ in range(2)])
+    found = measures.spearman(cosines, score, 400, 1)
+    each = [stats.spearmanr(one, score).statistic for one in cosines]
+    assert found.mean == pytest.approx(np.mean(each), abs=1e-6)
+    assert found.low < found.mean < found.high
+    assert found == measures.spearman(cosines, score, 400, 1)
+    theirs = stats.bootstrap(
+        (cosines[0], score), lambda x, y: stats.spearmanr(x, y).statistic, n_resamples=400, paired=True,
+        vectorized=False, method="percentile", rng=np.random.default_rng(5),
+    ).confidence_interval  # fmt: skip
+    mine = measures.spearman(cosines[:1], score, 400, 1)
+    assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
+    assert measures.correlations(cosines[0], score) == {
+        "spearman": pytest.approx(each[0], abs=1e-6),
+        "pearson": pytest.approx(stats.pearsonr(cosines[0], score).statistic, abs=1e-6),
+    }
+
+
+def test_equal_cosines_correlate_with_nothing() -> None:
+    assert measures.correlations(np.ones(5), np.arange(5.0)) == {"spearman": None, "pearson": None}
+
+
+def test_accuracy() -> None:
+    right = np.array([[True] * 75 + [False] * 25, [True] * 25 + [False] * 75])
+    found = measures.accuracy(right, 500, 1)
+    assert found.mean == 0.5
+    assert 0.35 < found.low < 0.5 < found.high < 0.65
