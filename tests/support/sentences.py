@@ -1,4 +1,4 @@
-"""Tables of made-up sentences whose similarity a tiny model can learn, and how it trains. For several test files."""
+"""Tables of made-up sentences whose similarity a tiny model can learn, and how it trains."""
 
 from pathlib import Path
 
