@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from flows.command import command
 from flows.recipe import Recipe, configuration
 from pipeline.adopt import AdoptConfig
 from pipeline.config import Config
@@ -63,7 +64,7 @@ def nodes(recipe: Recipe) -> list[Node]:
             node("index-whole", "index", r.index, collection=whole, embeddings=encode)
         fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
         evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
-        page = r.report.model_copy(update={"configuration": configuration(r)})
+        page = r.report.model_copy(update={"configuration": configuration(r), "command": command(r)})
         node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
         return made
 

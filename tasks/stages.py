@@ -63,6 +63,8 @@ class Stage:
     """Takes over parts of what the same code made before."""
     parts: bool = False
     """Made in shards, which go to Ray where `machine.ray` says so."""
+    lineage: bool = False
+    """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
 
 
 STAGES: dict[str, Stage] = {
@@ -87,5 +89,5 @@ STAGES: dict[str, Stage] = {
     "pseudo": Stage(pseudo, gpu=True),
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
-    "report": Stage(report),
+    "report": Stage(report, identity="key", lineage=True),  # times are no part of what it was made from
 }
