@@ -42,8 +42,7 @@ def _settings(was: dict[str, Any], now: dict[str, Any], keys: tuple[str, ...], p
         old = was.get(key)
         if value == old:
             continue
-        both = isinstance(value, dict) and isinstance(old, dict)
-        if both and value.get("reader") == old.get("reader"):
+        if isinstance(value, dict) and isinstance(old, dict) and value.get("reader") == old.get("reader"):
             yield from _settings(old, value, here, places)
         else:  # another reader has other fields, which replace the section
             yield f"{'.'.join(here)}={_text(_placed(value, here, places))}"
