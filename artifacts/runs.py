@@ -30,29 +30,43 @@ def record_run(
     """Writes runs/TIMESTAMP-NAME.json. The same `created` (default: now) and name again replace the record."""
     store.prepare()
     created = (created or datetime.now(UTC)).astimezone(UTC)
+    path = store.runs / f"{called(name, created)}.json"
+    with files.storage_errors(store.root):
+        files.write(path, dump(name, nodes, details, created))
+    return path
+
+
+def called(name: str, created: datetime) -> str:
+    """TIMESTAMP-NAME, of characters that file names may have."""
+    return f"{stamp(created)}-{in_file_name(name)}"
+
+
+def stamp(created: datetime) -> str:
+    return f"{created.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+
+
+def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], created: datetime) -> bytes:
     # The path is left out: a store that was moved is still whole.
     refs = {
         node: {field: value for field, value in asdict(ref).items() if field != "path"} for node, ref in nodes.items()
     }
+    created = created.astimezone(UTC)
     record = {"name": name, "created": created.isoformat(), "nodes": refs, "details": dict(details)}
-    path = store.runs / f"{created:%Y%m%dT%H%M%S.%fZ}-{_in_file_name(name)}.json"
-    with files.storage_errors(store.root):
-        files.write(path, json.dumps(record, indent=1).encode() + b"\n")
-    return path
+    return json.dumps(record, indent=1).encode() + b"\n"
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
     """Runs (of one name), newest first. Records that cannot be read are passed over."""
-    found = [_read(store, path) for path in _newest_first(store)]
+    found = [read(store, path) for path in _newest_first(store)]
     return [run for run in found if run is not None and name in (None, run.name)]
 
 
 def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
     """As `runs`, one by one. Raises `StoreError` where it comes to a record (of that name) that cannot be read."""
     for path in _newest_first(store):
-        run = _read(store, path)
+        run = read(store, path)
         if run is None:
-            of_another = name is not None and path.stem.partition("-")[2] != _in_file_name(name)
+            of_another = name is not None and path.stem.partition("-")[2] != in_file_name(name)
             if of_another or not path.exists():  # removed since it was listed
                 continue
             raise StoreError(f"{path}: no record of a run to read; once you remove it, the runs before it are found")
@@ -60,7 +74,7 @@ def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
             yield run
 
 
-def _in_file_name(name: str) -> str:
+def in_file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
@@ -68,7 +82,7 @@ def _newest_first(store: Store) -> list[Path]:
     return sorted(store.runs.glob("*.json"), reverse=True)
 
 
-def _read(store: Store, path: Path) -> Run | None:
+def read(store: Store, path: Path) -> Run | None:
     """The run in a record's file; None if there is none that can be read."""
     try:
         record = json.loads(path.read_bytes())

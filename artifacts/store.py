@@ -41,6 +41,7 @@ class Store:
         keys/KEY.json                 `records.Record`; its mtime is the time of its last use
         locks/KEY.lock, commit.lock   flock; commit.lock is held for moments, where objects and keys change
         work/KEY/                     a build under way, or killed: out, checkpoints, begun, seconds
+        work/import-DIGEST/           a pack under way (artifacts/unpack.py), or killed
         broken/                       what failed a check, set aside
         runs/TIMESTAMP-NAME.json      which artifact each node of a run had
         sources.json                  side cache of source digests

@@ -16,6 +16,7 @@ from flows.cli_evaluate import evaluate
 from flows.cli_export import export
 from flows.cli_fuse import fuse
 from flows.cli_options import Json, StoreFolder, fail, out, print_json, terminal
+from flows.cli_pack import export_run, import_run
 from flows.cli_plan import plan
 from flows.cli_run import run, update
 from flows.cli_runs import runs
@@ -48,6 +49,12 @@ EXAMPLES: dict[Callable[..., None], str] = {
 }
 for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: [bold]cocondenser {example}[/bold]")(command)
+for name, pack_command, example in (
+    ("export", export_run, "export pydocs-small run.tar.zst"),
+    ("import", import_run, "import run.tar.zst --store other"),
+):
+    epilog = f"Example: [bold]cocondenser artifacts {example}[/bold]"
+    artifacts_app.command(name, epilog=epilog)(pack_command)
 app.add_typer(artifacts_app, name="artifacts")
 
 

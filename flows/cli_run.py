@@ -104,7 +104,7 @@ def start(
     shelf, dag = Store(root), nodes(recipe)
     wanted = select(dag, until, only)
     names(dag, [*refresh, *keep])
-    preflight.check(shelf, dag, wanted, recipe.machine)
+    preflight.check(shelf, dag, wanted, recipe.machine, recipe.tracking)
     if only:
         upstream(shelf, dag, wanted, called)
 

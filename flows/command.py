@@ -11,7 +11,7 @@ from flows import layers
 from flows.recipe import Recipe, resolve
 from tasks.keys import paths
 
-UNSAID = ("name", "title", "description", "example_question", "hidden", "machine", "report")
+UNSAID = ("name", "title", "description", "example_question", "hidden", "machine", "tracking", "report")
 """What of a recipe changes no result."""
 PLACE = "PATH"
 """Stands for the folder of a file: where it lies changes no result either."""

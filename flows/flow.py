@@ -9,7 +9,7 @@ from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
 
 from artifacts.records import Ref
-from artifacts.runs import record_run
+from artifacts.runs import in_file_name, record_run, stamp
 from artifacts.store import Store
 from flows import checks, preflight, results
 from flows.dag import nodes
@@ -17,6 +17,7 @@ from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
 from tasks import cluster
 from tasks.run import Order, stage
+from tasks.tracking import Logs
 
 
 @flow(name="cocondenser", flow_run_name="{recipe.name}", persist_result=False)
@@ -48,11 +49,12 @@ def cocondenser(
     dag = nodes(recipe)
     wanted = select(dag, until, only)
     anew, kept = names(dag, refresh), names(dag, keep)
-    preflight.check(shelf, dag, wanted, recipe.machine)
+    preflight.check(shelf, dag, wanted, recipe.machine, recipe.tracking)
     if preflight.on_ray(shelf, dag, wanted, recipe.machine, anew):
         cluster.check(recipe.machine, root, PREFECT_API_URL.value(), get_run_logger().info)
 
     begun = run_created()
+    logs = Logs(recipe.tracking, root / "logs", f"{in_file_name(recipe.name).lstrip('.') or '_'}/{stamp(begun)}")
     refs: dict[str, Ref] = upstream(shelf, dag, wanted, recipe.name) if only else {}
     for node in wanted:
         order = Order(
@@ -65,6 +67,7 @@ def cocondenser(
             recipe=recipe.name,
             keep=node.name in kept,
             refresh_since=begun if node.name in anew else None,
+            logs=logs,
         )
         inputs = {name: refs[given.name] if given else None for name, given in node.inputs.items()}
         state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)

@@ -84,6 +84,14 @@ def found(store: Store, which: str) -> Measured:
     raise InputError(f"{store.root}: no measured run {which!r}{hint(which, known)}; `cocondenser runs` lists them")
 
 
+def found_run(store: Store, which: str) -> Run:
+    """As `found`; of a recipe none of whose runs was evaluated the newest."""
+    of_recipe = runs(store, which)
+    if of_recipe and not any("evaluate" in run.nodes for run in of_recipe):
+        return of_recipe[0]
+    return found(store, which).run
+
+
 def _measures(run: Run) -> Measured:
     one = measured(run)
     assert one is not None

@@ -15,6 +15,8 @@ from pipeline.work import Machine
 from tasks.cluster import check_address
 from tasks.keys import sources_of
 from tasks.stages import STAGES
+from tasks.tracking import Tracking
+from tasks.tracking import missing as not_installed
 
 SECTIONS = {"ingest-pretraining": "pretraining", "ingest-whole": "ingest"}
 FIELDS = {
@@ -25,11 +27,20 @@ FIELDS = {
 """Where a recipe holds them otherwise than as NODE.FIELD."""
 
 
-def check(store: Store, dag: Iterable[Node], wanted: Iterable[Node], machine: Machine | None = None) -> None:
+def check(
+    store: Store,
+    dag: Iterable[Node],
+    wanted: Iterable[Node],
+    machine: Machine | None = None,
+    tracking: Tracking | None = None,
+) -> None:
     """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
 
-    What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`.
+    What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`,
+    and where what `tracking` asks for is not installed.
     """
+    if tracking is not None and (lacking := not_installed(tracking)):
+        raise InputError("\n".join(lacking))
     dag, wanted = list(dag), list(wanted)
     absent = {node.name: lines for node in wanted if (lines := missing(node))}
     lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]

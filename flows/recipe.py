@@ -36,6 +36,7 @@ from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
 from pipeline.work import Machine
 from tasks.keys import without_paths
+from tasks.tracking import Tracking
 
 
 class Rounds(Config):
@@ -109,6 +110,8 @@ class Recipe(Config):
     report: ReportConfig
     machine: Machine
     """How to run; changes no result and enters no key."""
+    tracking: Tracking
+    """Where the trainings can be followed; as little."""
 
     def trains(self, section: Literal["ict", "condenser", "cocondenser"]) -> bool:
         """Whether a pre-training has something to do or to give; else what it would read passes by.
@@ -148,7 +151,8 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
     """What the recipe computes, as JSON values for the report: without paths, and without what changes no result."""
-    return {name: value for name, value in without_paths(recipe).items() if name not in ("machine", "report", "hidden")}
+    left_out = ("machine", "tracking", "report", "hidden")
+    return {name: value for name, value in without_paths(recipe).items() if name not in left_out}
 
 
 def validate(layer: layers.Layer) -> Recipe:

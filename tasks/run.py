@@ -23,8 +23,8 @@ from artifacts.store import Built, Store
 from pipeline.config import Config
 from pipeline.resume import saved_state
 from pipeline.work import Machine, Metrics, Progress, Work
-from tasks import page
-from tasks.keys import key_of
+from tasks import page, tracking
+from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
 from tasks.parts import spread
@@ -51,6 +51,8 @@ class Order:
     """Accept the artifact of older code."""
     refresh_since: datetime | None
     """Build anew what is older."""
+    logs: tracking.Logs | None = None
+    """Where trainings are followed; None: nowhere."""
 
 
 # The store decides what is reused: Prefect's own cache knows neither the code nor whether the files still exist.
@@ -93,9 +95,11 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         if order.machine.torchrun and "optimiser" in type(order.config).model_fields:
             tell(f"{order.node}: other nodes take part by `cocondenser join --store {order.store}`")
         in_log = lines(order.node, get_run_logger().info)
-        with turn, bar(order.node) as in_terminal, page.live(order.node) as on_page:
+        log = tracking.live(order.logs, order.node, order.stage, without_paths(order.config), checkpoints, out)
+        # The trackers last: what one of them takes at its end holds no GPU.
+        with log as in_trackers, turn, bar(order.node) as in_terminal, page.live(order.node) as on_page:
             before = earlier(store, key, order.refresh_since) if entry.earlier else []
-            progress = each(in_terminal, on_page, in_log)
+            progress = each(in_terminal, on_page, in_log, in_trackers)
             elsewhere = partial(spread, order.node, progress) if on_ray else None
             work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}

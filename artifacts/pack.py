@@ -1,0 +1,180 @@
+"""A run, with all that it was made from, as one file: a reproducibility pack.
+
+A tar packed by zstd (artifacts/archive.py) that holds, in this order:
+    pack.json              what follows: {format, recipe, created, without, members: [[name, size, SHA-256], ...]}
+    runs/NAME.json         the run: which artifact each node had, and its complete recipe
+    keys/KEY.json          the lineage and metrics of each artifact
+    objects/DIGEST/...     the artifacts, with their manifests, as in a store
+"""
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from artifacts import archive, files, locks, objects, records, runs
+from artifacts.archive import Member
+from artifacts.errors import StoreError
+from artifacts.keys import canonical
+from artifacts.records import Record
+from artifacts.runs import Run
+from artifacts.store import Store
+
+FORMAT = 1
+INDEX = "pack.json"
+
+Report = Callable[[int, int], None]
+"""Told bytes done and bytes in all."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What `pack` wrote."""
+
+    path: Path
+    recipe: str
+    created: str
+    """Of the run; ISO 8601, UTC."""
+    artifacts: int
+    left_out: list[str]
+    """Nodes whose files are not in it."""
+    bytes: int
+    """Of what it holds."""
+    packed: int
+    """Of the file."""
+
+
+def pack(
+    store: Store,
+    run: Run,
+    path: Path,
+    without: Collection[str] = (),
+    overwrite: bool = False,
+    report: Report = lambda done, total: None,
+) -> Packed:
+    """Writes the run with all that it was made from into `path`; equal runs give equal bytes.
+
+    `without`: nodes or stages of which only the lineage goes in. Every file is hashed on its way. Raises `StoreError`
+    where an artifact is not whole, where `path` is there (unless `overwrite`) and on a full disk; then no file, or the
+    one that was there, is left.
+    """
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise StoreError(f"{path}: is there already" + ("" if path.is_dir() else "; --overwrite writes it anew"))
+    if not path.absolute().parent.is_dir():
+        raise StoreError(f"{path.absolute().parent}: no such folder")
+    made = lineage(store, run)
+    left_out = _left_out(store, run, made, without)
+    with _kept(store, made):
+        given = list(_members(store, run, made, {record.key for record in left_out}))
+        index = {
+            "format": FORMAT,
+            "recipe": run.name,
+            "created": run.created,
+            "without": sorted(record.key for record in left_out),
+            "members": [member for member, _ in given],
+        }
+        data = canonical(index)
+        given.insert(0, (Member(INDEX, len(data), hashlib.sha256(data).hexdigest()), data))
+        total = sum(member.size for member, _ in given)
+        done = 0
+
+        def moved(count: int) -> None:
+            nonlocal done
+            done += count
+            report(done, total)
+
+        with _whole(path) as unfinished:
+            archive.write(unfinished, given, moved)
+    nodes = sorted(record.node for record in left_out)
+    kept = len(made) - len(left_out)
+    return Packed(path, run.name, run.created, kept, nodes, total, path.stat().st_size)
+
+
+def lineage(store: Store, run: Run) -> list[Record]:
+    """The records of the run's artifacts and of all that these were made from, as far as it is in the store, by key.
+
+    Raises `StoreError` where a record of the run's is gone, or names other bytes by now.
+    """
+    made: dict[str, Record] = {}
+    for node, ref in run.nodes.items():
+        record = store.record(ref.key)
+        if record is None:
+            raise StoreError(f"{store.root}: the run of {run.name} has lost the record of {node}")
+        # Where bytes cannot be equal, what stands there now is as good.
+        if record.digest != ref.digest and record.identity != ref.identity:
+            raise StoreError(f"{store.root}: {node} was built anew since this run of {run.name}; export a newer run")
+        made[record.key] = record
+    by_identity = {record.identity: record for record in reversed(store.records())}
+    waiting = list(made.values())
+    while waiting:
+        for identity in waiting.pop().inputs.values():
+            record = by_identity.get(identity)
+            if record is not None and not any(identity == known.identity for known in made.values()):
+                made[record.key] = record
+                waiting.append(record)
+    return [made[key] for key in sorted(made)]
+
+
+def _left_out(store: Store, run: Run, made: list[Record], without: Collection[str]) -> list[Record]:
+    """Raises `StoreError` for a name that the run does not have, and where what is to go in is not whole."""
+    names = {key: {node for node, ref in run.nodes.items() if ref.key == key} for key in (r.key for r in made)}
+    known = {name for record in made for name in (record.stage, *names[record.key])}
+    for name in without:
+        if name not in known:
+            raise StoreError(f"--without {name}: the run of {run.name} has {', '.join(sorted(known))}")
+    left_out = [record for record in made if {record.stage, *names[record.key]} & {*without}]
+    for record in made:
+        problem = None if record in left_out else store.problem(record)
+        if problem is not None:
+            raise StoreError(f"{store.root}: {record.node}: {problem}; `cocondenser run {run.name}` makes it anew")
+    return left_out
+
+
+def _members(store: Store, run: Run, made: list[Record], without: set[str]) -> Iterator[tuple[Member, Path | bytes]]:
+    """All members but the index, with where each comes from."""
+    by_key = {record.key: record for record in made}
+    nodes = {node: store.ref(by_key[ref.key]) for node, ref in run.nodes.items()}
+    created = datetime.fromisoformat(run.created)
+    yield _of_bytes(f"runs/{runs.called(run.name, created)}.json", runs.dump(run.name, nodes, run.details, created))
+    for record in made:
+        yield _of_bytes(f"keys/{record.key}.json", records.dump(record))
+    for digest in sorted({record.digest for record in made if record.key not in without}):
+        folder, base = store.objects / digest, f"objects/{digest}"
+        manifest = (folder / objects.MANIFEST).read_bytes()
+        yield _of_bytes(f"{base}/{objects.MANIFEST}", manifest)
+        for entry in sorted(objects.parse(manifest)):
+            yield Member(f"{base}/{entry.name}", entry.size, entry.sha256), folder / entry.name
+
+
+def _of_bytes(name: str, data: bytes) -> tuple[Member, bytes]:
+    return Member(name, len(data), hashlib.sha256(data).hexdigest()), data
+
+
+@contextmanager
+def _kept(store: Store, made: list[Record]) -> Iterator[None]:
+    """Keeps `gc` from what is read meanwhile, as a build keeps it from its inputs."""
+    path = store.lock_file(f"export-{socket.gethostname()}-{os.getpid()}")
+    reads = locks.holder("export", "export", {record.key: record.identity for record in made})
+    with ExitStack() as held:
+        with suppress(OSError):  # of a store that is read-only to this user nothing is removed by them
+            held.enter_context(locks.hold(path, reads))
+            held.callback(path.unlink, missing_ok=True)
+        yield
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Another name to write the file under: it gets its own once it is whole and on disk."""
+    unfinished = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    try:
+        with files.storage_errors(path.absolute().parent):
+            yield unfinished
+            files.sync(unfinished)
+            unfinished.replace(path)
+            files.sync(path.absolute().parent)
+    finally:
+        unfinished.unlink(missing_ok=True)

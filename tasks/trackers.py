@@ -1,0 +1,280 @@
+"""The three places that a training's figures can go to: TensorBoard's event files, Weights & Biases, MLflow.
+
+What arrives while a training goes on is a sample of its updates. `complete` brings the rest, so that in the end each
+update stands there once, also where the training was killed and went on.
+"""
+
+import hashlib
+import itertools
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+Figures = Mapping[str, float]
+Point = tuple[int, Figures]
+"""An update, from 1, and its figures by name."""
+
+BATCH = 500
+"""Figures in one request to MLflow, which takes 1,000."""
+LONGEST_PARAMETER = 500
+"""Characters that every MLflow takes."""
+
+
+@dataclass(frozen=True)
+class Of:
+    """What is tracked."""
+
+    folder: Path
+    """Of its logs; it is there."""
+    name: str
+    """RECIPE/TIME/NODE: the folder's below STORE/logs."""
+    stage: str
+    config: Mapping[str, Any]
+    first: int | None
+    """Updates done when a killed training goes on; None: it begins."""
+
+
+class Tracker(Protocol):
+    def add(self, step: int, figures: Figures) -> None:
+        """One update, as it was made."""
+
+    def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
+        """All updates of the finished training, and figures that none of them had."""
+
+    def close(self, failed: bool) -> None: ...
+
+
+class TensorBoard:
+    """One event file while a training goes on; when it has ended, one that holds all updates in their order."""
+
+    def __init__(self, of: Of) -> None:
+        self.folder = of.folder
+        self.earlier = event_files(self.folder)
+        self.path = self._new_path()
+        self._open(self.path)
+        if of.first is not None or self.earlier:
+            self._begin_again((of.first or 0) + 1)
+        self.writer.flush()
+
+    def add(self, step: int, figures: Figures) -> None:
+        self._write(step, figures, time.time())
+        self.writer.flush()
+
+    def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
+        """Readers of logs take a step that is lower than the one before for a new beginning, so nothing is filled in:
+        all is written anew.
+
+        Figures that only came live (the speed), and the times, are taken from what was written before.
+        """
+        before = [*self.earlier, self.path]
+        known = read_points(before)
+        whole = all(known.get(step, (0.0, {}))[1].keys() >= row.keys() for step, row in rows)
+        if whole and not self.earlier and not more:
+            return
+        times = _times(known, [step for step, _ in (*rows, *more)])
+        merged: dict[int, dict[str, float]] = {step: dict(figures) for step, (_, figures) in known.items()}
+        for step, figures in (*rows, *more):
+            merged.setdefault(step, {}).update(figures)
+        self.writer.close()
+        unfinished = self.folder / "unfinished"
+        self._open(unfinished)
+        self._begin_again(min(merged, default=0))
+        for step in sorted(merged):
+            self._write(step, merged[step], known[step][0] if step in known else times[step])
+        self.writer.flush()
+        os.fsync(self.file.fileno())
+        unfinished.rename(self._new_path())
+        for path in before:
+            path.unlink(missing_ok=True)
+
+    def close(self, failed: bool) -> None:
+        self.writer.close()
+
+    def _new_path(self) -> Path:
+        # Readers go by the names' order.
+        begun = f"events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}"
+        return next(path for n in itertools.count() if not (path := self.folder / f"{begun}.{n}").exists())
+
+    def _open(self, path: Path) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self.file = path.open("wb")
+        self.writer = RecordWriter(self.file)
+        self.writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+
+    def _begin_again(self, step: int) -> None:
+        """Makes readers forget `step` and what they have seen beyond it."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        start = SessionLog(status=SessionLog.START)
+        self.writer.write(Event(wall_time=time.time(), step=step, session_log=start).SerializeToString())
+
+    def _write(self, step: int, figures: Figures, when: float) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self.writer.write(Event(wall_time=when, step=step, summary=Summary(value=values)).SerializeToString())
+
+
+def event_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("events.out.tfevents.*"))
+
+
+def read_points(paths: Iterable[Path]) -> dict[int, tuple[float, dict[str, float]]]:
+    """{step: (time, figures)} of event files, in the order of writing: what came later counts."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+    points: dict[int, tuple[float, dict[str, float]]] = {}
+    for path in paths:
+        for data in RawEventFileLoader(str(path)).Load():
+            event = Event.FromString(data)
+            if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+                points = {step: point for step, point in points.items() if step < event.step}
+            elif event.HasField("summary"):
+                figures = {value.tag: value.simple_value for value in event.summary.value}
+                points[event.step] = event.wall_time, figures
+    return points
+
+
+def _times(known: Mapping[int, tuple[float, Any]], steps: Sequence[int]) -> dict[int, float]:
+    """Times of `steps`, between those of the steps around them."""
+    import numpy as np
+
+    if not known:
+        return dict.fromkeys(steps, time.time())
+    at = sorted(known)
+    return dict(zip(steps, np.interp(steps, at, [known[step][0] for step in at]).tolist(), strict=True))
+
+
+class Sent:
+    """Which updates were sent, also by a training that was killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.steps = {int(line) for line in path.read_text().split()} if path.exists() else set()
+        self.file = path.open("a")
+
+    def add(self, *steps: int) -> None:
+        self.steps.update(steps)
+        self.file.write("".join(f"{step}\n" for step in steps))
+        self.file.flush()
+
+
+class WeightsAndBiases:
+    """A run of the project, its charts by update. WANDB_MODE, WANDB_API_KEY ... count as for any use of it."""
+
+    def __init__(self, of: Of, project: str) -> None:
+        here = of.folder / "wandb"
+        here.mkdir(exist_ok=True)
+        # Else it writes logs and settings into the home folder.
+        for name in ("CACHE", "CONFIG", "DATA"):
+            os.environ.setdefault(f"WANDB_{name}_DIR", str(here))
+        import wandb
+
+        self.sent = Sent(of.folder / "wandb.steps")
+        group, _, node = of.name.rpartition("/")
+        self.run = wandb.init(
+            project=project,
+            id=hashlib.sha256(of.name.encode()).hexdigest()[:16],
+            resume="allow",
+            name=node,
+            group=group,
+            job_type=of.stage,
+            dir=str(of.folder),
+            config=dict(of.config),
+            settings=wandb.Settings(
+                console="off", silent=True, disable_git=True, save_code=False, x_save_requirements=False
+            ),
+        )
+        self.run.define_metric("update")
+        self.run.define_metric("*", step_metric="update")
+
+    def add(self, step: int, figures: Figures) -> None:
+        if step not in self.sent.steps:
+            self.run.log({**figures, "update": step})
+            self.sent.add(step)
+
+    def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
+        for step, figures in rows:
+            self.add(step, figures)
+        for step, figures in more:
+            self.run.log({**figures, "update": step})
+
+    def close(self, failed: bool) -> None:
+        self.run.finish(exit_code=int(failed))
+
+
+class MLflow:
+    """A run in the experiment of the recipe's name."""
+
+    def __init__(self, of: Of, where: str) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        address, artifacts = mlflow_address(where)
+        self.client = MlflowClient(tracking_uri=address)
+        self.sent = Sent(of.folder / "mlflow.steps")
+        known = of.folder / "mlflow.run"
+        if known.exists():
+            self.id = known.read_text()
+            self.client.update_run(self.id, status="RUNNING")
+            return
+        recipe, begun, node = of.name.split("/")
+        found = self.client.get_experiment_by_name(recipe)
+        experiment = found.experiment_id if found else self.client.create_experiment(recipe, artifacts)
+        tags = {"cocondenser.run": begun, "cocondenser.stage": of.stage}
+        self.id = self.client.create_run(experiment, run_name=node, tags=tags).info.run_id
+        known.write_text(self.id)
+        parameters = [Param(_name(name), str(value)[:LONGEST_PARAMETER]) for name, value in of.config.items()]
+        for at in range(0, len(parameters), 100):
+            self.client.log_batch(self.id, params=parameters[at : at + 100])
+
+    def add(self, step: int, figures: Figures) -> None:
+        if step not in self.sent.steps:
+            self._send([(step, figures)])
+            self.sent.add(step)
+
+    def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
+        left = [row for row in rows if row[0] not in self.sent.steps]
+        at_once = max(BATCH // max((len(figures) for _, figures in left), default=1), 1)
+        for at in range(0, len(left), at_once):
+            self._send(left[at : at + at_once])
+            self.sent.add(*(step for step, _ in left[at : at + at_once]))
+        for point in more:
+            self._send([point])
+
+    def close(self, failed: bool) -> None:
+        self.client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
+
+    def _send(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        metrics = [Metric(_name(name), value, now, step) for step, figures in points for name, value in figures.items()]
+        for at in range(0, len(metrics), BATCH):
+            self.client.log_batch(self.id, metrics=metrics[at : at + BATCH])
+
+
+def mlflow_address(where: str) -> tuple[str, str | None]:
+    """(tracking address, place of artifacts) of a server's address, or of a folder, which gets a SQLite file."""
+    if "://" in where:
+        return where, None
+    folder = Path(where).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+
+
+def _name(name: str) -> str:
+    """Of the characters that MLflow takes."""
+    return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)

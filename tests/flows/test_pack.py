@@ -1,0 +1,85 @@
+"""A run of the real flow as a file: in another store its recipe is a hit at every stage."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from artifacts.runs import record_run
+from artifacts.store import Store
+from flows.cli import app
+from flows.dag import nodes
+from flows.plan import plan
+from flows.recipe import resolve
+
+
+def called(*arguments: Any) -> str:
+    ended = CliRunner().invoke(app, [str(one) for one in arguments], env={"COLUMNS": "200"})
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def imported(tiny_run: tuple[Path, dict], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pack")
+    store, _ = tiny_run
+    packed = json.loads(called("artifacts", "export", "tiny", folder / "tiny.tar.zst", "--store", store, "--json"))
+    assert (packed["recipe"], packed["artifacts"], packed["left_out"]) == ("tiny", len(nodes(resolve("tiny"))), [])
+    done = json.loads(called("artifacts", "import", folder / "tiny.tar.zst", "--store", folder / "store", "--json"))
+    assert (done["new"], done["bytes"]) == (packed["artifacts"], sum(size_of(folder / "store")))
+    return folder / "store"
+
+
+def size_of(store: Path) -> list[int]:
+    """Bytes of each file that a pack holds."""
+    held = [path for name in ("objects", "keys", "runs") for path in (store / name).rglob("*") if path.is_file()]
+    return [path.stat().st_size for path in held]
+
+
+def test_every_stage_is_a_hit_in_the_other_store(imported: Path) -> None:
+    assert {step.node: step.action for step in plan(Store(imported), nodes(resolve("tiny")))} == {
+        node.name: "reuse" for node in nodes(resolve("tiny"))
+    }
+
+
+def test_the_other_commands_work_there(imported: Path, tiny_run: tuple[Path, dict]) -> None:
+    store, _ = tiny_run
+    listed, there = (json.loads(called("runs", "--store", s, "--json")) for s in (store, imported))
+    assert [run["systems"] for run in there] == [run["systems"] for run in listed]
+    question = "How do I merge two sorted lists into one?"
+    answers = [json.loads(called("search", question, "--store", s, "--json")) for s in (store, imported)]
+    assert json.dumps(answers[1]).replace(str(imported), str(store)) == json.dumps(answers[0])
+    both = json.loads(called("compare", "tiny", there[0]["id"], "--store", imported, "--json"))
+    assert both
+    assert json.loads(called("artifacts", "verify", "--store", imported, "--json")) == []
+
+
+def test_a_run_without_its_indexes_is_searched_for_nothing_and_measured_as_before(
+    tiny_run: tuple[Path, dict], tmp_path: Path
+) -> None:
+    store, _ = tiny_run
+    lean = ("--without", "encode", "--without", "index", "--store", store)
+    said = called("artifacts", "export", "tiny", tmp_path / "lean.tar.zst", *lean)
+    assert "without encode-pretrained, encode-stage1, encode-stage2, index-pretrained" in said
+    called("artifacts", "import", tmp_path / "lean.tar.zst", "--store", tmp_path / "store")
+    steps = {step.node: step.action for step in plan(Store(tmp_path / "store"), nodes(resolve("tiny")))}
+    assert steps["stage2"] == "reuse"
+    assert steps["encode-stage2"] == "build"
+    assert steps["evaluate"] == "unknown"  # the same, once encoding has given the same bytes
+    assert len(json.loads(called("runs", "--store", tmp_path / "store", "--json"))) == 1
+    ended = CliRunner().invoke(app, ["search", "anything", "--store", str(tmp_path / "store")])
+    assert "has lost index-stage2" in str(ended.exception)
+
+
+def test_a_run_that_was_not_measured_goes_by_its_recipe(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
+    store, _ = tiny_run
+    called("artifacts", "export", "tiny", tmp_path / "a.tar.zst", "--store", store)
+    called("artifacts", "import", tmp_path / "a.tar.zst", "--store", tmp_path / "store")
+    shelf = Store(tmp_path / "store")
+    record_run(shelf, "begun", {"initial": shelf.ref(shelf.show("initial"))}, {"recipe": {}})
+    done = json.loads(called("artifacts", "export", "begun", tmp_path / "b.tar.zst", "--store", shelf.root, "--json"))
+    assert done["artifacts"] == 4  # and what the initial model was made from
+    ended = CliRunner().invoke(app, ["artifacts", "export", "tyni", "x.tar.zst", "--store", str(shelf.root)])
+    assert "no measured run 'tyni'" in str(ended.exception)

@@ -1,0 +1,102 @@
+"""TensorBoard's logs of real trainings hold what their histories hold."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from killing import command, cut_off, finished, run
+from typer.testing import CliRunner
+
+from artifacts.gc import gc
+from artifacts.store import Store
+from artifacts.verify import verify
+from flows.cli import app
+from flows.dag import nodes
+from flows.recipe import configuration, resolve
+from pipeline.training import losses
+
+TRAINED = ("condenser", "cocondenser", "stage1", "stage2")
+
+
+def scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """{tag: {step: value}}, as TensorBoard reads the folder."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    found = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+    assert all(len({event.step for event in points}) == len(points) for points in found.values())
+    return {tag: {event.step: event.value for event in points} for tag, points in found.items()}
+
+
+def same_as_history(log: Path, artifact: Path) -> None:
+    table = pd.read_parquet(artifact / "history.parquet").set_index("step")
+    found = scalars(log)
+    names = [*losses(table.columns), "learning_rate", "gradient_norm"]
+    assert len(names) >= 3
+    for name in names:
+        assert found[name] == {step: pytest.approx(value) for step, value in table[name].items()}, name
+
+
+def test_every_training_and_the_evaluation_of_a_run_are_logged(tiny_run: tuple[Path, dict[str, Any]]) -> None:
+    store, printed = tiny_run
+    (begun,) = (store / "logs" / "tiny").iterdir()
+    assert [path.stem for path in (store / "runs").iterdir()] == [f"{begun.name}-tiny"]
+    assert {path.name for path in begun.iterdir()} == {*TRAINED, "evaluate"}
+    for node in TRAINED:
+        same_as_history(begun / node, Path(printed["artifacts"][node]["path"]))
+    measured = printed["results"]["splits"]["test"]["systems"]["bm25"]["RR@10"]["mean"]
+    assert scalars(begun / "evaluate")["test/BM25 RR@10"] == {0: pytest.approx(measured)}
+
+
+def test_tracking_changes_no_key_and_no_report() -> None:
+    plain = resolve("tiny")
+    other = resolve("tiny", ["tracking.tensorboard=false", "tracking.wandb=project", "tracking.mlflow=folder"])
+    assert nodes(plain) == nodes(other)
+    assert "tracking" not in configuration(other)
+
+
+def test_gc_and_verify_leave_the_logs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.prepare()
+    log = tmp_path / "logs/tiny/20201122T100000.000000Z/stage1/events.out.tfevents.1.host.1.0"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert gc(store, runs=0, days=0) == []
+    assert verify(store) == []
+    assert log.exists()
+
+
+def test_what_is_not_installed_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.tracking.installed", lambda package: package != "wandb")
+    ended = CliRunner().invoke(
+        app, ["run", "tiny", "--set", "tracking.wandb=project", "--store", str(tmp_path / "store")]
+    )
+    assert "tracking.wandb: Weights & Biases is not installed: pip install 'cocondenser[tracking]'" in str(
+        ended.exception
+    )
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_training_has_one_whole_log_and_a_cached_one_none(
+    tiny_run: tuple[Path, dict[str, Any]], served: dict[str, str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(tiny_run[0], store, ignore=shutil.ignore_patterns("logs"))
+    longer = [*command("tiny", ["condenser.steps=60"]), "--until", "condenser"]
+    assert cut_off("condenser", "condenser", longer, served, store)
+    given, said = finished(run(longer, served, store))
+    assert "condenser: goes on from update" in said
+    (begun,) = (store / "logs/tiny").iterdir()  # that of the killed run
+    same_as_history(begun / "condenser", Path(given["artifacts"]["condenser"]["path"]))
+    assert f"tensorboard --logdir {store}/logs" in said
+    finished(run(longer, served, store))
+    (again,) = (store / "logs/tiny").iterdir()
+    assert (again, json.loads((store / "format.json").read_text())) == (begun, {"format": 1})
+    off = [*longer, "--set", "tracking.tensorboard=false", "--set", "condenser.steps=5"]
+    finished(run(off, served, store))
+    assert [path.name for path in (store / "logs/tiny").iterdir()] == [begun.name]
