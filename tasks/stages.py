@@ -19,6 +19,7 @@ import pipeline.initial
 import pipeline.search
 import pipeline.tokenizer
 from pipeline.adopt import adopt
+from pipeline.attention import attention
 from pipeline.bm25 import bm25
 from pipeline.cocondenser import cocondenser
 from pipeline.condenser import condenser
@@ -89,5 +90,6 @@ STAGES: dict[str, Stage] = {
     "pseudo": Stage(pseudo, gpu=True),
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
+    "attention": Stage(attention, unread=lambda config: ("text",), gpu=True),
     "report": Stage(report, identity="key", lineage=True),  # times are no part of what it was made from
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.report.results import Part
 
 PICTURES = "pictures"
+ATTENTION = "Entropy of [CLS]'s attention"
 
 
 class ReportConfig(Config):
@@ -50,6 +51,7 @@ def report(
     evaluate: Path,
     work: Work,
     lineage: Sequence[Step] = (),
+    attention: Path | None = None,
     **checkpoints: Path | None,
 ) -> Metrics:
     """Write `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
@@ -64,6 +66,8 @@ def report(
     figures = examples.places(evaluate, found[0])
     pair = examples.main_pair(metrics, figures)
     pictures = draw(metrics, found[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
+    if attention is not None:
+        pictures["analyses"].append(attention_picture(attention))
     questions = chosen(config, metrics, found[0], figures, pair, (collection, evaluate))
     page = render(
         title=config.title,
@@ -87,7 +91,8 @@ def report(
     drawn = [picture for section in pictures.values() for picture in section]
     (work.out / PICTURES).mkdir()
     for picture in drawn:
-        (work.out / PICTURES / f"{picture.name}.png").write_bytes(picture.png)
+        if picture.png is not None:
+            (work.out / PICTURES / f"{picture.name}.png").write_bytes(picture.png)
     work.progress(1, 1, "pages")
     return {"examples": len(questions["random"]), "pictures": len(drawn), "bytes": len(page.encode())}
 
@@ -139,6 +144,14 @@ def draw(
         "trainings": [curves(f"training-{name}", h, training(name)) for name, h in histories.items() if h],
         "analyses": analyses,
     }
+
+
+def attention_picture(folder: Path) -> "Picture":
+    from pipeline.report.figures import Picture
+    from pipeline.report.histories import entropies
+    from pipeline.report.panels import entropy_panels
+
+    return Picture("attention", entropy_panels({"": entropies(folder)}, ATTENTION), None)
 
 
 def chosen(

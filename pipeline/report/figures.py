@@ -74,8 +74,8 @@ class Picture:
     """Lower-case words with dashes: its file's name, and the end of its key on Prefect's page."""
     svg: str
     """An inline `<svg>`, coloured by the page."""
-    png: bytes
-    """The same on white."""
+    png: bytes | None
+    """The same on white; None where it is on the page alone."""
 
 
 def colour_of(system: str) -> str:
