@@ -44,7 +44,8 @@ class Record:
     bytes: int
     """Size of the artifact's files."""
     seconds: float
-    """Wall clock of the build that made it (of its last part, if it was interrupted)."""
+    """Wall clock of the build that made it; of one that was interrupted, of all parts as far as they were of use: up to
+    their last checkpoint."""
     host: str
     versions: dict[str, str]
     created: str
@@ -52,6 +53,8 @@ class Record:
     kept_from: str | None
     """Key of the older code whose artifact was accepted for this key."""
     recipe: str | None
+    gpus: int | None = None
+    """GPUs that the build held; None: not known, as in records of older versions."""
 
 
 def read(path: Path) -> Record | None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from artifacts import files, locks, objects, records, sources, versions
+from artifacts import files, locks, objects, records, sources, spent, versions
 from artifacts.errors import StoreError
 from artifacts.keys import Key
 from artifacts.locks import Holder
@@ -40,7 +40,7 @@ class Store:
         objects/DIGEST/               an artifact's files and manifest.json; DIGEST = SHA-256 of the manifest
         keys/KEY.json                 `records.Record`; its mtime is the time of its last use
         locks/KEY.lock, commit.lock   flock; commit.lock is held for moments, where objects and keys change
-        work/KEY/{out,checkpoints}    a build under way, or killed
+        work/KEY/                     a build under way, or killed: out, checkpoints, begun, seconds
         work/import-DIGEST/           a pack under way (artifacts/unpack.py), or killed
         broken/                       what failed a check, set aside
         runs/TIMESTAMP-NAME.json      which artifact each node of a run had
@@ -94,6 +94,7 @@ class Store:
         keep: bool = False,
         refresh_since: datetime | None = None,
         on_wait: Callable[[Holder], None] | None = None,
+        gpus: Callable[[], int | None] = lambda: None,
     ) -> Built:
         """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
 
@@ -101,7 +102,7 @@ class Store:
         and is removed once the artifact is filed. `identity`: `key` where the bytes vary from build to build.
         `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
         `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
-        another process is at the same key, with its holder.
+        another process is at the same key, with its holder. `gpus` counts those that `make` has held, for the record.
         Raises `StoreError` on a full or read-only disk, else whatever `make` raises.
         """
         self.prepare()
@@ -113,7 +114,8 @@ class Store:
                 found = self._accept(key, node, recipe, keep, refresh_since)
                 if found is not None:
                     return found
-                return Built(self._make(key, make, node, identity, recipe, refresh_since), hit=False, kept=False)
+                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus)
+                return Built(ref, hit=False, kept=False)
 
     def older(self, key: Key) -> Record | None:
         """The newest whole artifact of the same stage, configuration, sources, inputs and libraries, of other code."""
@@ -206,6 +208,7 @@ class Store:
         identity: Literal["content", "key"],
         recipe: str | None,
         since: datetime | None,
+        gpus: Callable[[], int | None],
     ) -> Ref:
         work = self.work / key.hex
         out = work / "out"
@@ -213,7 +216,7 @@ class Store:
             with files.storage_errors(self.root):
                 checkpoints = _start(work, since)
                 files.empty(out)
-                begun = time.monotonic()
+                before, begun = spent.begin(work), time.monotonic()
                 metrics = records.plain_metrics(make(out, checkpoints))
                 digest, size = objects.seal(out)
                 record = Record(
@@ -223,12 +226,13 @@ class Store:
                     identity=digest if identity == "content" else key.hex,
                     metrics=metrics,
                     bytes=size,
-                    seconds=round(time.monotonic() - begun, 3),
+                    seconds=round(before + time.monotonic() - begun, 3),
                     host=socket.gethostname(),
                     versions=versions.recorded(),
                     created=_now(),
                     kept_from=None,
                     recipe=recipe,
+                    gpus=gpus(),
                 )
                 ref = self.file(out, record)
         except BaseException:

@@ -7,7 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from artifacts.errors import StoreError
 
-RECORDED = ("torch", "transformers", "tokenizers", "pyserini", "faiss-cpu", "faiss-gpu", "prefect")
+RECORDED = (
+    *("cocondenser", "torch", "transformers", "tokenizers", "pyserini", "faiss-cpu", "faiss-gpu", "prefect"),
+    *("numpy", "pyarrow", "ir-measures"),
+)
 
 BUILDS = {"faiss": ("faiss-cpu", "faiss-gpu")}
 """Distributions of which one is installed, by the library that they are."""

@@ -155,7 +155,7 @@ def first_answers(
     one: Measured, system: str, split: str, query_ids: Sequence[str], by_answers: bool
 ) -> dict[str, dict[str, Any]]:
     """{question: its first passage}."""
-    from pipeline.report.build import read_passages
+    from pipeline.report.examples import read_passages
 
     filters = [("split", "=", split), ("system", "=", system), ("rank", "=", 1), ("query_id", "in", [*query_ids])]
     answers = read_table(one.folder / "answers.parquet", filters=filters).to_pylist()

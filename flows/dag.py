@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flows.command import command
 from flows.recipe import Recipe, configuration
 from pipeline.adopt import AdoptConfig
 from pipeline.config import Config
@@ -74,7 +75,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         if r.attention.sections:
             read = general if r.attention.text == "pretraining" else tokens
             attention = node("attention", "attention", r.attention, tokens=read, **encoders)
-        page = r.report.model_copy(update={"configuration": configuration(r)})
+        page = r.report.model_copy(update={"configuration": configuration(r), "command": command(r)})
         node("report", "report", page, collection=ingest, evaluate=evaluate, attention=attention, **trained)
         return made
 

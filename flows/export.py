@@ -213,7 +213,25 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
         reciprocal_k=recipe["evaluate"]["reciprocal_k"],
         depth=recipe["search"]["depth"],
         question=asked or "a question",
+        system=chosen.suffix,
+        metrics=engine.metrics,
+        settings=recipe,
+        command=_command(engine.run.name, recipe),
+        artifacts={node: ref.digest for node, ref in engine.run.nodes.items()},
     )
+
+
+def _command(name: str, recipe: dict[str, Any]) -> list[str]:
+    """The command that computes the run again; the bare recipe where it is of a version with other fields."""
+    from pydantic import ValidationError
+
+    from flows.command import command
+    from flows.recipe import Recipe
+
+    try:
+        return command(Recipe.model_validate(recipe))
+    except ValidationError:
+        return ["cocondenser", "run", name]
 
 
 def _check_room(parent: Path, served: Path) -> None:

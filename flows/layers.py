@@ -97,6 +97,7 @@ def _own_texts(data: dict[str, Any], name: str) -> None:
     report = data.setdefault("report", {})
     if isinstance(report, dict):
         report.setdefault("title", data["title"])
+        report.setdefault("published", [])
 
 
 def parse(path: Path) -> Layer:

@@ -117,6 +117,15 @@ def show_loss(node: str, folder: Path) -> None:
         create_image_artifact(data_uri(picture), key=key("loss", node), description=f"{node}: loss by update")
 
 
+def show_pictures(node: str, folder: Path) -> None:
+    """The pictures that the artifact holds, `pictures/NAME.png`, each under a key of its own."""
+    from prefect.artifacts import create_image_artifact
+
+    for path in sorted((folder / "pictures").glob("*.png")):
+        name = path.stem.replace("-", " ")
+        create_image_artifact(data_uri(path.read_bytes()), key=key(path.stem, node), description=f"{node}: {name}")
+
+
 def loss_curve(history: Path) -> bytes | None:
     """PNG of the loss columns of a history.parquet by step, thinned to means of neighbours; None where it is empty."""
     import matplotlib

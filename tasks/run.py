@@ -25,7 +25,8 @@ from pipeline.resume import saved_state
 from pipeline.work import Machine, Metrics, Progress, Work
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
-from tasks.locks import turn_on_gpus
+from tasks.lineage import steps
+from tasks.locks import gpus, turn_on_gpus
 from tasks.parts import spread
 from tasks.stages import STAGES
 from tasks.terminal import bar, duration, lines, say
@@ -69,6 +70,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
         tell(f"{order.node}: {escape(str(built.ref.metrics['notice']))}")
     page.best_effort(page.show_metrics, order.node, built.ref, how, since)
     page.best_effort(page.show_loss, order.node, built.ref.path)
+    page.best_effort(page.show_pictures, order.node, built.ref.path)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
 
 
@@ -77,11 +79,17 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     store = Store(order.store)
     entry = STAGES[order.stage]
     key = key_of(store, order.stage, order.config, inputs, order.shared)
+    on_ray = entry.parts and order.machine.ray is not None  # where each part takes the turn of its own GPU
+    computes = entry.gpu and order.machine.device != "cpu"
+
+    def held() -> int | None:
+        """GPUs that the stage holds; those of other machines are not known here."""
+        elsewhere = on_ray or order.machine.torchrun
+        return None if computes and elsewhere else len(gpus()) if computes else 0
 
     def make(out: Path, checkpoints: Path) -> Metrics:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
-        on_ray = entry.parts and order.machine.ray is not None  # where each part takes the turn of its own GPU
-        gpus = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu and not on_ray else nullcontext()
+        turn = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu and not on_ray else nullcontext()
         if state := saved_state(checkpoints):
             tell(f"{order.node}: goes on from update {state['step']:,}")
         if order.machine.torchrun and "optimiser" in type(order.config).model_fields:
@@ -89,12 +97,13 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         in_log = lines(order.node, get_run_logger().info)
         log = tracking.live(order.logs, order.node, order.stage, without_paths(order.config), checkpoints, out)
         # The trackers last: what one of them takes at its end holds no GPU.
-        with log as in_trackers, gpus, bar(order.node) as in_terminal, page.live(order.node) as on_page:
+        with log as in_trackers, turn, bar(order.node) as in_terminal, page.live(order.node) as on_page:
             before = earlier(store, key, order.refresh_since) if entry.earlier else []
             progress = each(in_terminal, on_page, in_log, in_trackers)
             elsewhere = partial(spread, order.node, progress) if on_ray else None
             work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
-            return entry.function(order.config, **order.shared, **folders, work=work)
+            lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
+            return entry.function(order.config, **order.shared, **folders, **lineage, work=work)
 
     def wait_for_gpu(index: int) -> None:
         tell(f"{order.node}: waiting for GPU {index}, which another run holds")
@@ -111,6 +120,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         keep=order.keep,
         refresh_since=order.refresh_since,
         on_wait=wait_for,
+        gpus=held,
     )
 
 

@@ -70,6 +70,8 @@ class Stage:
     """Takes over parts of what the same code made before."""
     parts: bool = False
     """Made in shards, which go to Ray where `machine.ray` says so."""
+    lineage: bool = False
+    """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
 
 
 STAGES: dict[str, Stage] = {
@@ -95,7 +97,7 @@ STAGES: dict[str, Stage] = {
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
     "attention": Stage(attention, unread=lambda config: ("text",), gpu=True),
-    "report": Stage(report),
+    "report": Stage(report, identity="key", lineage=True),  # times are no part of what it was made from
     "sentence_table": Stage(sentence_table, missing=pipeline.sentences.tables.missing),
     "sentence_model": Stage(sentence_model, missing=pipeline.sentences.model.missing),
     "sentence_tune": Stage(tune, libraries=lambda config: ("tokenizers",), gpu=True),

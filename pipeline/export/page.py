@@ -21,6 +21,7 @@ def write_page(
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from pipeline.export.card import card, markdown
     from pipeline.index_files import open_index
     from pipeline.tables import share_text
 
@@ -31,11 +32,12 @@ def write_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"share": share_text, "repr": repr}
+    environment.filters |= {"share": share_text, "repr": repr, "md": markdown}
     text = environment.get_template("README.md.jinja").render(
         source=source,
         encoder=source.encoder,
         parts=parts,
+        card=card(source),
         **(_of_model(source.checkpoint) if {"model", "onnx"} & {*parts} else {"vector": None}),
         before_question=prompt(source.encoder.question_prefix),
         before_passage=prompt(source.encoder.passage_prefix),

@@ -1,8 +1,9 @@
 """What of a finished run is exported, and the texts that exports are checked on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,16 @@ class Source:
     """Passages of a question in `run`."""
     question: str
     """An example."""
+    system: str
+    """The model's row in `metrics`."""
+    metrics: Mapping[str, Any]
+    """The run's metrics.json."""
+    settings: Mapping[str, Any]
+    """The run's recipe, as JSON values."""
+    command: Sequence[str]
+    """The words of the command that computes it again."""
+    artifacts: Mapping[str, str]
+    """{node: digest} of the run, each after what it was made from."""
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,48 @@
-"""report.html: one page with the table, the pictures, examples and what it all was made from."""
+"""report.html: one page with the tables, the pictures, questions and what it all was made from."""
 
-import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
-from pipeline.report.histories import entropies
-from pipeline.report.hits import first_column, further_part, is_right, main_part, where_found
-from pipeline.stored import read_json, read_table
-from pipeline.tables import HITS, TABLE, estimate_text, label, shown_split
+from pipeline.report import results
+from pipeline.report.lineage import Step, summary
+from pipeline.report.published import Published
+from pipeline.report.trainings import architecture, history, shown_counts, training
+from pipeline.stored import read_json
+from pipeline.tables import estimate_text
 from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
 
-TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
+if TYPE_CHECKING:
+    from pipeline.compare import Figures
+    from pipeline.report.figures import Picture
+    from pipeline.report.results import Part
+
+PICTURES = "pictures"
 ATTENTION = "Entropy of [CLS]'s attention"
-CHARACTERS = 280
-"""What is shown of a passage."""
-DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ReportConfig(Config):
     title: str = Field(min_length=1)
     """The page's heading, such as the recipe's name."""
+    published: list[Published]
+    """The papers' figures for exactly this recipe, shown beside ours. A recipe that extends another has none of its."""
     examples: int = Field(ge=0)
-    """Questions shown with the answers of BM25 and of the dense retriever."""
+    """Questions picked at random, shown with the answers of BM25 and of the dense retriever."""
+    changes: int = Field(ge=0)
+    """Questions shown of those that gained most from BM25 to the dense retriever, and of those that lost most."""
     answers: int = Field(ge=1)
-    """Answers shown for each example and system, as far as the evaluation kept them (`evaluate.answers`)."""
+    """Answers shown for each question and system, as far as the evaluation kept them (`evaluate.answers`)."""
     seed: Seed
     """Seed that picks the examples."""
     configuration: dict[str, JsonValue]
     """What the recipe computes, without paths, shown at the page's end. `{}` in recipes: the flow fills it."""
+    command: list[str]
+    """The words of the command that computes this again. `[]` in recipes: the flow fills it."""
 
 
 def report(
@@ -41,50 +50,51 @@ def report(
     collection: Path,
     evaluate: Path,
     work: Work,
-    *,
+    lineage: Sequence[Step] = (),
     attention: Path | None = None,
     **checkpoints: Path | None,
 ) -> Metrics:
-    """Write `report.html` from an evaluation and the histories of the checkpoints. Equal inputs give equal bytes.
+    """Write `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
 
-    The page needs no other file and no network. Text of the collection is escaped by the template. Folders that are
-    named by a digest are shown as the page's lineage.
+    Equal inputs, `lineage` among them, give equal bytes. The page needs no other file and no network. Text of the
+    collection is escaped by the template.
     """
-    from pipeline.report import figures, panels
+    from pipeline.report import examples
 
     metrics = read_json(evaluate / "metrics.json")
-    split = shown_split(metrics)
-    found, columns = main_part(metrics["splits"][split])
-    further = further_part(metrics["splits"][split])
-    histories = {name: history(folder) for name, folder in checkpoints.items()}
-    folders = {"collection": collection, "evaluate": evaluate, "attention": attention, **checkpoints}
-    examples = chosen_examples(config, metrics, split, collection, evaluate, columns)
+    found = results.parts(metrics, config.published)
+    figures = examples.places(evaluate, found[0])
+    pair = examples.main_pair(metrics, figures)
+    pictures = draw(metrics, found[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
+    if attention is not None:
+        pictures["analyses"].append(attention_picture(attention))
+    questions = chosen(config, metrics, found[0], figures, pair, (collection, evaluate))
     page = render(
         title=config.title,
-        split=split,
         metrics=metrics,
-        found=found,
-        columns=columns,
-        headline_measure=columns[first_column(columns)],
-        headline=headline(metrics, found, first_column(columns)),
-        rows=table_rows(metrics, found, columns),
-        hits=further and {**further, "columns": HITS, "rows": table_rows(metrics, further, HITS)},
-        differences=difference_rows(metrics, found, columns),
-        ladders=[
-            figures.ladder({s: f[measure] for s, f in found["systems"].items()}, metrics["labels"], name)
-            for measure, name in columns.items()
-        ],
-        curves=[figures.curves(h, training(name)) for name, h in histories.items() if h],
-        attention=panels.entropy_panels({"": entropies(attention)}, ATTENTION) if attention else "",
+        lead=found[0],
+        headline=results.headline(metrics, found[0]),
+        verdict=results.verdict(metrics, found[0]),
+        tables=[results.table(metrics, part) for part in found],
+        pair=None if pair is None else [metrics["labels"][name] for name in pair],
+        pictures=pictures,
+        neighbours=bool(metrics["splits"][found[0].split].get("neighbours")),
+        questions=questions,
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
-        examples=examples,
-        lineage={name: f.name for name, f in folders.items() if f and DIGEST.fullmatch(f.name)},
+        lineage=summary(lineage) if lineage else None,
+        command=shlex.join(config.command),
+        changed=[word for flag, word in zip(config.command, config.command[1:], strict=False) if flag == "--set"],
         configuration=as_yaml(config.configuration),
     )
     (work.out / "report.html").write_text(page, encoding="utf-8", newline="\n")
+    drawn = [picture for section in pictures.values() for picture in section]
+    (work.out / PICTURES).mkdir()
+    for picture in drawn:
+        if picture.png is not None:
+            (work.out / PICTURES / f"{picture.name}.png").write_bytes(picture.png)
     work.progress(1, 1, "pages")
-    return {"examples": len(examples), "bytes": len(page.encode())}
+    return {"examples": len(questions["random"]), "pictures": len(drawn), "bytes": len(page.encode())}
 
 
 def render(**values: Any) -> str:
@@ -99,158 +109,69 @@ def render(**values: Any) -> str:
     return pages.get_template("report.html").render(css=styles("palette.css", "report.css"), **values)
 
 
-def headline(metrics: Mapping[str, Any], found: Mapping[str, Any], measure: str) -> list[tuple[str, str, str]]:
-    """The page's first line: (system, label, mean) of BM25, the last dense retriever and their fusion."""
-    systems = [name for name in ("bm25", metrics["dense"], "fusion") if name in found["systems"]]
-    return [(s, metrics["labels"][s], estimate_text(found["systems"][s][measure]).split()[0]) for s in systems]
+def draw(
+    metrics: Mapping[str, Any],
+    part: "Part",
+    histories: Mapping[str, dict[str, list[float]] | None],
+    figures: "Figures",
+    pair: tuple[str, str] | None,
+) -> "dict[str, list[Picture]]":
+    """The pictures by the page's section."""
+    from pipeline.report.differences import per_question
+    from pipeline.report.figures import curves, ladder
+    from pipeline.report.neighbours import nb_recall
 
-
-def table_rows(
-    metrics: Mapping[str, Any], found: Mapping[str, Any], columns: Mapping[str, str] = TABLE
-) -> list[dict[str, Any]]:
-    """Rows of the short table; `best` marks the highest mean of each measure."""
-    top = {m: max(f[m]["mean"] for f in found["systems"].values()) for m in columns}
-    return [
-        {
-            "system": name,
-            "label": metrics["labels"][name],
-            "cells": [{"best": f[m]["mean"] == top[m], **cell(f[m])} for m in columns],
-            "without_results": found["questions_without_results"][name],
-        }
-        for name, f in found["systems"].items()
+    labels = metrics["labels"]
+    ladders = [
+        ladder(
+            f"ladder-{results.in_file_name(measure)}",
+            {system: found[measure] for system, found in part.systems.items()},
+            labels,
+            results.HEADS.get(measure, measure),
+        )
+        for measure in part.columns[:3]
     ]
+    analyses = []
+    if pair is not None:
+        before, after = pair
+        both = [(figures[before][q], figures[after][q]) for q in figures[after] if q in figures[before]]
+        title, of = f"{labels[after]} against {labels[before]}", "1 / rank" if part.kind == "judged" else "hits"
+        analyses.append(per_question("questions", [b - a for a, b in both], title, f"difference in {of}"))
+    if neighbours := metrics["splits"][part.split].get("neighbours"):
+        analyses.append(nb_recall("nb-recall", neighbours, labels, "Neighbours found before"))
+    return {
+        "ladders": ladders,
+        "trainings": [curves(f"training-{name}", h, training(name)) for name, h in histories.items() if h],
+        "analyses": analyses,
+    }
 
 
-def cell(figure: Mapping[str, float]) -> dict[str, str]:
-    """Mean and interval as text."""
-    mean, interval = estimate_text(figure).split(" ", 1)
-    return {"mean": mean, "interval": interval}
+def attention_picture(folder: Path) -> "Picture":
+    from pipeline.report.figures import Picture
+    from pipeline.report.histories import entropies
+    from pipeline.report.panels import entropy_panels
+
+    return Picture("attention", entropy_panels({"": entropies(folder)}, ATTENTION), None)
 
 
-def signed(cell: Mapping[str, str]) -> dict[str, str]:
-    """The cell of a difference: a gain has a plus."""
-    return {**cell, "mean": cell["mean"] if cell["mean"].startswith("−") else f"+{cell['mean']}"}
-
-
-def training(name: str) -> str:
-    """What the page calls a training: `Stage 1`, `Cross-encoder 2`."""
-    return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", label(name).capitalize())
-
-
-def difference_rows(
-    metrics: Mapping[str, Any], found: Mapping[str, Any], columns: Mapping[str, str] = TABLE
-) -> list[dict[str, Any]]:
-    """Rows of the table of differences; `sure` marks intervals without zero."""
-    return [
-        {
-            "label": " − ".join(metrics["labels"][name] for name in pair.split(" - ")),
-            "cells": [{"sure": sure(figures[m]), **signed(cell(figures[m]))} for m in columns],
-        }
-        for pair, figures in found["differences"].items()
-    ]
-
-
-def sure(figure: Mapping[str, float]) -> bool:
-    return figure["low"] > 0 or figure["high"] < 0
-
-
-def history(folder: Path | None) -> dict[str, list[float]] | None:
-    """Columns of a training's history; of an untied model that of its question encoder, which both share."""
-    if folder is None:
-        return None
-    places = (folder / "history.parquet", folder / "query" / "history.parquet")
-    return next((read_table(path).to_pydict() for path in places if path.exists()), None)
-
-
-def architecture(folder: Path | None) -> str | None:
-    """A line on the model in a checkpoint."""
-    if folder is None:
-        return None
-    path = next((p for p in (folder / "config.json", folder / "query" / "config.json") if p.exists()), None)
-    if path is None:
-        return None
-    c = read_json(path)
-    untied = ", one encoder for questions and one for passages" if path.parent != folder else ""
-    return (
-        f"{c['model_type']}, {c['num_hidden_layers']} layers of {c['hidden_size']}, {c['num_attention_heads']} heads, "
-        f"{c['vocab_size']:,} tokens in the vocabulary{untied}"
-    )
-
-
-def shown_counts(counts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Counts of ingest.json, nested ones with their path, zeros left out."""
-    shown: dict[str, str] = {}
-    for name, value in counts.items():
-        label = f"{prefix}{name}".replace("_", " ")
-        if isinstance(value, Mapping):
-            shown |= shown_counts(value, f"{label}: ")
-        elif value:
-            shown[label] = f"{value:,}" if isinstance(value, int | float) else str(value)
-    return shown
-
-
-def chosen_examples(
+def chosen(
     config: ReportConfig,
     metrics: Mapping[str, Any],
-    split: str,
-    collection: Path,
-    evaluate: Path,
-    columns: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    """Questions picked at random, with the first answers of BM25 and the dense retriever beside each other."""
-    from pipeline.collection import read_queries
+    part: "Part",
+    figures: "Figures",
+    pair: tuple[str, str] | None,
+    folders: tuple[Path, Path],
+) -> dict[str, list[dict[str, Any]]]:
+    """The questions that are shown: those that gained most, that lost most, and some at random."""
+    from pipeline.report import examples
 
-    part, _ = main_part(metrics["splits"][split])
-    systems = [name for name in ("bm25", metrics["dense"]) if name in part["systems"]]
-    least = metrics["config"]["relevance"]
-    filters: list[tuple[str, str, Any]] = [("split", "=", split), ("system", "in", systems)]
-    ranks = {
-        (row["query_id"], row["system"]): where_found(row)
-        for row in read_table(evaluate / "per_query.parquet", filters=filters).to_pylist()
-        if row[first_column(columns)] is not None
+    systems = pair or [name for name in ("bm25", metrics["dense"]) if name in figures]
+    gained, lost = examples.changed(figures, pair, config.changes)
+    picked = examples.picked(figures, config.examples, config.seed)
+    return {
+        name: examples.shown(metrics, part, query_ids, systems, figures, folders, config.answers)
+        for name, query_ids in {"gained": gained, "lost": lost, "random": picked}.items()
     }
-    query_ids = sorted({query_id for query_id, _ in ranks})
-    count = min(config.examples, len(query_ids))
-    picked = [query_ids[i] for i in sorted(np.random.default_rng(config.seed).choice(len(query_ids), count, False))]
-    texts = {query.query_id: query.text for query in read_queries(collection, [split])}
-    filters += [("query_id", "in", picked), ("rank", "<=", config.answers)]
-    answers = read_table(evaluate / "answers.parquet", filters=filters).to_pylist() if picked else []
-    passages = read_passages(collection, {a["passage_id"] for a in answers})
-    return [
-        {
-            "question": texts[query_id],
-            "systems": [
-                {
-                    "label": metrics["labels"][system],
-                    "found": ranks[query_id, system],
-                    "answers": [
-                        {
-                            **passages[a["passage_id"]],
-                            "relevant": is_right(a, least, columns),
-                        }
-                        for a in answers
-                        if a["query_id"] == query_id and a["system"] == system
-                    ],
-                }
-                for system in systems
-            ],
-        }
-        for query_id in picked
-    ]
-
-
-def read_passages(collection: Path, passage_ids: set[str]) -> dict[str, dict[str, str]]:
-    """{passage_id: {title, text}}, texts cut for showing."""
-    if not passage_ids:
-        return {}
-    columns = ["passage_id", "title", "text"]
-    filters = [("passage_id", "in", sorted(passage_ids))]
-    rows = read_table(collection / "passages.parquet", columns=columns, filters=filters).to_pylist()
-    return {row["passage_id"]: {"title": row["title"], "text": shortened(row["text"])} for row in rows}
-
-
-def shortened(text: str) -> str:
-    return text if len(text) <= CHARACTERS else text[:CHARACTERS].rsplit(" ", 1)[0] + " …"
 
 
 def as_yaml(configuration: Mapping[str, JsonValue]) -> Sequence[tuple[str, str]]:

@@ -1,28 +1,34 @@
-"""The report's pictures: SVG that takes its colours from the page, so that one file serves light, dark and paper.
+"""The report's pictures: SVG that takes its colours from the page, so that one file serves light, dark and paper; and
+the same as PNG in the light colours, for slides and for Prefect's page.
 
 Equal figures give equal bytes: no dates, a fixed salt for ids, matplotlib's own settings instead of the user's.
 """
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.tables import share_text
+from pipeline.templates import styles
 from pipeline.training import losses
 
-INK, LINE, GOOD = "#010101", "#010102", "#010103"
+INK, LINE, GOOD, BAD = "#010101", "#010102", "#010103", "#010104"
 COLOURS = {
     INK: "ink",
     LINE: "line",
     GOOD: "good",
+    BAD: "bad",
     "#020201": "bm25",
     "#020202": "pretrained",
     "#020203": "stage1",
@@ -32,10 +38,14 @@ COLOURS = {
     "#020207": "quiet",
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (palette.css, report.css)."""
-SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE, GOOD)}
-CURVES = (SYSTEMS["stage2"], SYSTEMS["fusion"], SYSTEMS["bm25"])
+SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE, GOOD, BAD)}
+CURVES = tuple(SYSTEMS[name] for name in ("stage2", "fusion", "bm25", "rerank", "stage1", "quiet"))
 POINTS = 200
 """Points of a drawn curve; more updates are averaged."""
+DOTS_PER_INCH = 200
+"""Of a PNG."""
+SIZE = (3.6, 2.4)
+"""Inches of a plot."""
 
 SETTINGS: Any = {
     "svg.fonttype": "none",  # letters stay letters: they are read, searched and scale on a phone
@@ -58,22 +68,32 @@ SETTINGS: Any = {
 }
 
 
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    """Lower-case words with dashes: its file's name, and the end of its key on Prefect's page."""
+    svg: str
+    """An inline `<svg>`, coloured by the page."""
+    png: bytes | None
+    """The same on white; None where it is on the page alone."""
+
+
 def colour_of(system: str) -> str:
     """The page's name of a system's colour: rounds have their stage's, a ready model the last one's."""
     name = "stage2" if system == "model" else re.sub(r"-\d$", "", system)
     return name if name in SYSTEMS else "quiet"
 
 
-def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> str:
+def ladder(name: str, figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> Picture:
     """One measure of every system, with its interval. `figures` is {system: {mean, low, high}}."""
 
     def draw(axes: Axes) -> None:
-        for y, (name, figure) in enumerate(figures.items()):
-            colour, mean = SYSTEMS[colour_of(name)], figure["mean"]
+        for y, (system, figure) in enumerate(figures.items()):
+            colour, mean = SYSTEMS[colour_of(system)], figure["mean"]
             axes.plot([figure["low"], figure["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="round")
             axes.plot(mean, y, "o", color=colour, markersize=7)
             axes.annotate(share_text(mean), (mean, y), (0, 6), textcoords="offset points", ha="center")
-        axes.set_yticks(range(len(figures)), [labels[name] for name in figures])
+        axes.set_yticks(range(len(figures)), [labels[system] for system in figures])
         axes.set_ylim(len(figures) - 0.5, -0.75)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.margins(x=0.12)
@@ -82,42 +102,47 @@ def ladder(figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]
         axes.grid(axis="x")
         axes.set_axisbelow(True)
 
-    return svg(draw, (3.6, 0.62 + 0.36 * len(figures)), title)
+    return picture(name, draw, (SIZE[0], 0.62 + 0.36 * len(figures)), title)
 
 
-def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
+def curves(name: str, history: Mapping[str, Sequence[float]], title: str) -> Picture:
     """The losses of a training over its updates. Updates that were skipped are left out."""
     kept = np.array(history.get("skipped", np.zeros(len(history["step"])))) == 0
     step = np.array(history["step"], float)[kept]
     bins = np.array_split(np.arange(len(step)), min(POINTS, max(len(step), 1)))
-    names = {name: name.replace("_", " ").replace("mlm", "MLM") for name in losses(history)}
+    names = {loss: loss.replace("_", " ").replace("mlm", "MLM") for loss in losses(history)}
 
     def draw(axes: Axes) -> None:
-        for name, drawn in zip(names, CURVES[: len(names)], strict=True):
-            values = np.array(history[name], float)[kept]
+        for loss, drawn in zip(names, CURVES, strict=False):
+            values = np.array(history[loss], float)[kept]
             x, y = ([series[b].mean() for b in bins if len(b)] for series in (step, values))
             marker = "." if len(bins) < 5 else ""
-            axes.plot(x, y, color=drawn, linewidth=1.5, label=names[name], marker=marker)
+            axes.plot(x, y, color=drawn, linewidth=1.5, label=names[loss], marker=marker)
         axes.set_xlabel("update")
         axes.set_ylim(0, 1.05 * axes.dataLim.ymax if np.isfinite(axes.dataLim.ymax) else 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.grid(axis="y")
         axes.set_title(title, pad=20)
-        below_title: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "ncols": len(names)}
-        axes.legend(**below_title, frameon=False, handlelength=0.8, handletextpad=0.4, columnspacing=1)
+        axes.legend(**below_title(len(names)))
 
-    return svg(draw, (3.6, 2.4), title)
+    return picture(name, draw, SIZE, title)
 
 
-def svg(draw: Any, inches: tuple[float, float], title: str) -> str:
-    """An inline `<svg>` of what `draw` puts on the axes."""
+def below_title(columns: int) -> Any:
+    """A legend in a line under the title, which needs a pad of 20."""
+    place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "ncols": columns}
+    return place | {"frameon": False, "handlelength": 0.8, "handletextpad": 0.4, "columnspacing": 1}
+
+
+def picture(name: str, draw: Callable[[Axes], None], inches: tuple[float, float], title: str) -> Picture:
+    """What `draw` puts on the axes."""
     with styled(title):
         figure = Figure(figsize=inches, layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(title)
         draw(axes)
-        return as_svg(figure)
+        return Picture(name, as_svg(figure), as_png(figure))
 
 
 @contextmanager
@@ -145,3 +170,32 @@ def as_svg(figure: Figure) -> str:
     for stand_in, name in COLOURS.items():
         text = text.replace(stand_in, f"var(--{name})")
     return text
+
+
+def as_png(figure: Figure) -> bytes:
+    """In the page's light colours, which the figure has from then on; within `styled`."""
+    recolour(figure)
+    figure.set_layout_engine("none")  # as it stands
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=DOTS_PER_INCH, facecolor=light()["paper"], metadata={"Software": None})
+    return out.getvalue()
+
+
+def recolour(figure: Figure) -> None:
+    """Gives every part of a drawn figure the light colour that its stand-in names."""
+    for artist in figure.findobj():
+        for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+            read, give = (getattr(artist, f"{verb}_{part}", None) for verb in ("get", "set"))
+            if read is None or give is None:
+                continue
+            colours = to_rgba_array(read())
+            names = {COLOURS.get(to_hex(colour)) for colour in colours}
+            if len(names) == 1 and (name := names.pop()) is not None:
+                give((light()[name], float(colours[0][3])))
+
+
+@cache
+def light() -> dict[str, str]:
+    """{name: colour} of the page's light palette, which stands first in its style sheets."""
+    sheets = (str(styles(name)).split("@media")[0] for name in ("palette.css", "report.css"))
+    return dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6});", "".join(sheets)))

@@ -51,6 +51,53 @@ def test_the_record_is_the_lineage(store, key, writes):
     assert 0 <= record.seconds < 60
 
 
+def test_the_record_tells_the_gpus_that_were_held(store, key, writes, never):
+    store.build(key(), writes(), node="stage1", gpus=lambda: 8)
+    assert store.record(key().hex).gpus == 8
+    store.build(key(), never, node="stage1", gpus=lambda: 1)
+    assert store.record(key().hex).gpus == 8
+
+
+def test_a_record_of_an_older_version_is_read(store, key, writes, never):
+    store.build(key(), writes(), node="stage1", gpus=lambda: 8)
+    path = store.keys / f"{key().hex}.json"
+    older = json.loads(path.read_text())
+    del older["gpus"]
+    path.write_text(json.dumps(older))
+    assert Store(store.root).build(key(), never, node="stage1").hit
+    assert Store(store.root).record(key().hex).gpus is None
+
+
+def test_an_interrupted_builds_parts_count_up_to_their_last_checkpoint(store, key):
+    """The first part is set to have begun an hour ago, and to have saved 40 minutes later; the second to have saved
+    nothing."""
+    saved = store.work / key().hex / "checkpoints" / "step-1"
+    clock = store.work / key().hex / "seconds"
+
+    def interrupted(out, checkpoints):
+        saved.touch()
+        raise InterruptedError
+
+    def finished(out, checkpoints):
+        (out / "model.bin").write_text("model")
+        return {}
+
+    def begun(seconds_ago, saved_ago):
+        now = time.time()
+        os.utime(clock, (now - seconds_ago, now - seconds_ago))
+        os.utime(saved, (now - saved_ago, now - saved_ago))
+
+    with pytest.raises(InterruptedError):
+        store.build(key(), interrupted, node="stage1")
+    begun(3600, 1200)
+    with pytest.raises(InterruptedError):
+        store.build(key(), interrupted, node="stage1")
+    begun(600, 1200)
+    store.build(key(), finished, node="stage1")
+    assert 2400 <= store.record(key().hex).seconds < 2460
+    assert not (store.work / key().hex).exists()
+
+
 def test_equal_content_is_one_object(store, key, writes):
     one = store.build(key(), writes("same"), node="a").ref
     other = store.build(key(config={"steps": 4}), writes("same"), node="a").ref
@@ -144,7 +191,9 @@ def test_an_exception_keeps_checkpoints_alone(store, key, writes):
 
     with pytest.raises(RuntimeError, match="no"):
         store.build(key(), fail, node="a")
-    assert names(store) == {"format.json"} | {f"work/{key().hex}/{name}" for name in ("begun", "checkpoints/step-1")}
+    assert names(store) == {"format.json"} | {
+        f"work/{key().hex}/{name}" for name in ("begun", "seconds", "checkpoints/step-1")
+    }
     assert store.build(key(), resume, node="a").ref
     assert list(store.work.iterdir()) == []
 

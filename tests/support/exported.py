@@ -27,6 +27,7 @@ from pipeline.evaluate import evaluate
 from pipeline.export.source import Source
 from pipeline.index import index
 from pipeline.search import search
+from pipeline.stored import read_json
 from pipeline.tokenizer import tokenizer
 from pipeline.tokens import tokens
 from pipeline.vector_files import Vector
@@ -141,6 +142,11 @@ def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
         reciprocal_k=60,
         depth=20,
         question="what's alpha's beta?",
+        system="stage1",
+        metrics=read_json(nodes["evaluate"] / "metrics.json"),
+        settings={"title": "One <b>title</b>", "stage1": RECIPE.stage1.model_dump(mode="json")},
+        command=["cocondenser", "run", "one", "--set", "ingest.path=PATH/my notes"],
+        artifacts={node: f"{n:x}" * 64 for n, node in enumerate(nodes)},
     )
 
 

@@ -1,5 +1,6 @@
 """The one task, under a real Prefect server."""
 
+import base64
 import threading
 import time
 from collections.abc import Mapping
@@ -142,6 +143,50 @@ def test_the_page_shows_digest_and_metrics(store: Store, machine: Machine) -> No
     assert "| letters | 11 |" in text
     assert "a \\| b &lt;script>" in text
     assert "nothing" not in text
+
+
+def test_the_page_shows_the_pictures_of_an_artifact(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from letters import letter
+
+    def drawn(config: Any, before: Path | None, work: Work) -> Metrics:
+        (work.out / "pictures").mkdir()
+        for name in ("ladder-rr-10", "questions"):
+            (work.out / "pictures" / f"{name}.png").write_bytes(b"\x89PNG of " + name.encode())
+        return letter(config, before, work)
+
+    monkeypatch.setitem(STAGES, "letter", Stage(drawn))
+    run(order(store, machine, "pictures"), {"before": None})
+    keys = ["ladder-rr-10-letter-1", "questions-letter-1"]
+    with get_client(sync_client=True) as client:
+        found = client.request("POST", "/artifacts/latest/filter", json={"artifacts": {"key": {"any_": keys}}}).json()
+    shown = {one["key"]: base64.b64decode(one["data"].removeprefix("data:image/png;base64,")) for one in found}
+    assert shown == {keys[0]: b"\x89PNG of ladder-rr-10", keys[1]: b"\x89PNG of questions"}
+    assert {one["description"] for one in found} == {"Letter_1: ladder rr 10", "Letter_1: questions"}
+
+
+def test_a_stage_that_asks_for_its_lineage_is_given_it(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from letters import letter
+
+    a = run(order(store, machine, "a"), {"before": None}).result()
+    given = []
+
+    def told(config: Any, before: Path | None, work: Work, lineage: Any) -> Metrics:
+        given.extend(lineage)
+        return letter(config, before, work)
+
+    monkeypatch.setitem(STAGES, "letter", Stage(told, identity="key", lineage=True, gpu=True))
+    ref = run(order(store, machine, "b"), {"before": a}).result()
+    assert [(step.node, step.digest, step.gpus) for step in given] == [("Letter_1", a.digest, 0)]
+    assert ref.identity == ref.key
+    on_gpus = machine.model_copy(update={"device": "auto"})
+    monkeypatch.setattr("tasks.run.gpus", lambda: [0, 1, 2])
+    on_three = run(order(store, on_gpus, "c"), {"before": None}).result()
+    on_many = run(order(store, on_gpus.model_copy(update={"torchrun": ["--nnodes=2"]}), "d"), {"before": None}).result()
+    assert [store.record(one.key).gpus for one in (ref, on_three, on_many)] == [0, 3, None]  # type: ignore[union-attr]
 
 
 def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

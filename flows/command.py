@@ -1,0 +1,62 @@
+"""The command that computes a recipe again."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import yaml
+
+from flows import layers
+from flows.recipe import Recipe, resolve
+from tasks.keys import paths
+
+UNSAID = ("name", "title", "description", "example_question", "hidden", "machine", "tracking", "report")
+"""What of a recipe changes no result."""
+PLACE = "PATH"
+"""Stands for the folder of a file: where it lies changes no result either."""
+
+
+def command(recipe: Recipe) -> list[str]:
+    """The command's words: the recipe by name, and a `--set` for each field in which it differs from that recipe.
+
+    A recipe that does not come with the project goes by its file, whatever was set.
+    """
+    words = ["cocondenser", "run"]
+    if recipe.name not in layers.named():
+        return [*words, f"{recipe.name}.yaml"]
+    places = {name: f"{PLACE}/{path.name}" for name, path in paths(recipe)}
+    fields = recipe.model_dump(mode="json")
+    settings = _settings(_fields(recipe.name), {n: v for n, v in fields.items() if n not in UNSAID}, (), places)
+    return [*words, recipe.name, *(word for setting in settings for word in ("--set", setting))]
+
+
+@cache
+def _fields(name: str) -> dict[str, Any]:
+    return resolve(name).model_dump(mode="json")
+
+
+def _settings(was: dict[str, Any], now: dict[str, Any], keys: tuple[str, ...], places: dict[str, str]) -> Iterator[str]:
+    for key, value in now.items():
+        here = (*keys, key)
+        old = was.get(key)
+        if value == old:
+            continue
+        if isinstance(value, dict) and isinstance(old, dict) and value.get("reader") == old.get("reader"):
+            yield from _settings(old, value, here, places)
+        else:  # another reader has other fields, which replace the section
+            yield f"{'.'.join(here)}={_text(_placed(value, here, places))}"
+
+
+def _placed(value: Any, keys: tuple[str, ...], places: dict[str, str]) -> Any:
+    """The value with a stand-in for each path."""
+    if isinstance(value, dict):
+        return {key: _placed(item, (*keys, key), places) for key, item in value.items()}
+    return places.get(".".join(keys), value)
+
+
+def _text(value: Any) -> str:
+    """YAML that `--set` reads as this value: plain words where they are."""
+    if isinstance(value, str) and value and yaml.load(value, layers.Loader) == value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

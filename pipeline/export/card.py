@@ -1,0 +1,101 @@
+"""What a model card says beside how the model is loaded: figures, trainings, and what it all was made from."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.export.source import Source
+from pipeline.report.results import HEADS, parts, rows
+from pipeline.report.trainings import training
+from pipeline.stored import read_json
+
+COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
+"""Of ingest.json, as the card calls them."""
+PRETRAININGS = ("ict", "condenser", "cocondenser")
+TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "dense-retrieval")
+
+
+def card(source: Source) -> dict[str, Any]:
+    """The card's parts by the template's names."""
+    return {
+        "header": header(source),
+        "title": source.settings.get("title") or source.recipe,
+        "counts": counts(source),
+        "trainings": [*trainings(source)],
+        "tables": tables(source),
+        "command": shlex.join(source.command),
+        "artifacts": source.artifacts,
+    }
+
+
+def header(source: Source) -> str:
+    """The YAML that the Hugging Face hub reads. No licence: it is that of the collection and of the first model."""
+    lines = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
+    initial = source.settings.get("initial", {})
+    if initial.get("pretrained") and not initial.get("checkpoint"):
+        lines.append(f"base_model: {json.dumps(initial['pretrained'])}")
+    return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in TAGS), "---"])
+
+
+def counts(source: Source) -> str:
+    """`11,500 documents, 25,000 passages and 3,000 training questions`, as far as they are known."""
+    found = read_json(source.collection / "ingest.json")
+    said = [f"{found[name]:,} {what}" for name, what in COUNTS.items() if isinstance(found.get(name), int)]
+    return " and ".join(part for part in (", ".join(said[:-1]), *said[-1:]) if part)
+
+
+def trainings(source: Source) -> Iterator[dict[str, str]]:
+    """The trainings that lead to the model, in order: what it went through, and what mined its negatives."""
+    for node in source.artifacts:
+        if node in PRETRAININGS or re.fullmatch(r"stage[12](-\d)?", node):
+            config = source.settings.get(re.sub(r"-\d$", "", node), {})
+            yield {
+                "name": training(node),
+                "length": length(config),
+                "batch": batch(config),
+                "rate": str(config.get("optimiser", {}).get("learning_rate", "")),
+                "digest": source.artifacts[node],
+            }
+        if node == source.model:
+            break
+
+
+def length(config: Mapping[str, Any]) -> str:
+    """How long it trains, in the unit that the recipe gives."""
+    for name in ("steps", "tokens", "epochs"):
+        if config.get(name) is not None:
+            unit = "updates" if name == "steps" else name
+            return f"{config[name]:,} {unit[:-1] if config[name] == 1 else unit}"
+    return ""
+
+
+def batch(config: Mapping[str, Any]) -> str:
+    names = ("batch_queries", "batch_documents", "batch_blocks", "batch_passages", "batch_tokens")
+    given = next((name for name in names if config.get(name) is not None), None)
+    return f"{config[given]:,} {'questions' if given == 'batch_queries' else given[6:]}" if given else ""
+
+
+def tables(source: Source) -> list[dict[str, Any]]:
+    """What was measured of each split; `own` marks the row of the exported model."""
+    if not source.metrics.get("splits"):
+        return []
+    found = []
+    for part in parts(source.metrics, []):
+        shown = rows(source.metrics, part)
+        found.append(
+            {
+                "split": part.split,
+                "questions": part.questions,
+                "heads": [HEADS.get(name, name) for name in part.columns],
+                "rows": [{**row, "own": row["system"] == source.system} for row in shown],
+            }
+        )
+    return found
+
+
+def markdown(text: object) -> str:
+    """Text that Markdown shows as it is, in a line and in a table's cell."""
+    flat = " ".join(str(text).split())
+    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))

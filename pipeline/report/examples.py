@@ -1,0 +1,130 @@
+"""Questions with the first answers of two systems beside each other: some at random, and those that changed most."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.compare import Figures, changes, questions_of
+from pipeline.report.results import Part
+from pipeline.stored import read_table
+
+CHARACTERS = 240
+"""What is shown of a passage."""
+MEASURES = {"judged": ("RR@100",), "answers": ("hits@5", "hits@20", "hits@100")}
+"""What tells where a question's first relevant passage stands, or its first one with an answer; the sum counts."""
+WITHIN = {3: "an answer in the first 5", 2: "an answer in the first 20", 1: "an answer in the first 100"}
+"""By how many of the hits a question has."""
+
+
+def main_pair(metrics: Mapping[str, Any], figures: Figures) -> tuple[str, str] | None:
+    """The two systems whose questions are shown: BM25 and the last dense retriever; None where one is not there."""
+    dense = metrics["dense"]
+    return ("bm25", dense) if dense in figures and "bm25" in figures else None
+
+
+def places(evaluate: Path, part: Part) -> Figures:
+    """{system: {question: 1 / rank of its first relevant passage, to depth 100; or how many hits it has}}."""
+    columns = ["query_id", "system", *MEASURES[part.kind]]
+    rows = read_table(evaluate / "per_query.parquet", columns=columns, filters=[("split", "=", part.split)])
+    found: dict[str, dict[str, float]] = {}
+    for query_id, system, *values in zip(*(rows[name].to_pylist() for name in columns), strict=True):
+        if None not in values:  # the table may hold questions that have no judgement or no answer
+            found.setdefault(system, {})[query_id] = sum(values)
+    return found
+
+
+def changed(figures: Figures, pair: tuple[str, str] | None, number: int) -> tuple[list[str], list[str]]:
+    """Questions that gained most and that lost most from the first system of `pair` to the second."""
+    if pair is None or number == 0:
+        return [], []
+    query_ids = sorted(questions_of(figures))
+    found = changes(figures, figures, query_ids, pair, len(query_ids))
+    gained = [change.query_id for change in found if change.b > change.a]
+    lost = [change.query_id for change in found if change.b < change.a]
+    return gained[:number], lost[:number]
+
+
+def picked(figures: Figures, number: int, seed: int) -> list[str]:
+    """Questions at random."""
+    query_ids = sorted(questions_of(figures))
+    count = min(number, len(query_ids))
+    return [query_ids[i] for i in sorted(np.random.default_rng(seed).choice(len(query_ids), count, False))]
+
+
+def shown(
+    metrics: Mapping[str, Any],
+    part: Part,
+    query_ids: Sequence[str],
+    systems: Iterable[str],
+    figures: Figures,
+    folders: tuple[Path, Path],
+    number: int,
+) -> list[dict[str, Any]]:
+    """What the template shows of questions: their texts, and the first `number` answers of each system.
+
+    `folders`: the collection and the evaluation.
+    """
+    from pipeline.collection import read_queries
+
+    if not query_ids:
+        return []
+    collection, evaluate = folders
+    systems = [*systems]
+    texts = {query.query_id: query.text for query in read_queries(collection, [part.split])}
+    filters = [("split", "=", part.split), ("system", "in", systems), ("query_id", "in", [*query_ids])]
+    answers = read_table(evaluate / "answers.parquet", filters=[*filters, ("rank", "<=", number)]).to_pylist()
+    passages = read_passages(collection, {answer["passage_id"] for answer in answers})
+    return [
+        {
+            "question": texts[query_id],
+            "systems": [
+                {
+                    "label": metrics["labels"][system],
+                    "where": where(part, figures[system][query_id]),
+                    "answers": [
+                        {**passages[a["passage_id"]], "relevant": is_relevant(metrics, part, a)}
+                        for a in answers
+                        if a["query_id"] == query_id and a["system"] == system
+                    ],
+                }
+                for system in systems
+            ],
+        }
+        for query_id in query_ids
+    ]
+
+
+def is_relevant(metrics: Mapping[str, Any], part: Part, answer: Mapping[str, Any]) -> bool:
+    """Judged relevant, or holding an answer."""
+    if part.kind == "answers":
+        return bool(answer.get("holds_answer"))
+    return (answer["relevance"] or 0) >= metrics["config"]["relevance"]
+
+
+def where(part: Part, figure: float) -> str:
+    """Where the first good passage stands."""
+    if part.kind == "answers":
+        return WITHIN.get(round(figure), "no answer in the first 100")
+    rank = first_rank(figure)
+    return f"first relevant at rank {rank}" if rank else "nothing relevant in the first 100"
+
+
+def first_rank(reciprocal: float) -> int | None:
+    """The rank of the first relevant passage; None below rank 100."""
+    return round(1 / reciprocal) if reciprocal > 0 else None
+
+
+def read_passages(collection: Path, passage_ids: set[str]) -> dict[str, dict[str, str]]:
+    """{passage_id: {id, title, text}}, texts cut for showing."""
+    if not passage_ids:
+        return {}
+    columns = ["passage_id", "title", "text"]
+    filters = [("passage_id", "in", sorted(passage_ids))]
+    rows = read_table(collection / "passages.parquet", columns=columns, filters=filters).to_pylist()
+    return {row["passage_id"]: {"title": row["title"], "text": shortened(row["text"])} for row in rows}
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= CHARACTERS else text[:CHARACTERS].rsplit(" ", 1)[0] + " …"

@@ -1,0 +1,81 @@
+"""What an artifact was made from, and what that took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """An artifact on the way to the report."""
+
+    node: str
+    stage: str
+    digest: str
+    code: str
+    """Digest of all that its stage's code is made of."""
+    kept: bool
+    """Made by other code than the run's, and accepted for it."""
+    seconds: float | None
+    """Wall clock of its making; None: the store holds no record of it."""
+    gpus: int | None
+    """GPUs that its making held; None: not recorded."""
+    versions: dict[str, str]
+    """Of the libraries that made it."""
+    created: str
+    """ISO 8601, UTC."""
+
+
+SHOWN = 12
+"""Characters of a code's digest."""
+
+
+def summary(steps: Sequence[Step]) -> dict[str, Any]:
+    """What the page shows: rows, totals, versions."""
+    known = [step for step in steps if step.seconds is not None]
+    days = sorted({step.created[:10] for step in known})
+    return {
+        "rows": [
+            {
+                "node": step.node,
+                "stage": step.stage,
+                "digest": step.digest,
+                "code": step.code[:SHOWN],
+                "kept": step.kept,
+                "time": "" if step.seconds is None else duration(step.seconds),
+                "gpu_hours": "" if step.gpus is None or step.seconds is None else hours(step.gpus * step.seconds),
+            }
+            for step in steps
+        ],
+        "time": duration(sum(step.seconds or 0.0 for step in known)),
+        "gpu_hours": hours(sum((step.gpus or 0) * (step.seconds or 0.0) for step in known)),
+        "unknown_gpus": sum(step.gpus is None for step in known),
+        "unknown": len(steps) - len(known),
+        "kept": sum(step.kept for step in steps),
+        "days": " to ".join(days[:1] + days[1:][-1:]),
+        "versions": versions(steps),
+    }
+
+
+def versions(steps: Sequence[Step]) -> dict[str, str]:
+    """{library: its version}, or versions where steps differ."""
+    found: dict[str, set[str]] = {}
+    for step in steps:
+        for name, version in step.versions.items():
+            found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(found[name])) for name in sorted(found)}
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `5 h 07 min`."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if seconds < 3599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02} s"
+    return f"{round(seconds / 60) // 60:,} h {round(seconds / 60) % 60:02} min"
+
+
+def hours(seconds: float) -> str:
+    """`0`, `0.25`, `31.4`."""
+    value = seconds / 3600
+    return "0" if value == 0 else "< 0.01" if value < 0.005 else f"{value:.2f}" if value < 9.995 else f"{value:,.1f}"

@@ -1,0 +1,51 @@
+"""What the page says of the trainings and their models."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.stored import read_json, read_table
+from pipeline.tables import label
+
+TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
+
+
+def training(name: str) -> str:
+    """What the page calls a training: `Stage 1`, `Cross-encoder 2`."""
+    return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", label(name).capitalize())
+
+
+def history(folder: Path | None) -> dict[str, list[float]] | None:
+    """Columns of a training's history; of an untied model that of its question encoder, which both share."""
+    if folder is None:
+        return None
+    places = (folder / "history.parquet", folder / "query" / "history.parquet")
+    return next((read_table(path).to_pydict() for path in places if path.exists()), None)
+
+
+def architecture(folder: Path | None) -> str | None:
+    """A line on the model in a checkpoint."""
+    if folder is None:
+        return None
+    path = next((p for p in (folder / "config.json", folder / "query" / "config.json") if p.exists()), None)
+    if path is None:
+        return None
+    c = read_json(path)
+    untied = ", one encoder for questions and one for passages" if path.parent != folder else ""
+    return (
+        f"{c['model_type']}, {c['num_hidden_layers']} layers of {c['hidden_size']}, {c['num_attention_heads']} heads, "
+        f"{c['vocab_size']:,} tokens in the vocabulary{untied}"
+    )
+
+
+def shown_counts(counts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Counts of ingest.json, nested ones with their path, zeros left out."""
+    shown: dict[str, str] = {}
+    for name, value in counts.items():
+        label = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            shown |= shown_counts(value, f"{label}: ")
+        elif value:
+            shown[label] = f"{value:,}" if isinstance(value, int | float) else str(value)
+    return shown

@@ -1,0 +1,71 @@
+"""The command on the report computes the same again, and the papers' figures stand by the papers' recipes alone."""
+
+from itertools import pairwise
+
+import pytest
+
+from flows.command import command
+from flows.dag import nodes
+from flows.layers import named, read
+from flows.recipe import configuration, resolve
+
+SETTINGS = [
+    ["stage2.epochs=2", "bm25.k1=1e-4"],
+    ["pseudo={depth: 50, positive_above: 0.9, negative_below: 0.1, positives: 1, negatives: 4}", "given=null"],
+    ["encoder.question_prefix=query:", 'encoder.passage_prefix="true"', "search.splits=[dev]"],
+]
+
+
+def settings(words: list[str]) -> list[str]:
+    return [word for flag, word in pairwise(words) if flag == "--set"]
+
+
+@pytest.mark.parametrize("given", SETTINGS)
+def test_the_command_gives_the_recipe_again(given: list[str]) -> None:
+    recipe = resolve("nq", [*given, "search.unjudged=true", "cross_encoder.loss=pointwise"])
+    words = command(recipe)
+    assert words[:3] == ["cocondenser", "run", "nq"]
+    assert configuration(resolve("nq", settings(words))) == configuration(recipe)
+
+
+def test_what_changes_no_result_is_not_said() -> None:
+    assert command(resolve("tiny", ["machine.workers=3", "report.examples=0"])) == ["cocondenser", "run", "tiny"]
+
+
+def test_paths_are_no_part_of_it() -> None:
+    words = command(resolve("text", ["ingest.path=/home/me/my notes"]))
+    assert words == ["cocondenser", "run", "text", "--set", "ingest.path=PATH/my notes"]
+
+
+def test_another_reader_replaces_the_section() -> None:
+    recipe = resolve("tiny", ["ingest={reader: beir, folder: a/b, document_key: doc, metadata: []}"])
+    (setting,) = settings(command(recipe))
+    assert setting == 'ingest={"reader": "beir", "folder": "PATH/b", "document_key": "doc", "metadata": []}'
+
+
+def test_a_recipe_of_ones_own_goes_by_its_file(tmp_path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: marco\nstage1:\n  epochs: 9\n")
+    recipe = resolve(str(tmp_path / "mine.yaml"))
+    assert command(recipe) == ["cocondenser", "run", "mine.yaml"]
+    assert recipe.report.published == []  # they are of marco, and this is another
+
+
+def test_the_report_is_told() -> None:
+    page = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1].config
+    assert page.command == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
+
+
+def test_published_figures_are_of_rows_and_measures_that_there_are() -> None:
+    from pipeline.measures import MEASURES
+
+    known = {*MEASURES, "hits@5", "hits@20", "hits@100"}
+    found = {name: read(name).data["report"]["published"] for name in named()}
+    assert {name for name, rows in found.items() if rows} == {
+        *("marco", "marco-bert", "marco-ict", "marco-doc", "marco-soft", "continued", "nq", "trivia")
+    }
+    for rows in found.values():
+        assert {measure for row in rows for measure in row["measures"]} <= known
+        assert {row["row"] for row in rows} <= {"bm25", "stage1", "stage2"}
+    best = {(name, row["split"]): row["measures"] for name, rows in found.items() for row in rows}
+    assert best["marco", "dev"] == {"RR@10": 0.382, "R@100": 0.913, "R@1000": 0.984}
+    assert best["nq", "test"] == {"hits@5": 0.758, "hits@20": 0.843, "hits@100": 0.89}

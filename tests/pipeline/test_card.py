@@ -1,0 +1,90 @@
+"""The model card: what the hub reads of it, its figures, and texts that are no markup."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from encoders import ENCODER
+from markdown_it import MarkdownIt
+
+from pipeline.export.card import card, header, markdown
+from pipeline.export.page import write_page
+from pipeline.export.source import Source
+
+SCRIPT = "<script>alert(1)</script> [x](javascript:alert(1)) | *a* `b`"
+FIGURE = {"mean": 0.382, "low": 0.37, "high": 0.394}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    counts = {"documents": 11500, "passages": 25000, "train_queries": 3000, "queries": 4000}
+    (tmp_path / "ingest.json").write_text(json.dumps(counts))
+    systems = {name: dict.fromkeys(("RR@10", "nDCG@10", "R@100"), FIGURE) for name in ("bm25", SCRIPT, "stage1")}
+    part = {"questions": 6980, "systems": systems, "differences": {}}
+    labels = {"bm25": "BM25", "stage1": "stage 1"}
+    return Source(
+        recipe="one",
+        model="stage1",
+        checkpoint=tmp_path,
+        encoder=ENCODER,
+        passage_tokens=128,
+        collection=tmp_path,
+        tokens=tmp_path,
+        relevance=1,
+        index=None,
+        served=None,
+        runs={},
+        fusion=None,
+        reciprocal_k=60,
+        depth=20,
+        question=SCRIPT,
+        system="stage1",
+        metrics={"labels": labels, "dense": "stage1", "splits": {"dev": part}},
+        settings={
+            "title": SCRIPT,
+            "initial": {"pretrained": "bert-base-uncased", "checkpoint": None},
+            "cocondenser": {"steps": None, "epochs": 8, "batch_documents": 2048, "optimiser": {"learning_rate": 1e-4}},
+            "stage1": {"epochs": 1, "batch_queries": 8, "optimiser": {"learning_rate": 5e-6}},
+        },
+        command=["cocondenser", "run", "one", "--set", SCRIPT],
+        artifacts={"ingest": "a" * 64, "cocondenser": "b" * 64, "stage1": "c" * 64, "stage2": "d" * 64},
+    )
+
+
+def test_no_text_is_markup(source: Source, tmp_path: Path) -> None:
+    write_page(source, tmp_path, ("run",), None, None)
+    page = (tmp_path / "README.md").read_text()
+    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
+    assert "<script" not in shown
+    assert "href" not in shown
+    assert shown.count("&lt;script&gt;") == 3  # title, a row of the table, the command
+    assert f"<h1>{MarkdownIt().renderInline(markdown(SCRIPT))}: a dense retriever</h1>" in shown
+
+
+def test_the_table_has_intervals_and_the_models_own_row(source: Source, tmp_path: Path) -> None:
+    write_page(source, tmp_path, ("run",), None, None)
+    page = (tmp_path / "README.md").read_text()
+    shown = MarkdownIt("commonmark").enable("table").render(page)
+    assert "<th>dev, 6,980 questions</th>\n<th>MRR@10</th>" in shown
+    assert "<td><strong>stage 1</strong></td>\n<td>.382 [.370, .394]</td>" in shown
+    assert "<td>BM25</td>" in shown
+    assert "on 11,500 documents, 25,000 passages and 3,000 training questions" in page
+
+
+def test_trainings_up_to_the_model(source: Source) -> None:
+    rows = [tuple(row.values())[:4] for row in card(source)["trainings"]]
+    assert rows == [
+        ("coCondenser", "8 epochs", "2,048 documents", "0.0001"),
+        ("Stage 1", "1 epoch", "8 questions", "5e-06"),
+    ]
+
+
+def test_the_hubs_header(source: Source) -> None:
+    found = yaml.safe_load(header(source).strip("-"))
+    assert (found["library_name"], found["base_model"]) == ("sentence-transformers", "bert-base-uncased")
+    assert "dense-retrieval" in found["tags"]
+    assert "license" not in found
+    from_scratch = replace(source, settings={"initial": {"pretrained": None}})
+    assert "base_model" not in yaml.safe_load(header(from_scratch).strip("-"))

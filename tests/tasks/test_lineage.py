@@ -1,0 +1,67 @@
+"""What an artifact was made from, as the store's records tell it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from artifacts.keys import Key, make_key
+from artifacts.records import Ref
+from artifacts.store import Store
+from tasks.lineage import steps
+
+
+def key(stage: str, code: str = "c0", **inputs: Ref) -> Key:
+    given = {name: ref.identity for name, ref in inputs.items()}
+    return make_key(stage=stage, code={"a.py": code}, config={}, sources={}, inputs=given, libraries={})
+
+
+def build(store: Store, made: Key, text: str, recipe: str = "tiny", gpus: int | None = 0, **more) -> Ref:
+    def make(out: Path, checkpoints: Path) -> dict:
+        (out / "text").write_text(text)
+        return {}
+
+    return store.build(made, make, node=made.stage, recipe=recipe, gpus=lambda: gpus, **more).ref
+
+
+def test_every_artifact_once_after_what_it_was_made_from(store: Store) -> None:
+    ingest = build(store, key("ingest"), "a")
+    tokens = build(store, key("tokens", collection=ingest), "b", gpus=2)
+    bm25 = build(store, key("bm25", collection=ingest), "c", identity="key", gpus=None)
+    model = build(store, key("model", tokens=tokens, bm25=bm25), "d")
+    build(store, key("other"), "e")
+    found = steps(store, {"model": model, "collection": ingest, "absent": None})
+    assert [step.node for step in found] == ["ingest", "bm25", "tokens", "model"]
+    assert [step.digest for step in found] == [ref.digest for ref in (ingest, bm25, tokens, model)]
+    assert [step.gpus for step in found] == [0, None, 2, 0]
+    assert all(step.seconds is not None and step.seconds >= 0 for step in found)
+    assert found[0].code == found[1].code != ""
+    assert "python" in found[0].versions
+
+
+def test_of_equal_bytes_the_record_of_the_same_recipe_counts(store: Store) -> None:
+    """As where two recipes give one model: each has its own way to it."""
+    ways = {recipe: build(store, key(recipe), recipe, recipe) for recipe in ("tiny", "other")}
+    same = {recipe: build(store, key("model", start=way), "model", recipe) for recipe, way in ways.items()}
+    assert same["tiny"].digest == same["other"].digest
+    for recipe, model in same.items():
+        ends = build(store, key(f"run-{recipe}", checkpoint=model), f"run of {recipe}", recipe)
+        assert [step.node for step in steps(store, {"run": ends})] == [recipe, "model", f"run-{recipe}"]
+
+
+def test_a_kept_artifact_has_the_code_that_made_it(store: Store) -> None:
+    old = build(store, key("model", code="old"), "a")
+    build(store, key("model", code="new"), "never", keep=True)
+    kept = store.lookup(key("model", code="new"))
+    assert kept is not None
+    (before,), (after,) = steps(store, {"model": old}), steps(store, {"model": kept})
+    assert after == replace(before, kept=True)
+
+
+def test_what_has_no_record_any_more_is_told(store: Store) -> None:
+    ingest = build(store, key("ingest"), "a")
+    tokens = build(store, key("tokens", collection=ingest), "b")
+    (store.keys / f"{ingest.key}.json").unlink()
+    gone, there = steps(store, {"tokens": tokens})
+    assert (gone.node, gone.digest, gone.seconds, gone.gpus) == ("collection", ingest.digest, None, None)
+    assert there.node == "tokens"
+    assert datetime.fromisoformat(there.created) <= datetime.now(UTC)
