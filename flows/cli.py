@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from artifacts.errors import StoreError
+from flows.cli_ablation import ablation_app
 from flows.cli_artifacts import artifacts_app
 from flows.cli_compare import compare
 from flows.cli_evaluate import evaluate
@@ -49,6 +50,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
 for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: [bold]cocondenser {example}[/bold]")(command)
 app.add_typer(artifacts_app, name="artifacts")
+app.add_typer(ablation_app, name="ablation")
 
 
 @app.command(epilog="Example: [bold]cocondenser recipes --json[/bold]")
@@ -114,7 +116,7 @@ def main() -> None:
         fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            resumes = sys.argv[1:2] in (["run"], ["update"])
+            resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[1:3] == ["ablation", "run"]
             how = "; the same command goes on from the last checkpoint" if resumes else ""
             fail(f"interrupted{how}", INTERRUPTED)
         raise

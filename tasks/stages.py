@@ -18,6 +18,7 @@ import pipeline.ingest
 import pipeline.initial
 import pipeline.search
 import pipeline.tokenizer
+from pipeline.ablation import ablation
 from pipeline.adopt import adopt
 from pipeline.bm25 import bm25
 from pipeline.cocondenser import cocondenser
@@ -88,4 +89,5 @@ STAGES: dict[str, Stage] = {
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
     "report": Stage(report),
+    "ablation": Stage(ablation),
 }

@@ -2,7 +2,8 @@
 
 import yaml
 
-from flows import layers
+from flows import ablation_file, layers
+from flows.ablation import Ablation
 from flows.deployments import PREFECT_YAML, render
 from flows.recipe import Recipe, resolve
 
@@ -11,9 +12,21 @@ def test_prefect_yaml_is_up_to_date() -> None:
     assert PREFECT_YAML.read_text(encoding="utf-8") == render(), "run `cocondenser deployments --write`"
 
 
+def of_flow(entrypoint: str) -> dict[str, dict]:
+    """{name: deployment}."""
+    found = yaml.safe_load(render())["deployments"]
+    return {item["name"]: item for item in found if item["entrypoint"] == entrypoint}
+
+
 def test_each_deployment_holds_its_complete_recipe() -> None:
-    found = {item["name"]: item for item in yaml.safe_load(render())["deployments"]}
+    found = of_flow("flows/flow.py:cocondenser")
     assert set(found) == {name for name in layers.named() if not resolve(name).hidden}
     for name, item in found.items():
-        assert item["entrypoint"] == "flows/flow.py:cocondenser"
         assert Recipe.model_validate(item["parameters"]["recipe"]) == resolve(name)
+
+
+def test_each_ablation_is_deployed_with_its_complete_recipe() -> None:
+    found = of_flow("flows/ablation_flow.py:ablation")
+    assert set(found) == {*ablation_file.named()} >= {"marco", "low-data", "batches", "pydocs-small"}
+    for name, item in found.items():
+        assert Ablation.model_validate(item["parameters"]["ablation"]) == ablation_file.load(name)

@@ -1,0 +1,210 @@
+"""ablation.html: the tables of an ablation, its curves, and the command that makes each cell alone."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import ablation_table
+from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation_table import Figure
+from pipeline.report.build import DIGEST, history
+from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
+from pipeline.stored import read_table
+from pipeline.tables import p_text, share_text
+from pipeline.templates import environment, styles
+from pipeline.training import losses as training_losses
+
+FIRST_EPOCHS = 10
+"""Drawn of the loss (Condenser, version 1, figure 5)."""
+
+
+def page(
+    config: AblationConfig,
+    figures: Sequence[Figure],
+    tests: Sequence[Figure],
+    collection: Path,
+    given: Mapping[str, Path | None],
+) -> str:
+    """The whole page; it needs no other file and no network. Equal inputs give equal bytes."""
+    from markupsafe import Markup
+
+    split = ablation_table.shown_split(figures)
+    pages = environment()
+    pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
+    return pages.get_template("ablation.html").render(
+        css=styles("palette.css", "report.css", "ablation.css"),
+        title=config.title,
+        lead=lead(config, split),
+        headings=ablation_table.headings(config),
+        tables=[
+            (measure, [shown(line) for line in ablation_table.lines(config, figures, tests, split, measure)])
+            for measure in config.measures
+        ],
+        note=ablation_table.note(config),
+        missing=without_run(config, figures, split),
+        differences=[(heading, difference_rows(config, tests, split, *column)) for heading, column in headed(config)],
+        reference=config.reference,
+        by_size=list(size_pictures(config, figures, collection, split)),
+        trainings=list(training_pictures(config, given)),
+        panels=list(attention_pictures(config, given)),
+        seeds=seed_rows(config, figures, split),
+        cells=[(cell_name(config, n), command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
+        lineage={name: folder.name for name, folder in given.items() if folder and DIGEST.fullmatch(folder.name)},
+    )
+
+
+def lead(config: AblationConfig, split: str) -> str:
+    """`4 rows, 2 seeds, dev`."""
+    rows, sizes, seeds = ({getattr(cell, name) for cell in config.cells} for name in ("row", "size", "seed"))
+    several = [f"{len(sizes)} sizes of training data"] if len(sizes) > 1 else []
+    return ", ".join([f"{len(rows)} rows", *several, f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}", split])
+
+
+def shown(line: ablation_table.Line) -> dict[str, Any]:
+    """A row of a table, its figures as text."""
+    cells = []
+    for figure, sure in line.cells:
+        text = ablation_table.cell_text((figure, False)).split(" ", 1)
+        cells.append({"mean": text[0], "interval": text[1] if figure else "", "sure": sure})
+    return {"row": line.row, "cells": cells}
+
+
+def headed(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
+    return list(zip(ablation_table.headings(config), ablation_table.columns(config), strict=True))
+
+
+def without_run(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[str]:
+    """Rows that no index can search, or that have no run of the split."""
+    there = {figure["row"] for figure in figures if figure["split"] == split}
+    return [row for row in dict.fromkeys(cell.row for cell in config.cells) if row not in there]
+
+
+def difference_rows(
+    config: AblationConfig, tests: Sequence[Figure], split: str, negatives: str, size: int | None
+) -> list[dict[str, Any]]:
+    """The first shown measure of each row against the reference."""
+    place = (split, negatives, size, config.measures[0])
+    found = [t for t in tests if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
+    return [
+        {
+            "row": t["row"],
+            "mean": f"{'+' if t['mean'] > 0 else ''}{share_text(t['mean'])}",
+            "interval": f"[{share_text(t['low'])}, {share_text(t['high'])}]",
+            "p": p_text(t["p_holm"]),
+            "sure": t["p_holm"] < ablation_table.SURE,
+            "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
+        }
+        for t in found
+    ]
+
+
+def size_pictures(config: AblationConfig, figures: Sequence[Figure], collection: Path, split: str) -> Iterator[str]:
+    """The first shown measure by training questions, a picture for each kind of negatives."""
+    sizes = {cell.size for cell in config.cells}
+    if len(sizes) < 2:
+        return
+    questions = {size: size if size is not None else training_questions(collection) for size in sizes}
+    measure = config.measures[0]
+    for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config)):
+        rows: dict[str, list[tuple[float, float, float, float]]] = {}
+        for f in figures:
+            here = (f["negatives"], f["split"], f["measure"], f["seed"]) == (negatives, split, measure, None)
+            if here and f["row"] in {cell.row for cell in config.cells}:
+                rows.setdefault(f["row"], []).append((questions[f["size"]], f["mean"], f["low"], f["high"]))
+        if rows:
+            title = {"bm25": "BM25 negatives", "mined": "Mined negatives too"}[negatives]
+            yield size_curves({row: sorted(points) for row, points in rows.items()}, measure, title)
+
+
+def training_questions(collection: Path) -> int:
+    """Those with a judged passage."""
+    train = [("split", "=", "train"), ("relevance", ">=", 1)]
+    return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())
+
+
+def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
+    """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
+    losses: dict[str, tuple[list[float], list[float]]] = {}
+    validated: dict[str, tuple[list[float], list[float]]] = {}
+    by_epoch: dict[str, tuple[list[float], list[float]]] = {}
+    longest = 0
+    for n, cell in ablation_table.drawn(config):
+        folder = given.get(f"stage1_{n}")
+        found = history(folder)
+        if folder is None or not found:
+            continue
+        kept = np.array(found.get("skipped", np.zeros(len(found["step"])))) == 0
+        epoch = np.array(found["step"], float)[kept] / max(found["step"]) * cell.epochs
+        loss = np.array(found[training_losses(found)[0]], float)[kept]
+        losses[cell.row] = epoch.tolist(), loss.tolist()
+        longest = max(longest, cell.epochs)
+        validation = next((p for p in validations(folder) if p.exists()), None)
+        if validation:
+            table = read_table(validation).to_pydict()
+            validated[cell.row] = table["epoch"], table["RR@10"]
+            ends = np.ceil(epoch).astype(int)
+            epochs = np.unique(ends)
+            by_epoch[cell.row] = epochs.tolist(), [float(loss[ends == e].mean()) for e in epochs]
+    if losses:
+        first = min(FIRST_EPOCHS, longest)
+        yield first_epochs(
+            losses, first, f"Stage 1, loss of the first {first} epochs" if first > 1 else "Stage 1, loss"
+        )
+    if validated:
+        yield training_curves(validated, "dev MRR@10", "Stage 1, reranking of dev candidates")
+        yield training_curves(by_epoch, "loss", "Stage 1, mean loss of an epoch")
+
+
+def validations(folder: Path) -> list[Path]:
+    return [folder / "validation.parquet", folder / "query" / "validation.parquet"]
+
+
+def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
+    """The entropy of [CLS]'s attention by layer, a panel a row, pre-trained against fine-tuned."""
+    panels: dict[str, dict[str, list[float]]] = {}
+    for n, cell in ablation_table.drawn(config):
+        folder = given.get(f"attention_{n}")
+        if folder is None:
+            continue
+        table = read_table(folder / "attention.parquet").to_pandas().sort_values("layer")
+        by_model = {str(name): part["entropy"].tolist() for name, part in table.groupby("model", sort=False)}
+        last = next((name for name in ("stage2", "stage1") if name in by_model), None)
+        panels[cell.row] = {"pretrained": by_model.get("pretrained", []), "fine-tuned": by_model[last] if last else []}
+    if panels:
+        yield entropy_panels(panels, "Entropy of the attention of [CLS], by layer")
+
+
+def seed_rows(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[tuple[str, str, list[str]]]:
+    """(row, column, each seed's first shown measure), where there are several."""
+    if len({cell.seed for cell in config.cells}) < 2:
+        return []
+    own = {
+        (f["row"], f["negatives"], f["size"], f["seed"]): f["mean"]
+        for f in figures
+        if (f["split"], f["measure"]) == (split, config.measures[0])
+    }
+    seeds = sorted({cell.seed for cell in config.cells})
+    return [
+        (row, heading, [share_text(own[row, *column, seed]) if (row, *column, seed) in own else "–" for seed in seeds])
+        for row in dict.fromkeys(cell.row for cell in config.cells)
+        for heading, column in headed(config)
+    ]
+
+
+def cell_name(config: AblationConfig, n: int) -> str:
+    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
+    cell = config.cells[n]
+    size = "all questions" if cell.size is None else f"{cell.size:,} questions"
+    parts = [f"{cell.row} (DIR: the pre-trained checkpoint of {cell.start})" if cell.start else cell.row]
+    parts += [size] if len({c.size for c in config.cells}) > 1 else []
+    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
+    return ", ".join(parts)
+
+
+def command(recipe: str, cell: CellConfig) -> str:
+    """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from."""
+    settings = [*cell.settings, *(["initial.pretrained=null", "initial.checkpoint=DIR"] if cell.start else [])]
+    return " ".join(["cocondenser run", recipe, *(f"--set {shlex.quote(setting)}" for setting in settings)])
