@@ -54,7 +54,7 @@ def tables(config: AblationConfig, folder: Path) -> "list[Table]":
     found = []
     for measure in config.measures:
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        shown.add_column(f"{measure}, {split}", overflow="fold")
+        shown.add_column(f"{ablation_table.heading(measure)}, {split}", overflow="fold")
         for heading in ablation_table.headings(config):
             shown.add_column(heading, justify="right")
         for line in ablation_table.lines(config, figures, tests, split, measure):

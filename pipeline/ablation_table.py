@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation import AblationConfig, CellConfig, Negatives
 from pipeline.bootstrap import summary
 from pipeline.errors import InputError
 from pipeline.measures import MEASURES
 from pipeline.significance import comparisons
 from pipeline.stored import read_json, read_table
-from pipeline.tables import share_text
+from pipeline.tables import TABLE, share_text
 from pipeline.work import Metrics, Progress
 
 SURE = 0.05
@@ -115,9 +115,9 @@ def _baseline(measured: Sequence[Measured]) -> list[dict[str, Any]]:
 
 def groups(
     config: AblationConfig, measured: Sequence[Measured]
-) -> dict[tuple[str, str, int | None], dict[str, dict[int, np.ndarray]]]:
+) -> dict[tuple[str, Negatives, int | None], dict[str, dict[int, np.ndarray]]]:
     """{(split, negatives, size): {row: {seed: [Q, M]}}}."""
-    found: dict[tuple[str, str, int | None], dict[str, dict[int, np.ndarray]]] = {}
+    found: dict[tuple[str, Negatives, int | None], dict[str, dict[int, np.ndarray]]] = {}
     for cell, one in zip(config.cells, measured, strict=True):
         for split, values in one.values.items():
             for negatives, system in cell.systems.items():
@@ -203,6 +203,11 @@ def headings(config: AblationConfig) -> list[str]:
     return [column_text(negatives, size, sizes) for negatives, size in columns(config)]
 
 
+def heading(measure: str) -> str:
+    """What the field calls its mean: `MRR@10` of RR@10."""
+    return TABLE.get(measure, measure)
+
+
 def cell_text(cell: tuple[Figure | None, bool]) -> str:
     """`.497* [.475, .519]`; a dash where there is none."""
     figure, sure = cell
@@ -218,7 +223,8 @@ def note(config: AblationConfig) -> str:
     over = f", means over {seeds} seeds of fine-tuning" if seeds > 1 else ""
     test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
     rows = len({cell.row for cell in config.cells})
-    against = f" * differs from {config.reference}: {test}, p < .05 by Holm over {rows - 1} rows." if rows > 1 else ""
+    holm = f" by Holm over {rows - 1} rows" if rows > 2 else ""
+    against = f" * differs from {config.reference}: {test}, p < .05{holm}." if rows > 1 else ""
     return f"Mean [95 % interval] over questions{over}.{against}"
 
 
@@ -227,7 +233,7 @@ def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[
     split = shown_split(figures)
     parts = []
     for measure in config.measures:
-        head = [f"{measure}, {split}", *headings(config)]
+        head = [f"{heading(measure)}, {split}", *headings(config)]
         body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
         rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
         parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))

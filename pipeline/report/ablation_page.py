@@ -40,7 +40,10 @@ def page(
         lead=lead(config, split),
         headings=ablation_table.headings(config),
         tables=[
-            (measure, [shown(line) for line in ablation_table.lines(config, figures, tests, split, measure)])
+            (
+                ablation_table.heading(measure),
+                [shown(line) for line in ablation_table.lines(config, figures, tests, split, measure)],
+            )
             for measure in config.measures
         ],
         note=ablation_table.note(config),
@@ -51,9 +54,19 @@ def page(
         trainings=list(training_pictures(config, given)),
         panels=list(attention_pictures(config, given)),
         seeds=seed_rows(config, figures, split),
-        cells=[(cell_name(config, n), command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
-        lineage={name: folder.name for name, folder in given.items() if folder and DIGEST.fullmatch(folder.name)},
+        cells=[(cell_name(config, n), cell.start, command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
+        lineage=lineage(config, {"collection": collection, **given}),
     )
+
+
+def lineage(config: AblationConfig, given: Mapping[str, Path | None]) -> dict[str, str]:
+    """{input: digest}, `evaluate, coCondenser, seed 1` in the place of evaluate_3."""
+    shown = {}
+    for name, folder in given.items():
+        stage, _, number = name.rpartition("_")
+        if folder and DIGEST.fullmatch(folder.name):
+            shown[f"{stage}, {cell_name(config, int(number))}" if stage else name] = folder.name
+    return shown
 
 
 def lead(config: AblationConfig, split: str) -> str:
@@ -115,8 +128,8 @@ def size_pictures(config: AblationConfig, figures: Sequence[Figure], collection:
             if here and f["row"] in {cell.row for cell in config.cells}:
                 rows.setdefault(f["row"], []).append((questions[f["size"]], f["mean"], f["low"], f["high"]))
         if rows:
-            title = {"bm25": "BM25 negatives", "mined": "Mined negatives too"}[negatives]
-            yield size_curves({row: sorted(points) for row, points in rows.items()}, measure, title)
+            title = {"bm25": "BM25 negatives", "mined": "+ mined negatives"}[negatives]
+            yield size_curves(rows, ablation_table.heading(measure), title)
 
 
 def training_questions(collection: Path) -> int:
@@ -198,7 +211,7 @@ def cell_name(config: AblationConfig, n: int) -> str:
     """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
     cell = config.cells[n]
     size = "all questions" if cell.size is None else f"{cell.size:,} questions"
-    parts = [f"{cell.row} (DIR: the pre-trained checkpoint of {cell.start})" if cell.start else cell.row]
+    parts = [cell.row]
     parts += [size] if len({c.size for c in config.cells}) > 1 else []
     parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
     return ", ".join(parts)

@@ -1,6 +1,7 @@
 """Pictures of several runs beside each other: one line a model."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ COLOURS = [SYSTEMS[name] for name in ("stage2", "fusion", "rerank", "bm25", "sta
 DASHES = ("-", "--", ":")
 
 
-def style(n: int) -> dict[str, object]:
+def style(n: int) -> dict[str, Any]:
     return {"color": COLOURS[n % len(COLOURS)], "linestyle": DASHES[n // len(COLOURS) % len(DASHES)]}
 
 

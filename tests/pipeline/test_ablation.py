@@ -185,7 +185,7 @@ def test_rows_are_tested_against_the_reference(made: Path, inputs: dict[str, Pat
 def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
     text = (made / "table.md").read_text()
     head, _, bm25, plain, good, learned = text.splitlines()[:6]
-    assert head == ("| RR@10, dev | BM25 negatives, 10 | BM25 negatives, all | + mined, 10 | + mined, all |")
+    assert head == ("| MRR@10, dev | BM25 negatives, 10 | BM25 negatives, all | + mined, 10 | + mined, all |")
     assert bm25.startswith("| BM25 | .")
     assert bm25.endswith("| – | – | – |")
     assert "*" not in plain
