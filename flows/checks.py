@@ -8,6 +8,7 @@ from artifacts.records import Ref
 from flows.dag import Node
 from flows.recipe import Recipe
 from pipeline import drawing, systems
+from pipeline.asked import read_asked
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.collection import passage_id_array
 from pipeline.condenser import CondenserConfig, check_condenser
@@ -15,7 +16,7 @@ from pipeline.cross_encoder import CrossEncoderConfig, check_cross_encoder
 from pipeline.encode import EncodeConfig
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
-from pipeline.evaluate import SPLITS, EvaluateConfig, judged
+from pipeline.evaluate import SPLITS, EvaluateConfig
 from pipeline.finetune import FinetuneConfig, check_finetune
 from pipeline.ict import IctConfig, check_ict
 from pipeline.index import IndexConfig
@@ -58,19 +59,21 @@ def evaluation(ingest: Ref, wanted: list[Node]) -> None:
     for node in wanted:
         if not isinstance(node.config, EvaluateConfig):
             continue
-        asked = [("split", "in", SPLITS)]
-        grades = read_table(ingest.path / "qrels.parquet", columns=["relevance"], filters=asked)["relevance"]
-        highest, least = pc.max(grades).as_py() or 0, node.config.relevance
-        if highest < 1:
+        least = node.config.relevance
+        asked = {split: read_asked(ingest.path, split, least) for split in SPLITS}
+        if not any(len(found.query_ids) for found in asked.values()):
+            of = [("split", "in", SPLITS)]
+            grades = read_table(ingest.path / "qrels.parquet", columns=["relevance"], filters=of)["relevance"]
+            highest = pc.max(grades).as_py() or 0
+            if highest >= 1:
+                raise InputError(f"evaluate.relevance: {least}, but no judgement of dev and test is above {highest}")
             last = [given.name for given in node.inputs.values() if given][-1]
             raise InputError(
-                "evaluate: the collection has no dev or test question with a relevant passage; "
+                "evaluate: the collection has no dev or test question with a relevant passage or answers; "
                 f"`--until {last}` stops before it"
             )
-        if highest < least:
-            raise InputError(f"evaluate.relevance: {least}, but no judgement of dev and test is above {highest}")
         if node.config.systems:
-            query_ids = {split: judged(ingest.path, split, least)[0] for split in SPLITS}
+            query_ids = {split: found.query_ids for split, found in asked.items()}
             systems.read(node.config.systems, query_ids, passage_id_array(ingest.path), silent)
 
 

@@ -19,9 +19,7 @@ Which = typer.Argument(help="A recipe (its newest run), an id that `cocondenser 
 def compare(
     a: Annotated[str, Which],
     b: Annotated[str, Which],
-    measure: Annotated[
-        str, typer.Option(metavar="MEASURE", help="RR@10, nDCG@10, R@100, AP, Success@20, ...")
-    ] = "RR@10",
+    measure: Annotated[str, typer.Option(metavar="MEASURE", help="RR@10, nDCG@10, R@100, AP, hits@20, ...")] = "RR@10",
     number: Annotated[int, typer.Option("--changes", min=0, help="Questions shown of those that changed most.")] = 5,
     test: TestOfDifferences = "randomisation",
     samples: Samples = 10_000,
@@ -68,19 +66,18 @@ def as_dict(both: "Comparison", measure: str) -> dict[str, Any]:
 
 def table(systems: "list[Compared]") -> Table:
     """A row a pair of systems."""
-    from pipeline.tables import estimate_text, p_text, share_text
+    from pipeline.tables import DIFFERENCE, difference_texts, share_text
 
     shown = Table(box=None, pad_edge=False)
     shown.add_column("", overflow="fold", min_width=10)
-    for name in ("a", "b", "b − a", "p (Holm)", "wins", "ties", "losses"):
+    for name in ("a", "b", "b − a", *DIFFERENCE):
         shown.add_column(name, justify="right", no_wrap=True)
     for system in systems:
         same = system.a_label == system.b_label
         name = system.a_label if same else f"{system.a_label}, {system.b_label}"
         row = system.figures
-        figures = share_text(row.a), share_text(row.b), estimate_text(asdict(row)), p_text(row.p_holm)
-        counts = (f"{count:,}" for count in (row.wins, row.ties, row.losses))
-        shown.add_row(escape(f"{'best on dev: ' if system.best_on_dev else ''}{name}"), *figures, *counts)
+        figures = share_text(row.a), share_text(row.b), *difference_texts(asdict(row))
+        shown.add_row(escape(f"{'best on dev: ' if system.best_on_dev else ''}{name}"), *figures)
     return shown
 
 

@@ -69,14 +69,13 @@ def table(systems: "dict[str, Estimates]") -> Table:
 
 def difference(figures: "Estimates") -> Table:
     """A row a measure."""
-    from pipeline.tables import estimate_text, p_text
+    from pipeline.tables import DIFFERENCE, difference_texts
 
     shown = Table(box=None, pad_edge=False)
-    for name in ("", "difference", "p (Holm)", "wins", "ties", "losses"):
+    for name in ("", "difference", *DIFFERENCE):
         shown.add_column(name, justify="right" if name else "left")
     for measure, found in figures.items():
-        counts = (f"{found[key]:,}" for key in ("wins", "ties", "losses"))
-        shown.add_row(measure, estimate_text(found), p_text(found["p_holm"]), *counts)
+        shown.add_row(measure, *difference_texts(found))
     return shown
 
 

@@ -84,7 +84,8 @@ def listed(run: "Run") -> Listed:
         return Listed(run.name, run.created, reached, there)
     split = shown_split(one.metrics)
     systems = {one.label(name): figures for name, figures in one.systems(split).items()}
-    questions = one.metrics["splits"][split]["questions"]
+    part = one.metrics["splits"][split]
+    questions = (part if part["systems"] else part["answers"])["questions"]
     return Listed(run.name, run.created, reached, there, None, one.id, split, questions, one.label(one.best), systems)
 
 
@@ -92,21 +93,25 @@ def table(rows: list[Listed]) -> Table:
     """A row a run: means alone, so that it fits eighty columns."""
     from pipeline.tables import TABLE, share_text
 
+    measures = dict(TABLE)
+    if any("hits@20" in figures for row in rows for figures in (row.systems or {}).values()):
+        measures |= {"hits@20": "hits@20"}
     shown = Table(box=None, pad_edge=False)
     for name in ("created", "id"):
         shown.add_column(name, no_wrap=True, overflow="ignore")
     shown.add_column("recipe", overflow="fold", min_width=6)
     shown.add_column("split", no_wrap=True)
     shown.add_column("best on dev", overflow="fold", min_width=11)
-    for name in TABLE.values():
+    for name in measures.values():
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         begun = [row.created[:10], row.id or "", escape(row.recipe)]
         if row.systems is None or row.best is None:
             shown.add_row(*begun, "", "cannot be read" if row.problem else f"not measured; reached {row.reached}")
         elif row.best in row.systems:
-            figures = (share_text(row.systems[row.best][measure]["mean"]) for measure in TABLE)
-            shown.add_row(*begun, row.split, escape(row.best), *figures)
+            figures = row.systems[row.best]
+            means = (share_text(figures[measure]["mean"]) if measure in figures else "" for measure in measures)
+            shown.add_row(*begun, row.split, escape(row.best), *means)
         else:
             shown.add_row(*begun, row.split, f"{escape(row.best)}, not measured on {row.split}")
     return shown

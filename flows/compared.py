@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.measured import Measured
-from pipeline.compare import Change, Pair, Row, changes, compare, questions_of, read_figures
+from pipeline.compare import Change, Pair, Row, changes, check_measure, compare, questions_of, read_figures
 from pipeline.errors import InputError
+from pipeline.measures import HITS
 from pipeline.significance import Test
 from pipeline.stored import read_table
 
@@ -57,8 +58,9 @@ def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, 
 
     Raises InputError where they have no split, question or system in common, and for a measure that is not known.
     """
-    split = split_of(a, b)
-    pairs, with_best = pairs_of(a, b, split)
+    check_measure(measure)
+    split = split_of(a, b, measure)
+    pairs, with_best = pairs_of(a, b, split, measure)
     of_a, of_b = read_figures(a.folder, split, measure), read_figures(b.folder, split, measure)
     asked_a, asked_b = questions_of(of_a), questions_of(of_b)
     shared = sorted(asked_a & asked_b)
@@ -77,26 +79,32 @@ def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, 
         warnings.append(f"what was best on dev was not measured on {split} in both")
     questions: list[Question] = []
     try:
-        questions = changed_questions((a, b), pairs[-1], split, changes(of_a, of_b, shared, pairs[-1], number))
+        changed = changes(of_a, of_b, shared, pairs[-1], number)
+        questions = changed_questions((a, b), pairs[-1], split, changed, measure in HITS)
     except InputError as error:  # the figures stand without them
         warnings.append(f"the questions that changed cannot be shown: {error}")
     return Comparison(a, b, split, len(shared), systems, questions, warnings)
 
 
-def split_of(a: Measured, b: Measured) -> str:
-    """Test where both have it, else dev. Raises InputError where they share neither."""
-    for split in ("test", "dev"):
-        if all(split in one.metrics["splits"] for one in (a, b)):
-            return split
-    raise InputError(f"{a.name} and {b.name}: measured on no split in common")
+def split_of(a: Measured, b: Measured, measure: str) -> str:
+    """Test where both have the measure there, else dev. Raises InputError where they share neither."""
+
+    def shared(measure: str) -> list[str]:
+        return [split for split in ("test", "dev") if all(one.measured_by(split, measure) for one in (a, b))]
+
+    if splits := shared(measure):
+        return splits[0]
+    other = next((other for other in ("hits@20", "RR@10") if shared(other)), None)
+    hint = f"; by {other} they were (--measure {other})" if other else ""
+    raise InputError(f"{a.name} and {b.name}: measured by {measure} on no split in common{hint}")
 
 
-def pairs_of(a: Measured, b: Measured, split: str) -> tuple[list[Pair], bool]:
+def pairs_of(a: Measured, b: Measured, split: str, measure: str) -> tuple[list[Pair], bool]:
     """Systems of the same name, and at the end what was best on dev in each, if that was measured on this split too.
 
     The second value: whether it was.
     """
-    systems_a, systems_b = a.systems(split), b.systems(split)
+    systems_a, systems_b = a.measured_by(split, measure), b.measured_by(split, measure)
     shared = [(name, name) for name in systems_a if name in systems_b]
     best = (a.best, b.best)
     if best[0] in systems_a and best[1] in systems_b:
@@ -117,9 +125,12 @@ def unlike(a: Measured, b: Measured) -> list[str]:
 
 
 def changed_questions(
-    sides: tuple[Measured, Measured], pair: Pair, split: str, changes: Sequence[Change]
+    sides: tuple[Measured, Measured], pair: Pair, split: str, changes: Sequence[Change], by_answers: bool
 ) -> list[Question]:
-    """The changes with texts and first passages. Raises InputError where a collection is gone."""
+    """The changes with texts and first passages. Raises InputError where a collection is gone.
+
+    `by_answers`: relevant is what holds an answer.
+    """
     if not changes:
         return []
     query_ids = [change.query_id for change in changes]
@@ -127,7 +138,7 @@ def changed_questions(
     columns = ["query_id", "text"]
     rows = read_table(collection(sides[0]) / "queries.parquet", columns=columns, filters=filters)
     texts = dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
-    firsts = [first_answers(one, system, split, query_ids) for one, system in zip(sides, pair, strict=True)]
+    firsts = [first_answers(one, name, split, query_ids, by_answers) for one, name in zip(sides, pair, strict=True)]
     return [
         Question(x.query_id, texts[x.query_id], x.a, x.b, firsts[0].get(x.query_id), firsts[1].get(x.query_id))
         for x in changes
@@ -140,7 +151,9 @@ def collection(one: Measured) -> Path:
     return one.run.nodes["ingest"].path
 
 
-def first_answers(one: Measured, system: str, split: str, query_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def first_answers(
+    one: Measured, system: str, split: str, query_ids: Sequence[str], by_answers: bool
+) -> dict[str, dict[str, Any]]:
     """{question: its first passage}."""
     from pipeline.report.build import read_passages
 
@@ -149,6 +162,9 @@ def first_answers(one: Measured, system: str, split: str, query_ids: Sequence[st
     passages = read_passages(collection(one), {answer["passage_id"] for answer in answers})
     least = one.metrics["config"]["relevance"]
     return {
-        answer["query_id"]: {**passages[answer["passage_id"]], "relevant": (answer["relevance"] or 0) >= least}
+        answer["query_id"]: {
+            **passages[answer["passage_id"]],
+            "relevant": bool(answer["holds_answer"]) if by_answers else (answer["relevance"] or 0) >= least,
+        }
         for answer in answers
     }

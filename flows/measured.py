@@ -47,10 +47,18 @@ class Measured:
         """What tables call it."""
         return str(self.metrics["labels"].get(system, system))
 
-    def systems(self, split: str) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
-        """{system: {measure: {mean, low, high}}}."""
-        found: Mapping[str, Any] = self.metrics["splits"][split]["systems"]
+    def systems(self, split: str) -> dict[str, dict[str, Mapping[str, float]]]:
+        """{system: {measure: {mean, low, high}}}, by judgements and by answers."""
+        part = self.metrics["splits"].get(split, {"systems": {}})
+        found: dict[str, dict[str, Mapping[str, float]]] = {}
+        for systems in (part["systems"], part.get("answers", {}).get("systems", {})):
+            for name, figures in systems.items():
+                found.setdefault(name, {}).update(figures)
         return found
+
+    def measured_by(self, split: str, measure: str) -> list[str]:
+        """The systems with a figure of this measure."""
+        return [name for name, figures in self.systems(split).items() if measure in figures]
 
 
 def measured(run: Run) -> Measured | None:

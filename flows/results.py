@@ -14,7 +14,7 @@ from artifacts.records import Ref
 from flows.recipe import Recipe
 from flows.selection import store_folder
 from pipeline.stored import read_json
-from pipeline.tables import TABLE, rows, shown_split, table
+from pipeline.tables import headed, notes, tables
 from tasks import page
 from tasks.terminal import TERMINAL, say
 
@@ -31,9 +31,11 @@ def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
     if metrics:
         if console:
             console.print()
-            shown = table(metrics)
-            shown.box, shown.pad_edge = box.SIMPLE_HEAD, False
-            console.print(shown)
+            for shown in tables(metrics):
+                shown.box, shown.pad_edge = box.SIMPLE_HEAD, False
+                console.print(shown)
+            for note in notes(metrics):
+                console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
         page.best_effort(on_page, metrics, report)
         get_run_logger().info("results\n%s", markdown(metrics))
     if report:
@@ -70,8 +72,9 @@ def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:
 
 
 def markdown(metrics: Mapping[str, Any]) -> str:
-    """The short table for the page."""
-    split = shown_split(metrics)
-    head = [f"{split}, {metrics['splits'][split]['questions']:,} questions", *TABLE.values()]
-    lines = [f"| {' | '.join(row)} |" for row in (head, *rows(metrics))]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+    """The short tables for the page, and what to know of them."""
+    parts = []
+    for head, rows in headed(metrics):
+        lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+        parts.append("\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]))
+    return "\n\n".join([*parts, *notes(metrics)])

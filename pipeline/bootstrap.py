@@ -16,7 +16,7 @@ def resampled_means(values_QC: np.ndarray, samples: int, seed: int) -> np.ndarra
     """Means of `samples` resamples of the questions. [questions, columns] -> [samples, columns], float64.
 
     One resample serves all columns, so that differences of columns are paired (Efron and Tibshirani, 1993, chapter 6;
-    for retrieval Sakai, 2006). Memory: one block of resamples.
+    for retrieval Sakai, 2006). Memory: a block of resamples (64 MB) and the means.
     """
     questions = len(values_QC)
     random = np.random.default_rng(seed)
@@ -36,24 +36,26 @@ def interval(means_SC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def summary(
-    values: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], samples: int, seed: int
+    values: Mapping[str, np.ndarray],
+    measures: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    samples: int,
+    seed: int,
 ) -> dict[str, Any]:
     """Means of the systems and differences of the pairs with their 95 % intervals, from {system: [Q, M]}."""
     resampled = resampled_means(np.concatenate(list(values.values()), axis=1), samples, seed)
     means = dict(zip(values, np.split(resampled, len(values), axis=1), strict=True))
     return {
-        "systems": {name: estimates(values[name].mean(0), means[name]) for name in values},
+        "systems": {name: estimates(measures, values[name].mean(0), means[name]) for name in values},
         "differences": {
-            f"{a} - {b}": estimates((values[a] - values[b]).mean(0), means[a] - means[b]) for a, b in pairs
+            f"{a} - {b}": estimates(measures, (values[a] - values[b]).mean(0), means[a] - means[b]) for a, b in pairs
         },
     }
 
 
-def estimates(mean_M: np.ndarray, means_SM: np.ndarray) -> dict[str, dict[str, float]]:
+def estimates(measures: Sequence[str], mean_M: np.ndarray, means_SM: np.ndarray) -> dict[str, dict[str, float]]:
     """{measure: {mean, low, high}}, rounded."""
-    from pipeline.measures import MEASURES
-
-    columns = zip(MEASURES, mean_M, *interval(means_SM), strict=True)
+    columns = zip(measures, mean_M, *interval(means_SM), strict=True)
     return {
         name: {key: rounded(x) for key, x in zip(("mean", "low", "high"), figures, strict=True)}
         for name, *figures in columns

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.bootstrap import interval, resampled_means, rounded
 from pipeline.errors import InputError
-from pipeline.measures import MEASURES
+from pipeline.measures import HITS, MEASURES
 from pipeline.significance import SAMES, Test, holm, outcomes, p_values
 from pipeline.stored import read_table
 
@@ -51,18 +51,25 @@ class Change:
 
 
 def read_figures(folder: Path, split: str, measure: str) -> Figures:
-    """Of an artifact of stage `evaluate`, systems in its table's order.
+    """Of an artifact of stage `evaluate`, systems in its table's order; questions that the measure does not look at
+    (without a relevant passage; of hits, without answers) do not stand there.
 
     Raises InputError for an unknown measure and for a table that is missing or damaged.
     """
-    if measure not in MEASURES:
-        raise InputError(f"--measure {measure}: there are {', '.join(MEASURES)}")
+    check_measure(measure)
     columns = ["query_id", "system", measure]
     rows = read_table(folder / "per_query.parquet", columns=columns, filters=[("split", "=", split)])
     found: dict[str, dict[str, float]] = {}
     for query_id, system, value in zip(*(rows[name].to_pylist() for name in columns), strict=True):
-        found.setdefault(system, {})[query_id] = value
+        if value is not None:
+            found.setdefault(system, {})[query_id] = value
     return found
+
+
+def check_measure(measure: str) -> None:
+    """Raises InputError for one that is not known."""
+    if measure not in (*MEASURES, *HITS):
+        raise InputError(f"--measure {measure}: there are {', '.join((*MEASURES, *HITS))}")
 
 
 def questions_of(figures: Figures) -> set[str]:

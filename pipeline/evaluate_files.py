@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import run_file
-from pipeline.bootstrap import summary
 from pipeline.errors import InputError
 from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import Run
-from pipeline.significance import Test, comparisons
+from pipeline.significance import Test, tabulated
 from pipeline.work import silent
 
 Estimates = Mapping[str, Mapping[str, float]]
@@ -85,13 +84,10 @@ def evaluate_files(
         values_QM[str(n)] = measure(ranks, [*judged], judged, relevance)
         counts[str(path)] = Counts(rows, others, len(judged) - len(ranks))
     pairs = [(after, before) for before, after in combinations(values_QM, 2)]
-    figures = summary(values_QM, pairs, samples, seed)
-    tested = comparisons(values_QM, pairs, test, samples, seed)
-    differences = []
-    for a, b in pairs:
-        pair = f"{a} - {b}"
-        both = {name: {**figures["differences"][pair][name], **tested[pair][name]} for name in MEASURES}
-        differences.append(Difference(str(paths[int(a)]), str(paths[int(b)]), both))
+    figures = tabulated(values_QM, MEASURES, pairs, test, permutations=samples, samples=samples, seed=seed)
+    differences = [
+        Difference(str(paths[int(a)]), str(paths[int(b)]), figures["differences"][f"{a} - {b}"]) for a, b in pairs
+    ]
     systems = {str(path): figures["systems"][str(n)] for n, path in enumerate(paths)}
     without = len(judgements) - len(judged)
     return Evaluated(len(judged), without, systems, differences, counts)
@@ -121,20 +117,7 @@ def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, d
         raise InputError(f"{path}: none of its questions has a relevant passage in {qrels}")
     question_R, passage_R = found.question_R[known_R].astype(np.int64), found.passage_R[known_R].astype(np.int64)
     score_R, line_R = found.score_R[known_R], found.line_R[known_R]
-    _check_unique(path, question_R, passage_R, line_R, [*passages])
     by = np.lexsort((line_R, -score_R, question_R))
     run = Run(question_R[by], passage_R[by], score_R[by])
     ids = pa.array(query_ids, pa.string()), pa.array([*passages], pa.string())
     return as_ranks(run, *ids), counts["rows"], int((~known_R).sum())
-
-
-def _check_unique(
-    path: Path, question_R: np.ndarray, passage_R: np.ndarray, line_R: np.ndarray, passage_ids: Sequence[str]
-) -> None:
-    by = np.lexsort((line_R, passage_R, question_R))
-    same = (question_R[by][1:] == question_R[by][:-1]) & (passage_R[by][1:] == passage_R[by][:-1])
-    if same.any():
-        again_R = by[1:][same]
-        first = again_R[line_R[again_R].argmin()]
-        passage_id = passage_ids[passage_R[first]]
-        raise InputError(f"{path}:{line_R[first]}: passage {passage_id!r} stands twice under its question")

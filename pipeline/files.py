@@ -232,11 +232,16 @@ def strings_of(place: str, row: dict[str, Any], key: str) -> list[str]:
     return values
 
 
+def is_plain(number: str) -> bool:
+    """Whether a number is written as files have it: Python itself also reads `1_0`, and the digits of other scripts."""
+    return number.isascii() and "_" not in number
+
+
 def integer(place: str, value: str) -> int:
     """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError."""
     shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     try:
-        number = int(value)
+        number = int(value) if is_plain(value) else int("")
     except ValueError:
         raise InputError(f"{place}: relevance {shown!r} is not an integer") from None
     if not -(2**31) <= number < 2**31:

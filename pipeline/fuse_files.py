@@ -17,7 +17,7 @@ from pipeline import run_file
 from pipeline.errors import InputError
 from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
 from pipeline.judgements import Qrels, read_qrels
-from pipeline.runs import SCHEMA, Run, check_unique, ranked, trec_lines
+from pipeline.runs import SCHEMA, Run, ranked, trec_lines
 from pipeline.work import silent
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -110,9 +110,7 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
 def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
     """A run file by numbers of questions and passages; new ones are numbered as they come."""
     found, _ = run_file.read(path, partial(_numbered, questions), partial(_numbered, passages), silent)
-    run = ranked(found.question_R, found.passage_R, found.score_R)
-    check_unique(run, path, pa.array([*questions], pa.string()))
-    return run
+    return ranked(found.question_R, found.passage_R, found.score_R)
 
 
 def _numbered(numbers: dict[str, int], name: str) -> int:

@@ -1,12 +1,14 @@
 """Files of relevance judgements, as TREC, BEIR and this project's collections have them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline import collection
 from pipeline.errors import InputError
 from pipeline.files import integer, lines
 
-Qrels = dict[str, dict[str, int]]
+Qrels = Mapping[str, Mapping[str, int]]
+"""{question: {passage: grade}}."""
 GREATEST = 10_000
 """Grade. trec_eval's code takes memory by it, and without a word gives zeros where there is too little."""
 
@@ -23,7 +25,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
             raise InputError(f"{path}: cannot be read as a collection's table of judgements") from None
     if path.suffix == ".parquet":
         raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
-    found: Qrels = {}
+    found: dict[str, dict[str, int]] = {}
     width = 0
     for number, line in lines(path):
         fields = line.split()

@@ -1,36 +1,49 @@
 """What stands beside the means: each question's measures, and its first answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.measures import MEASURES
+from pipeline.asked import Asked
+from pipeline.judgements import Qrels
+from pipeline.measures import HITS, MEASURES
 from pipeline.runs import Run
 
 
-def measure_rows(split: str, system: str, query_ids: list[str], values_QM: np.ndarray) -> pa.Table:
-    """`values_QM` as [questions, len(MEASURES)]."""
-    same = {"split": [split] * len(query_ids), "query_id": query_ids, "system": [system] * len(query_ids)}
-    return pa.table({**same, **{name: values_QM[:, m].astype(np.float32) for m, name in enumerate(MEASURES)}})
+def measure_rows(
+    split: str,
+    system: str,
+    query_ids: Sequence[str],
+    measured: Mapping[str, Sequence[float]],
+    hits: Mapping[str, Sequence[float]],
+) -> pa.Table:
+    """A row a question; null where it has no relevant passage (MEASURES) or no answers (HITS).
+
+    `measured` and `hits`: {question: its figures in the order of MEASURES, of HITS}.
+    """
+    same = {"split": [split] * len(query_ids), "query_id": [*query_ids], "system": [system] * len(query_ids)}
+    columns = {
+        name: pa.array([found[q][m] if q in found else None for q in query_ids], pa.float32())
+        for names, found in ((MEASURES, measured), (HITS, hits))
+        for m, name in enumerate(names)
+    }
+    return pa.table({**same, **columns})
 
 
 def answer_rows(
-    split: str,
-    system: str,
-    run: Run,
-    query_ids: pa.Array,
-    passage_ids: pa.Array,
-    qrels: Mapping[str, Mapping[str, int]],
-    depth: int,
+    split: str, system: str, run: Run, asked: Asked, passage_ids: pa.Array, hits: Qrels, depth: int
 ) -> pa.Table:
-    """The first `depth` passages of each question, with their judgements (none: null)."""
+    """The first `depth` passages of each question, with their judgements (none: null) and whether they hold an answer
+    (null where the question has none). `hits`: {question: {passage that holds an answer: 1}}."""
     top_R = run.rank_R <= depth
-    query_R = query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
+    query_R = asked.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
     passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
-    grades = [qrels[q].get(p) for q, p in zip(query_R, passage_R, strict=True)]
+    rows = [*zip(query_R, passage_R, strict=True)]
+    grades = [asked.qrels.get(q, {}).get(p) for q, p in rows]
+    holding = [p in hits.get(q, {}) if q in asked.answers else None for q, p in rows]
     return pa.table(
         {
             "split": pa.array([split] * len(query_R), pa.string()),
@@ -40,10 +53,13 @@ def answer_rows(
             "passage_id": pa.array(passage_R, pa.string()),
             "score": run.score_R[top_R].astype(np.float32),
             "relevance": pa.array(grades, pa.int32()),
+            "holds_answer": pa.array(holding, pa.bool_()),
         }
     )
 
 
-def write(out: Path, per_query: list[pa.Table], answers: list[pa.Table]) -> None:
-    pq.write_table(pa.concat_tables(per_query), out / "per_query.parquet", compression="zstd")
-    pq.write_table(pa.concat_tables(answers), out / "answers.parquet", compression="zstd")
+def write(out: Path, tables: Mapping[str, Sequence[pa.Table]]) -> None:
+    """The artifact's tables by name; none where nothing stands in it."""
+    for name, parts in tables.items():
+        if parts:
+            pq.write_table(pa.concat_tables(parts), out / f"{name}.parquet", compression="zstd")

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
-from pipeline.files import lines
+from pipeline.files import is_plain, lines
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ UNKNOWN_SHARE = 0.01
 """Of the rows of known questions may name unknown passages; more means that the two do not belong together."""
 LARGEST = 1e38
 """Of scores, either way: a 32-bit float below which there is room to tell thousands of equal ones apart."""
+BLOCK = 1 << 22
+"""Rows that are looked through at once for a passage that stands twice."""
 COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
 
 Row = tuple[int, str, str, float]
@@ -55,7 +57,7 @@ def rows(path: Path) -> Iterator[Row]:
             raise InputError(f"{path}:{number}: {width} columns expected ({COLUMNS[width]}), {len(fields)} found")
         written = fields[4 if width == 6 else 2]
         try:
-            score = float(written)
+            score = float(written) if is_plain(written) else float("nan")
         except ValueError:
             score = float("nan")
         if not -LARGEST <= score <= LARGEST:
@@ -82,7 +84,7 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
 
     def find(piece: Sequence[Query], depth: int) -> "list[Hits]":
         spans = ((start_Q[n], start_Q[n + 1]) for n in (place[q.query_id] for q in piece))
-        return [top(path, found, slice(*span), ids, depth) for span in spans]
+        return [top(found, slice(*span), ids, depth) for span in spans]
 
     counts.update(first_stage.write(work.out, questions, positives, depths, find, work.progress))
     return dict(counts)
@@ -91,7 +93,8 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
 def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:
     """The rows whose question and passage are known, and the counts of all. Memory: 20 bytes a row.
 
-    Raises InputError as `rows` does, where no question is known, and where more than 1 % of the passages are unknown.
+    Raises InputError as `rows` does, where no question is known, where more than 1 % of the passages are unknown, and
+    for a passage twice under one question.
     """
     counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
     question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")
@@ -121,17 +124,27 @@ def read(path: Path, question: Number, passage: Number, progress: Progress) -> t
     if (columns[0][1:] < columns[0][:-1]).any():
         by = np.argsort(columns[0], kind="stable")
         columns = [column[by] for column in columns]
-    return Rows(*columns), counts
+    known = Rows(*columns)
+    _check_unique(path, known)
+    return known, counts
 
 
-def top(path: Path, found: Rows, span: slice, ids: Sequence[str], depth: int) -> "Hits":
-    """The first `depth` of one question's rows. Raises InputError where it has a passage twice."""
+def _check_unique(path: Path, found: Rows) -> None:
+    """Raises InputError where a question has a passage twice. Memory: 16 bytes for each row of a block."""
+    from pipeline.runs import again
+
+    start, end = 0, len(found.question_R)
+    while start < end:
+        last = found.question_R[min(start + BLOCK, end) - 1]
+        stop = int(np.searchsorted(found.question_R, last, side="right"))
+        twice = again(found.question_R[start:stop], found.passage_R[start:stop])
+        if twice is not None:  # rows of a question stand in the file's order
+            raise InputError(f"{path}:{found.line_R[start + twice]}: this passage stands twice under its question")
+        start = stop
+
+
+def top(found: Rows, span: slice, ids: Sequence[str], depth: int) -> "Hits":
+    """The first `depth` of one question's rows."""
     passage_N, score_N = found.passage_R[span], found.score_R[span].astype(np.float32)  # as they are written
-    by_passage = np.argsort(passage_N, kind="stable")
-    again = by_passage[1:][passage_N[by_passage][1:] == passage_N[by_passage][:-1]]
-    if len(again):
-        row = again.min()  # rows of a question stand in the file's order
-        passage_id = ids[passage_N[row]]
-        raise InputError(f"{path}:{found.line_R[span][row]}: passage {passage_id!r} stands twice under its question")
     by = np.lexsort((passage_N, -score_N))[:depth]
     return [ids[row] for row in passage_N[by]], score_N[by].tolist()

@@ -183,13 +183,15 @@ def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -
             f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection"
         )
     run = ranked(rows["question"].to_numpy(), found_R.to_numpy(), score_R)
-    check_unique(run, path, query_ids)
+    twice = again(run.question_R, run.passage_R)
+    if twice is not None:
+        raise InputError(f"{path}: query {query_ids[int(run.question_R[twice])]} lists a passage twice")
     return run
 
 
-def check_unique(run: Run, path: Path, query_ids: pa.Array) -> None:
-    pair_R = np.sort(run.question_R * (run.passage_R.max(initial=0) + 1) + run.passage_R)
-    twice = np.flatnonzero(pair_R[1:] == pair_R[:-1])
-    if len(twice):
-        question = int(pair_R[twice[0]] // (run.passage_R.max(initial=0) + 1))
-        raise InputError(f"{path}: query {query_ids[question]} lists a passage twice")
+def again(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
+    """The first row whose passage stands under its question in a row before it; rows in any order."""
+    pair_R = question_R.astype(np.int64) * (int(passage_R.max(initial=0)) + 1) + passage_R
+    by = np.argsort(pair_R, kind="stable")
+    twice = by[1:][pair_R[by[1:]] == pair_R[by[:-1]]]
+    return int(twice.min()) if len(twice) else None

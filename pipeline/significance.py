@@ -1,55 +1,70 @@
 """Whether two systems differ by more than chance: tests paired by question, corrected for their number.
 
-Legend of suffixes: Q questions, M measures, P pairs of systems.
+Legend of suffixes: Q questions, M measures, P pairs of systems, C columns (pairs times measures), S draws of signs.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.bootstrap import rounded
-from pipeline.measures import MEASURES
+from pipeline.bootstrap import rounded, summary
 
 Test = Literal["randomisation", "t"]
 SAMES = 1e-9
-"""Differences of a question's figures below this are none: sums may end in other last bits."""
-CELLS = 8_000_000
-"""Numbers of one block of random signs: 64 MB."""
+"""Differences of a question's figures below this are none, and sums of them equal: sums may end in other last bits."""
+CELLS = 4_000_000
+"""Numbers of one block of random signs: 32 MB."""
 
 
 def p_values(difference_QM: np.ndarray, test: Test, samples: int, seed: int) -> np.ndarray:
-    """Two-sided p of each measure's mean difference, [Q, M] -> [M]; 1 where no question differs.
+    """Two-sided p of each column's mean difference, [Q, M] -> [M]; 1 where no question differs.
 
     `randomisation`: the sign of each question's difference is drawn anew, `samples` times (Fisher's test; Smucker,
     Allan and Carterette, 2007), from `seed`; all signs are taken instead where there are no more than that. `t`:
     Student's, which draws nothing.
     """
-    from scipy import stats
-
     p_M = np.ones(difference_QM.shape[1])
-    differs_M = np.abs(difference_QM).max(axis=0) > SAMES
-    differing = difference_QM[:, differs_M]
+    differs_M = np.abs(difference_QM).max(axis=0, initial=0) > SAMES
     if len(difference_QM) < 2 or not differs_M.any():
         return p_M
-    if test == "t":
-        with np.errstate(divide="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # all questions differ alike: p is 0
-            p_M[differs_M] = stats.ttest_1samp(differing, 0.0, axis=0).pvalue
-        return p_M
-    p_M[differs_M] = stats.permutation_test(
-        (differing,),
-        lambda x, axis: np.abs(x.mean(axis)),
-        alternative="greater",
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=samples,
-        batch=max(1, CELLS // differing.size),
-        axis=0,
-        rng=np.random.default_rng(seed),
-    ).pvalue
+    differing = difference_QM[:, differs_M]
+    p_M[differs_M] = _students(differing) if test == "t" else _randomised(differing, samples, seed)
     return p_M
+
+
+def _students(difference_QM: np.ndarray) -> np.ndarray:
+    from scipy import stats
+
+    with np.errstate(divide="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all questions differ alike: p is 0
+        return np.asarray(stats.ttest_1samp(difference_QM, 0.0, axis=0).pvalue)
+
+
+def _randomised(difference_QM: np.ndarray, samples: int, seed: int) -> np.ndarray:
+    """The share of signs whose sum is as far from 0 as the one found; of drawn signs with that one among them.
+
+    The same signs serve all columns, so that a block of them is one matrix product: scipy.stats.permutation_test, which
+    draws them for each, takes a hundred times longer.
+    """
+    difference_QM = difference_QM[(np.abs(difference_QM) > SAMES).any(axis=1)]
+    questions = len(difference_QM)
+    least_M = np.abs(difference_QM.sum(axis=0)) - SAMES
+    every = 2**questions <= samples
+    total = 2**questions if every else samples
+    random = np.random.default_rng(seed)
+    block = max(1, CELLS // questions)
+    as_far_M = np.zeros(len(least_M), np.int64)
+    for first in range(0, total, block):
+        number = min(block, total - first)
+        if every:
+            bits_SQ = ((np.arange(first, first + number)[:, None] >> np.arange(questions)) & 1).astype(np.uint8)
+        else:
+            packed = np.frombuffer(random.bytes(number * -(-questions // 8)), np.uint8)
+            bits_SQ = np.unpackbits(packed.reshape(number, -1), axis=1, count=questions)
+        as_far_M += (np.abs((2.0 * bits_SQ - 1) @ difference_QM) >= least_M).sum(axis=0)
+    return as_far_M / total if every else (as_far_M + 1) / (total + 1)
 
 
 def holm(p_PM: np.ndarray) -> np.ndarray:
@@ -70,7 +85,12 @@ def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]
 
 
 def comparisons(
-    values: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], test: Test, samples: int, seed: int
+    values: Mapping[str, np.ndarray],
+    measures: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    test: Test,
+    samples: int,
+    seed: int,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """{`a - b`: {measure: {p, p_holm, wins, ties, losses}}} of the pairs, from {system: [Q, M]}.
 
@@ -78,20 +98,35 @@ def comparisons(
     """
     if not pairs:
         return {}
-    differences = [values[a] - values[b] for a, b in pairs]
-    p_PM = np.stack([p_values(difference, test, samples, seed) for difference in differences])
+    difference_QC = np.concatenate([values[a] - values[b] for a, b in pairs], axis=1)
+    p_PM = p_values(difference_QC, test, samples, seed).reshape(len(pairs), len(measures))
     corrected_PM = holm(p_PM)
+    counts = iter(zip(*outcomes(difference_QC), strict=True))  # pair by pair, measure by measure
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for n, ((a, b), difference_QM) in enumerate(zip(pairs, differences, strict=True)):
-        wins_M, ties_M, losses_M = outcomes(difference_QM)
-        found[f"{a} - {b}"] = {
-            name: {
-                "p": rounded(p_PM[n, m]),
-                "p_holm": rounded(corrected_PM[n, m]),
-                "wins": wins_M[m],
-                "ties": ties_M[m],
-                "losses": losses_M[m],
-            }
-            for m, name in enumerate(MEASURES)
-        }
+    for n, (a, b) in enumerate(pairs):
+        found[f"{a} - {b}"] = {}
+        for m, measure in enumerate(measures):
+            wins, ties, losses = next(counts)
+            p, p_holm = rounded(p_PM[n, m]), rounded(corrected_PM[n, m])
+            found[f"{a} - {b}"][measure] = {"p": p, "p_holm": p_holm, "wins": wins, "ties": ties, "losses": losses}
+    return found
+
+
+def tabulated(
+    values: Mapping[str, np.ndarray],
+    measures: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    test: Test,
+    *,
+    permutations: int,
+    samples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """{systems: {system: {measure: {mean, low, high}}}, differences: the same of each pair, with what `comparisons`
+    gives}, from {system: [Q, M]}. `samples`: of the bootstrap."""
+    found = summary(values, measures, pairs, samples, seed)
+    tested = comparisons(values, measures, pairs, test, permutations, seed)
+    for pair, figures in found["differences"].items():
+        for measure in measures:
+            figures[measure] |= tested[pair][measure]
     return found

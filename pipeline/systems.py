@@ -67,9 +67,9 @@ def read(
     """({split: {system: its run}}, {system: counts of its file's rows}), systems by their names' order.
 
     Each file is read once. `query_ids`: the questions of each split that count. A system stands in those splits alone
-    that its file has rows of. Raises InputError as `run_file.read` does, and for a passage that a question lists twice.
+    that its file has rows of. Raises InputError as `run_file.read` does.
     """
-    from pipeline.runs import check_unique, ranked
+    from pipeline.runs import ranked
 
     found: dict[str, dict[str, Run]] = {split: {} for split in query_ids}
     counts: dict[str, dict[str, int]] = {}
@@ -86,7 +86,5 @@ def read(
             first, last = np.searchsorted(rows.question_R, [start, end])
             if first < last:
                 part = slice(first, last)
-                run = ranked(rows.question_R[part] - start, rows.passage_R[part], score_R[part])
-                check_unique(run, path, query_ids[split])
-                found[split][name] = run
+                found[split][name] = ranked(rows.question_R[part] - start, rows.passage_R[part], score_R[part])
     return found, counts

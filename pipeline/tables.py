@@ -11,6 +11,11 @@ FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "firs
 """By what scores the first stage's artifact holds (bm25.json)."""
 TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
 """Measures of the short table, and what the field calls their means."""
+HITS = {"hits@5": "hits@5", "hits@20": "hits@20", "hits@100": "hits@100"}
+"""Those of questions with answers, as the papers print them for NQ and TriviaQA."""
+
+Systems = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""{system: {measure: {mean, low, high}}}."""
 
 
 def label(name: str) -> str:
@@ -26,28 +31,71 @@ def shown_split(metrics: Mapping[str, Any]) -> str:
     return "test" if "test" in metrics["splits"] else "dev"
 
 
-def rows(metrics: Mapping[str, Any]) -> list[list[str]]:
-    """The short table of the parsed `metrics.json`: each system's label, then MRR@10, nDCG@10, R@100 [95 %]."""
-    systems = metrics["splits"][shown_split(metrics)]["systems"]
-    return [
-        [metrics["labels"][name], *(estimate_text(figures[measure]) for measure in TABLE)]
-        for name, figures in systems.items()
-    ]
+def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Mapping[str, str]]]:
+    """The short tables of a split: by judgements, by answers, whichever there are; and the columns of each."""
+    part = metrics["splits"][split]
+    found = [(part["systems"], TABLE), (part.get("answers", {}).get("systems", {}), HITS)]
+    return [(systems, columns) for systems, columns in found if systems]
 
 
-def table(metrics: Mapping[str, Any]) -> "Table":
-    """The short table, to be printed."""
+def headed(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+    """(heading, rows) of the short tables of the split that is shown: a row has the system's label, then each mean
+    with its interval."""
+    split = shown_split(metrics)
+    part = metrics["splits"][split]
+    found = []
+    for systems, columns in tables_of(metrics, split):
+        of, kind = (part["answers"], " with answers") if columns is HITS else (part, "")
+        rows = [
+            [metrics["labels"][name], *(estimate_text(figures[measure]) for measure in columns)]
+            for name, figures in systems.items()
+        ]
+        found.append(([f"{split}, {of['questions']:,} questions{kind}", *columns.values()], rows))
+    return found
+
+
+def notes(metrics: Mapping[str, Any]) -> list[str]:
+    """What a reader of the short tables must know of what was not measured, or counts as zero; a line each."""
+    part = metrics["splits"][shown_split(metrics)]
+    said = []
+    for found in (part, part.get("answers", {})):
+        for name, count in found.get("questions_without_results", {}).items():
+            if count:
+                which = "questions" if found is part else "questions with answers, but"
+                said.append(f"{metrics['labels'][name]}: {which} without results, each counted as zero: {count:,}")
+    if part["systems"] and part.get("questions_without_relevant"):
+        said.append(f"questions left out, for want of a relevant passage: {part['questions_without_relevant']:,}")
+    for name, counts in metrics.get("systems", {}).items():
+        for what in ("other questions", "unknown passages"):
+            if count := counts.get(f"rows_of_{what.replace(' ', '_')}"):
+                said.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}")
+    return said
+
+
+def tables(metrics: Mapping[str, Any]) -> "list[Table]":
+    """The short tables, to be printed."""
     from rich.table import Table
 
-    split = shown_split(metrics)
-    questions = metrics["splits"][split]["questions"]
-    shown = Table(title=f"{split}: {questions:,} questions, mean [95 % interval]", title_justify="left")
-    shown.add_column("")
-    for name in TABLE.values():
-        shown.add_column(name, justify="right")
-    for row in rows(metrics):
-        shown.add_row(*row)
-    return shown
+    found = []
+    for (title, *columns), rows in headed(metrics):
+        shown = Table(title=f"{title.replace(', ', ': ', 1)}, mean [95 % interval]", title_justify="left")
+        shown.add_column("")
+        for name in columns:
+            shown.add_column(name, justify="right")
+        for row in rows:
+            shown.add_row(*row)
+        found.append(shown)
+    return found
+
+
+DIFFERENCE = ("p (Holm)", "wins", "ties", "losses")
+"""What tables of differences show beside the difference itself."""
+
+
+def difference_texts(figures: Mapping[str, float]) -> list[str]:
+    """Of {mean, low, high, p_holm, wins, ties, losses}: the difference with its interval, then DIFFERENCE."""
+    counts = (f"{figures[key]:,}" for key in ("wins", "ties", "losses"))
+    return [estimate_text(figures), p_text(figures["p_holm"]), *counts]
 
 
 def estimate_text(figure: Mapping[str, float]) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.asked import judged
 from pipeline.collection import passage_id_array
-from pipeline.evaluate import SPLITS, judged
+from pipeline.evaluate import SPLITS
 from pipeline.export.source import Source, form_of, judged_places
 from pipeline.index_files import open_index
 from pipeline.inputs import Ids, question_rows

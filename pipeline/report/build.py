@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
+from pipeline.report.hits import first_column, further_part, is_right, main_part, where_found
 from pipeline.stored import read_json, read_table
-from pipeline.tables import TABLE, estimate_text, label, shown_split
+from pipeline.tables import HITS, TABLE, estimate_text, label, shown_split
 from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
 
@@ -43,22 +44,25 @@ def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, *
 
     metrics = read_json(evaluate / "metrics.json")
     split = shown_split(metrics)
-    found = metrics["splits"][split]
+    found, columns = main_part(metrics["splits"][split])
+    further = further_part(metrics["splits"][split])
     histories = {name: history(folder) for name, folder in checkpoints.items()}
     folders = {"collection": collection, "evaluate": evaluate, **checkpoints}
-    examples = chosen_examples(config, metrics, split, collection, evaluate)
+    examples = chosen_examples(config, metrics, split, collection, evaluate, columns)
     page = render(
         title=config.title,
         split=split,
         metrics=metrics,
         found=found,
-        headline=headline(metrics, found),
-        rows=table_rows(metrics, found),
-        differences=difference_rows(metrics, found),
-        measures=list(next(iter(found["systems"].values()))),
+        columns=columns,
+        headline_measure=columns[first_column(columns)],
+        headline=headline(metrics, found, first_column(columns)),
+        rows=table_rows(metrics, found, columns),
+        hits=further and {**further, "columns": HITS, "rows": table_rows(metrics, further, HITS)},
+        differences=difference_rows(metrics, found, columns),
         ladders=[
             figures.ladder({s: f[measure] for s, f in found["systems"].items()}, metrics["labels"], name)
-            for measure, name in TABLE.items()
+            for measure, name in columns.items()
         ],
         curves=[figures.curves(h, training(name)) for name, h in histories.items() if h],
         counts=shown_counts(read_json(collection / "ingest.json")),
@@ -84,20 +88,22 @@ def render(**values: Any) -> str:
     return pages.get_template("report.html").render(css=styles("palette.css", "report.css"), **values)
 
 
-def headline(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The page's first line: (system, label, MRR@10) of BM25, the last dense retriever and their fusion."""
+def headline(metrics: Mapping[str, Any], found: Mapping[str, Any], measure: str) -> list[tuple[str, str, str]]:
+    """The page's first line: (system, label, mean) of BM25, the last dense retriever and their fusion."""
     systems = [name for name in ("bm25", metrics["dense"], "fusion") if name in found["systems"]]
-    return [(s, metrics["labels"][s], estimate_text(found["systems"][s]["RR@10"]).split()[0]) for s in systems]
+    return [(s, metrics["labels"][s], estimate_text(found["systems"][s][measure]).split()[0]) for s in systems]
 
 
-def table_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def table_rows(
+    metrics: Mapping[str, Any], found: Mapping[str, Any], columns: Mapping[str, str] = TABLE
+) -> list[dict[str, Any]]:
     """Rows of the short table; `best` marks the highest mean of each measure."""
-    top = {m: max(f[m]["mean"] for f in found["systems"].values()) for m in TABLE}
+    top = {m: max(f[m]["mean"] for f in found["systems"].values()) for m in columns}
     return [
         {
             "system": name,
             "label": metrics["labels"][name],
-            "cells": [{"best": f[m]["mean"] == top[m], **cell(f[m])} for m in TABLE],
+            "cells": [{"best": f[m]["mean"] == top[m], **cell(f[m])} for m in columns],
             "without_results": found["questions_without_results"][name],
         }
         for name, f in found["systems"].items()
@@ -120,12 +126,14 @@ def training(name: str) -> str:
     return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", label(name).capitalize())
 
 
-def difference_rows(metrics: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def difference_rows(
+    metrics: Mapping[str, Any], found: Mapping[str, Any], columns: Mapping[str, str] = TABLE
+) -> list[dict[str, Any]]:
     """Rows of the table of differences; `sure` marks intervals without zero."""
     return [
         {
             "label": " − ".join(metrics["labels"][name] for name in pair.split(" - ")),
-            "cells": [{"sure": sure(figures[m]), **signed(cell(figures[m]))} for m in TABLE],
+            "cells": [{"sure": sure(figures[m]), **signed(cell(figures[m]))} for m in columns],
         }
         for pair, figures in found["differences"].items()
     ]
@@ -171,17 +179,24 @@ def shown_counts(counts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def chosen_examples(
-    config: ReportConfig, metrics: Mapping[str, Any], split: str, collection: Path, evaluate: Path
+    config: ReportConfig,
+    metrics: Mapping[str, Any],
+    split: str,
+    collection: Path,
+    evaluate: Path,
+    columns: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     """Questions picked at random, with the first answers of BM25 and the dense retriever beside each other."""
     from pipeline.collection import read_queries
 
-    systems = [name for name in ("bm25", metrics["dense"]) if name in metrics["splits"][split]["systems"]]
+    part, _ = main_part(metrics["splits"][split])
+    systems = [name for name in ("bm25", metrics["dense"]) if name in part["systems"]]
     least = metrics["config"]["relevance"]
     filters: list[tuple[str, str, Any]] = [("split", "=", split), ("system", "in", systems)]
     ranks = {
-        (row["query_id"], row["system"]): first_rank(row["RR@100"])
+        (row["query_id"], row["system"]): where_found(row)
         for row in read_table(evaluate / "per_query.parquet", filters=filters).to_pylist()
+        if row[first_column(columns)] is not None
     }
     query_ids = sorted({query_id for query_id, _ in ranks})
     count = min(config.examples, len(query_ids))
@@ -196,11 +211,11 @@ def chosen_examples(
             "systems": [
                 {
                     "label": metrics["labels"][system],
-                    "first": ranks[query_id, system],
+                    "found": ranks[query_id, system],
                     "answers": [
                         {
                             **passages[a["passage_id"]],
-                            "relevant": (a["relevance"] or 0) >= least,
+                            "relevant": is_right(a, least, columns),
                         }
                         for a in answers
                         if a["query_id"] == query_id and a["system"] == system
@@ -211,11 +226,6 @@ def chosen_examples(
         }
         for query_id in picked
     ]
-
-
-def first_rank(reciprocal: float) -> int | None:
-    """The rank of the first relevant passage; None below rank 100."""
-    return round(1 / reciprocal) if reciprocal > 0 else None
 
 
 def read_passages(collection: Path, passage_ids: set[str]) -> dict[str, dict[str, str]]:

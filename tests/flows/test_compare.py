@@ -17,6 +17,7 @@ from artifacts.store import Store
 from flows.cli import app
 from flows.recipe import resolve
 from pipeline import runs
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate import evaluate
 from pipeline.work import Work, silent
@@ -31,14 +32,25 @@ LISTS = {
 
 
 def add(
-    store: Store, name: str, day: int, lists: dict[str, str], questions: list[str], node: str = "stage1", least: int = 1
+    store: Store,
+    name: str,
+    day: int,
+    lists: dict[str, str],
+    questions: list[str],
+    node: str = "stage1",
+    least: int = 1,
+    by_answers: bool = False,
 ) -> None:
-    """A finished run `name` whose dense run found these."""
+    """A finished run `name` whose dense run found these. `by_answers`: the passages hold answers and are not judged."""
     folder = store.root.parent / f"{name}-{day}"
     folder.mkdir()
     passages = [(f"p{n}", f"p{n}", "", f"text of [bold]p{n}[/bold] in {name}") for n in range(6)]
     asked = [(q, "test", f"question {q}") for q in questions]
     collection = write_collection(folder / "ingest", passages, asked, [("test", q, f"p{q[1:]}", 2) for q in questions])
+    if by_answers:
+        answered = [(q, "test", f"question {q}", [f"p{q[1:]}"]) for q in questions]
+        write_table(collection / "queries.parquet", schemas()["queries"], answered)
+        write_table(collection / "qrels.parquet", schemas()["qrels"], [])
     found = folder / "stage1"
     found.mkdir()
     with runs.writer(found) as write:
@@ -137,6 +149,37 @@ def test_the_figures_stand_without_the_collection(store):
     shown = called(store, "one", "1111")
     assert "best on dev: stage 1" in shown.stdout
     assert "the questions that changed cannot be shown: " in shown.stderr
+
+
+def test_questions_with_answers_are_compared_by_hits(store):
+    add(store, "nq", 6, {**LISTS["poor"], "t0": "54321"}, QUESTIONS, by_answers=True)
+    add(store, "nq", 7, LISTS["good"], QUESTIONS, by_answers=True)
+    lines = [line.rstrip() for line in called(store, "6666", "nq", "--measure", "hits@5").stdout.splitlines()]
+    assert lines[0] == "hits@5 on 6 questions of test"
+    assert lines[5].split()[:7] == ["best", "on", "dev:", "stage", "1", ".667", "1.000"]
+    assert lines[5].split()[-3:] == ["2", "4", "0"]
+    at = lines.index("question t2")
+    assert lines[at + 1 : at + 3] == [
+        "  a   .000  text of [bold]p5[/bold] in nq",
+        "  b  1.000  ✓ text of [bold]p2[/bold] in nq",
+    ]
+    assert "measured by RR@10 on no split in common; by hits@20 they were (--measure hits@20)" in refused(
+        store, "6666", "nq"
+    )
+    assert "measured by hits@20 on no split in common; by RR@10" in refused(store, "one", "two", "--measure", "hits@20")
+
+
+def test_runs_lists_hits_where_there_are_answers(store):
+    add(store, "nq", 6, LISTS["poor"], QUESTIONS, by_answers=True)
+    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0, shown.output
+    heading, nq, two, *_ = shown.stdout.splitlines()
+    assert heading.split()[-1] == "hits@20"
+    assert nq.split()[1:] == ["66666666", "nq", "test", "stage", "1", ".833"]
+    assert two.split()[1:] == ["33333333", "two", "test", "stage", "1", ".800", ".852", "1.000"]
+    listed = json.loads(CliRunner().invoke(app, ["runs", "--store", str(store.root), "--json"]).stdout)
+    assert listed[0]["questions"] == 6
+    assert listed[0]["systems"]["stage 1"]["hits@5"]["mean"] == pytest.approx(5 / 6, abs=1e-6)
 
 
 def test_what_no_run_is_is_told(store):

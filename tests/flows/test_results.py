@@ -44,3 +44,25 @@ def test_the_table_for_the_page() -> None:
         "|---|---|---|---|",
         f"| stage 1 | {shown} | {shown} | {shown} |",
     ]
+
+
+def test_the_tables_of_a_split_with_answers() -> None:
+    figure = {"mean": 0.8431, "low": 0.831, "high": 0.855}
+    hits = {"questions": 3610, "questions_without_results": {"bm25": 2}, "differences": {},
+            "systems": {"bm25": dict.fromkeys(("hits@5", "hits@20", "hits@100"), figure)}}  # fmt: skip
+    test = {"questions": 0, "questions_without_relevant": 3610, "questions_without_results": {}, "systems": {}}
+    metrics: dict[str, Any] = {"labels": {"bm25": "BM25"}, "splits": {"test": {**test, "answers": hits}}}
+    shown = ".843 [.831, .855]"
+    table = [
+        "| test, 3,610 questions with answers | hits@5 | hits@20 | hits@100 |",
+        "|---|---|---|---|",
+        f"| BM25 | {shown} | {shown} | {shown} |",
+        "",
+        "BM25: questions with answers, but without results, each counted as zero: 2",
+    ]
+    assert markdown(metrics).splitlines() == table
+    judged = {"questions": 9, "systems": {"bm25": dict.fromkeys(("RR@10", "nDCG@10", "R@100"), figure)}}
+    metrics["splits"]["test"] |= judged | {"questions_without_relevant": 0}
+    lines = markdown(metrics).splitlines()
+    assert lines[0] == "| test, 9 questions | MRR@10 | nDCG@10 | R@100 |"
+    assert lines[4:] == table

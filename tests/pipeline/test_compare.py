@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,7 @@ def evaluated(folder: Path, **systems: dict[str, float]) -> Path:
     """An artifact with these figures, whatever the measure."""
     folder.mkdir()
     tables = [
-        measure_rows("test", name, [*figures], np.repeat(np.array([*figures.values()])[:, None], len(MEASURES), 1))
+        measure_rows("test", name, [*figures], {q: [figure] * len(MEASURES) for q, figure in figures.items()}, {})
         for name, figures in systems.items()
     ]
     pq.write_table(pa.concat_tables(tables), folder / "per_query.parquet")
@@ -68,3 +67,10 @@ def test_the_greatest_changes_come_first(two):
 def test_an_unknown_measure_is_one_line(two):
     with pytest.raises(InputError, match=r"^--measure MRR: there are RR@10, "):
         read_figures(two[0], "test", "MRR")
+
+
+def test_questions_that_the_measure_does_not_look_at_are_left_out(tmp_path):
+    rows = measure_rows("test", "bm25", ["q", "r"], {"q": [0.5] * len(MEASURES)}, {"r": [0.0, 1.0, 1.0]})
+    pq.write_table(rows, tmp_path / "per_query.parquet")
+    assert read_figures(tmp_path, "test", "RR@10") == {"bm25": {"q": 0.5}}
+    assert read_figures(tmp_path, "test", "hits@20") == {"bm25": {"r": 1.0}}

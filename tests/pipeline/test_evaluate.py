@@ -21,7 +21,7 @@ from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
 from pipeline.measures import MEASURES, as_ranks, measure
-from pipeline.tables import p_text, share_text, table
+from pipeline.tables import p_text, share_text, tables
 from pipeline.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
@@ -33,6 +33,9 @@ CONFIG = EvaluateConfig(
     fusion_weights=[0.25, 0.5, 0.75],
     reciprocal_k=60,
     bootstrap_samples=200,
+    test="randomisation",
+    permutations=200,
+    neighbours=[1, 2],
     seed=3,
     answers=2,
 )
@@ -80,7 +83,8 @@ def evaluated(collection: Path, out: Path, config=CONFIG, bm25=None, **runs):
 
 def printed(metrics: dict) -> str:
     console = Console(width=100, file=io.StringIO())
-    console.print(table(metrics))
+    for shown in tables(metrics):
+        console.print(shown)
     return console.file.getvalue()
 
 
@@ -277,7 +281,7 @@ def test_a_fusion_of_a_run_that_the_recipe_does_not_make(collection, folders, sy
 
 def test_bad_run_files(collection, folders, systems, tmp_path):
     twice = write_trec(tmp_path / "twice", {"t0": "121"})
-    with pytest.raises(InputError, match="twice: query t0 lists a passage twice"):
+    with pytest.raises(InputError, match="twice:3: this passage stands twice under its question"):
         evaluated(collection, tmp_path / "one", given({"GAR": twice}), **folders)
     unknown = write_trec(tmp_path / "unknown", {"t0": "12345678"})
     with pytest.raises(InputError, match="unknown:6: unknown passage id 'p6'"):

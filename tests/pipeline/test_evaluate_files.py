@@ -88,8 +88,10 @@ def test_bad_files_are_one_line(tmp_path):
         with pytest.raises(InputError, match=line):
             evaluated(run, **{"qrels": qrels} | given)
 
-    refused(r"run:3: passage 'a' stands twice under its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
-    refused(r"run:2: score 'nan' is no number", "q Q0 a 1 3 x", "q Q0 b 2 nan x")
+    refused(r"run:3: this passage stands twice under its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
+    for score in ("nan", "1_0", "１", "inf"):
+        refused(f"run:2: score '{score}' is no number", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
+    refused(r"run:1: rank '1_0' is no number", "q a 1_0")
     refused(r"run: none of its questions has a relevant passage in .*qrels$", "other Q0 a 1 1 x")
     irrelevant = put(tmp_path, "irrelevant", "q 0 a 0")
     refused(r"irrelevant: no question has a passage of relevance 1 or more$", "q Q0 a 1 1 x", qrels=irrelevant)

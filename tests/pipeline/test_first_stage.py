@@ -115,7 +115,7 @@ def test_run_file_in_the_columns_of_ms_marco(collection, tmp_path):
         (["e0 Q0 p1 1 1e39 x"], r"run:1: score '1e39' is no number"),
         (trec("e0", IDS[:3], [float(np.finfo(np.float32).min)] * 3), r"run:1: score '-3.40\d+e\+38' is no number from"),
         (["e0 Q0 p1 1 high x"], r"run:1: score 'high' is no number"),
-        (["d0 Q0 p1 1 1 x", "", "e0 Q0 p1 1 2 x", "d0 Q0 p1 2 0 x"], r"run:4: passage 'p1' stands twice"),
+        (["d0 Q0 p1 1 1 x", "", "e0 Q0 p1 1 2 x", "d0 Q0 p1 2 0 x"], r"run:4: this passage stands twice"),
         (["e0 Q0 p1 1 2 x", "e0 Q0 new 2 1 x"], r"run:2: unknown passage id 'new' \(1 of 2 rows"),
         (["other Q0 p1 1 2 x"], r"run: none of its questions"),
         ([], r"run: empty file"),

@@ -19,6 +19,9 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
         read_qrels(put(tmp_path, "two", "q 0 a 1", "q 0 a 0"))
     with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
         read_qrels(put(tmp_path, "grade", "q 0 a x"))
+    for grade in ("1_0", "１"):  # which Python reads as 10 and 1
+        with pytest.raises(InputError, match=f"grade:1: relevance '{grade}' is not an integer"):
+            read_qrels(put(tmp_path, "grade", f"q 0 a {grade}"))
     with pytest.raises(InputError, match="huge:1: relevance 2,000,000,000 is above 10,000"):
         read_qrels(put(tmp_path, "huge", "q 0 a 2000000000"))
     assert read_qrels(put(tmp_path, "least", "q 0 a -2")) == {"q": {"a": -2}}

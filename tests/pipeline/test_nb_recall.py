@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.nb_recall import nb_recall
+from pipeline import nb_recall as module
+from pipeline.nb_recall import nb_recall, neighbours
 from pipeline.runs import Run, ranked
 
 
@@ -32,3 +33,36 @@ def test_random_lists_are_those_of_sets():
     lists = [["".join(chr(97 + p) for p in random.permutation(26)[:20]) for _ in range(30)] for _ in range(2)]
     expected = [len({*a[:10]} & {*b[:5]}) / 5 for a, b in zip(*lists, strict=True)]
     assert nb_recall(run(*lists[0]), run(*lists[1]), questions=30, n=5, k=10).tolist() == pytest.approx(expected)
+
+
+def test_each_dense_run_is_set_beside_the_one_before(monkeypatch):
+    monkeypatch.setattr(module, "GRID", (1, 2, 4, 8))
+    runs = {"pretrained": run("abcd", "abcd"), "stage1": run("dcba", "efgh"), "stage2": run("dc", "ef")}
+    found = neighbours(runs, 2, [2, 3])
+    assert found == [
+        {"earlier": "pretrained", "later": "stage1", "n": 2, "questions": 2, "k": [1, 2, 4], "recall": [0, 0, 0.5]},
+        {"earlier": "pretrained", "later": "stage1", "n": 3, "questions": 2, "k": [1, 2, 4],
+         "recall": [0, 0.166667, 0.5]},
+        {"earlier": "stage1", "later": "stage2", "n": 2, "questions": 2, "k": [1, 2, 4], "recall": [0.5, 1, 1]},
+    ]  # fmt: skip
+    assert neighbours(runs, 2, [5]) == []
+    assert neighbours({"stage1": runs["stage1"]}, 2, [2]) == []
+
+
+def test_a_question_that_one_lacks_is_none_of_the_found(monkeypatch):
+    monkeypatch.setattr(module, "GRID", (2,))
+    [row] = neighbours({"stage1": run("ab", "cd"), "stage2": run("ab")}, 3, [2])
+    assert (row["recall"], row["questions"]) == ([0.333333], 3)
+
+
+def test_many_depths_at_once_are_those_of_each():
+    random = np.random.default_rng(4)
+    lists = [[random.permutation(300)[:200] for _ in range(20)] for _ in range(2)]
+    earlier, later = (
+        ranked(np.repeat(np.arange(20), 200), np.concatenate(found), -np.tile(np.arange(200.0), 20)) for found in lists
+    )
+    for row in neighbours({"stage1": earlier, "stage2": later}, 20, [50, 100]):
+        assert row["k"] == [50, 100, 200]
+        means = [nb_recall(earlier, later, 20, row["n"], k).mean() for k in row["k"]]
+        assert row["recall"] == pytest.approx(means, abs=1e-6)
+        assert means[-1] > means[0] > 0

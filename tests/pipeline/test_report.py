@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -34,6 +35,9 @@ EVALUATE = EvaluateConfig(
     fusion_weights=[0.75],
     reciprocal_k=60,
     bootstrap_samples=100,
+    test="randomisation",
+    permutations=200,
+    neighbours=[1, 2],
     seed=0,
     answers=2,
 )
@@ -174,6 +178,29 @@ def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert 'var(--stage2)"></i>ready model</th>' in page
     assert "var(--model)" not in page
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
+    """Beside the judged measures, or in their place."""
+    collection = tmp_path / "collection"
+    shutil.copytree(inputs["collection"], collection)
+    asked = [(f"test{n}", "test", f"question {n}", ["number 3"]) for n in (0, 1)]
+    write_table(collection / "queries.parquet", schemas()["queries"], asked)
+    if not judged:
+        write_table(collection / "qrels.parquet", schemas()["qrels"], [])
+    bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
+    evaluate(EVALUATE, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
+    report(CONFIG, collection, tmp_path / "metrics", work=work(tmp_path / "out"))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<th>hits@20</th>" in page
+    assert ("<th>MRR@10</th>" in page) is judged
+    assert page.count('class="tick"') == (3 if judged else 2)  # stage 2 finds p3 first, twice
+    if not judged:
+        assert "hits@20 on 2 test questions" in page
+        assert "an answer in the first 5" in page
+        assert "no answer in the first 100" in page
+        assert "None" not in page
 
 
 def test_without_trainings_and_examples(inputs, tmp_path):

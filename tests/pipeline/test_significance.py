@@ -26,6 +26,28 @@ def test_many_questions_are_tested_by_samples_of_signs():
     assert np.array_equal(found_M, p_values(difference_QM, "randomisation", samples=9999, seed=1))
 
 
+def test_samples_of_signs_are_those_of_scipy():
+    """Its own draws, which are others: the two agree as far as 20,000 draws tell."""
+    from scipy import stats
+
+    difference_QM = np.random.default_rng(8).normal([0.03, 0.06, 0.1], 0.5, (200, 3)).round(1)
+    difference_QM[:50] = 0.0
+    whole = stats.permutation_test(
+        (difference_QM,), lambda x, axis: np.abs(x.mean(axis)), permutation_type="samples", alternative="greater",
+        vectorized=True, n_resamples=20_000, batch=1000, axis=0, rng=np.random.default_rng(1),
+    )  # fmt: skip
+    found_M = p_values(difference_QM, "randomisation", samples=20_000, seed=1)
+    assert found_M == pytest.approx(whole.pvalue, abs=0.015)
+    assert 0.0 < found_M[2] < 0.05 < found_M[0] < 1.0
+
+
+def test_a_sum_in_another_order_is_as_far_from_0():
+    """0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit."""
+    difference_QM = np.array([[0.1], [0.2], [0.3], [0.0]])
+    assert p_values(difference_QM, "randomisation", samples=100, seed=1).tolist() == [0.25]
+    assert p_values(-difference_QM[::-1], "randomisation", samples=100, seed=1).tolist() == [0.25]
+
+
 def test_t_is_students():
     difference_Q = np.array([0.1, 0.3, -0.2, 0.4])
     t = difference_Q.mean() / (difference_Q.std(ddof=1) / math.sqrt(4))
@@ -53,17 +75,17 @@ def test_wins_ties_and_losses_add_up():
     one, two = np.full(shape, 0.5), np.full(shape, 0.5)
     one[0], one[1], one[2] = 1.0, 0.1 + 0.2, 0.0
     two[1] = 0.3  # another last bit, not another figure
-    found = comparisons({"one": one, "two": two}, [("one", "two")], "randomisation", 100, 1)
+    found = comparisons({"one": one, "two": two}, MEASURES, [("one", "two")], "randomisation", 100, 1)
     assert found.keys() == {"one - two"}
     assert [found["one - two"]["AP"][key] for key in ("wins", "ties", "losses")] == [1, 2, 1]
-    assert comparisons({"one": one}, [], "t", 100, 1) == {}
+    assert comparisons({"one": one}, MEASURES, [], "t", 100, 1) == {}
 
 
 def test_more_pairs_raise_each_measures_own_p():
     random = np.random.default_rng(2)
     values = {name: random.random((30, len(MEASURES))) for name in ("a", "b", "c")}
-    one = comparisons(values, [("a", "b")], "t", 100, 1)["a - b"]
-    both = comparisons(values, [("a", "b"), ("a", "c")], "t", 100, 1)["a - b"]
+    one = comparisons(values, MEASURES, [("a", "b")], "t", 100, 1)["a - b"]
+    both = comparisons(values, MEASURES, [("a", "b"), ("a", "c")], "t", 100, 1)["a - b"]
     for measure in MEASURES:
         assert one[measure]["p"] == one[measure]["p_holm"] == both[measure]["p"]
         assert both[measure]["p"] <= both[measure]["p_holm"] <= min(1, 2 * both[measure]["p"]) + 1e-6

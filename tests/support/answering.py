@@ -26,6 +26,9 @@ EVALUATE = EvaluateConfig(
     fusion_weights=[0.9],
     reciprocal_k=60,
     bootstrap_samples=100,
+    test="randomisation",
+    permutations=200,
+    neighbours=[1, 2],
     seed=0,
     answers=1,
 )

@@ -1,0 +1,236 @@
+"""The stage on questions with answers: hits, their judgements, fusions chosen by them, splits without qrels."""
+
+import io
+import json
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from machines import make_machine
+from rich.console import Console
+
+from pipeline import answer_qrels, runs
+from pipeline.collection import schemas, write_table
+from pipeline.evaluate import EvaluateConfig, evaluate
+from pipeline.tables import notes, tables
+from pipeline.work import Work, silent
+
+CONFIG = EvaluateConfig(
+    relevance=1,
+    systems={},
+    fusions=[],
+    fusion_methods=["reciprocal_rank"],
+    fusion_weights=[0.25, 0.75],
+    reciprocal_k=60,
+    bootstrap_samples=100,
+    test="randomisation",
+    permutations=100,
+    seed=3,
+    neighbours=[],
+    answers=2,
+)
+TEXTS = ["Paris is a capital.", "Berlin, too.", "Rome was not built in a day.", "Oslo", "Comparison", "U.S. cities"]
+QUESTIONS = {
+    "d0": ("dev", ["paris"]),
+    "d1": ("dev", ["Oslo", "Bergen"]),
+    "t0": ("test", ["Paris"]),
+    "t1": ("test", ["rome was"]),
+    "t2": ("test", ["U.S."]),
+    "t3": ("test", []),
+    "t4": ("test", [" ", "\u200b"]),  # no token: as without answers
+}
+RUNS = {
+    "bm25": {"d0": "40", "d1": "13", "t0": "40", "t1": "210", "t3": "5"},
+    "stage2": {"d0": "04", "d1": "310", "t0": "0", "t1": "111"[:1] + "02", "t2": "43210", "t4": "0"},
+}
+
+
+def make_collection(folder: Path, judged: list[tuple[str, str, str, int]] | None = None) -> Path:
+    """Titles name what texts do not: `Paris` stands in p1's title and p0's text."""
+    folder.mkdir()
+    passages = [(f"p{n}", f"p{n}", "Paris" if n == 1 else "", text) for n, text in enumerate(TEXTS)]
+    write_table(folder / "passages.parquet", schemas()["passages"], passages)
+    asked = [(q, split, f"question {q}", answers) for q, (split, answers) in QUESTIONS.items()]
+    write_table(folder / "queries.parquet", schemas()["queries"], asked)
+    write_table(folder / "qrels.parquet", schemas()["qrels"], judged or [])
+    return folder
+
+
+def make_run(folder: Path, lists: dict[str, str]) -> Path:
+    """lists: {question: passage numbers, best first}."""
+    folder.mkdir()
+    (folder / "bm25.json").write_text('{"scores": "bm25"}')
+    with runs.writer(folder) as write:
+        for query_id, passages in lists.items():
+            ids = [f"p{n}" for n in passages]
+            write(QUESTIONS[query_id][0], [query_id] * len(ids), ids, np.arange(len(ids), 0, -1.0))
+    return folder
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    return {name: make_run(tmp_path / name, lists) for name, lists in RUNS.items()}
+
+
+def evaluated(collection: Path, out: Path, config=CONFIG, progress=silent, **folders: Path):
+    out.mkdir()
+    figures = evaluate(config, collection, work=Work(out, out.parent, make_machine(), progress), **folders)
+    return figures, json.loads((out / "metrics.json").read_text())
+
+
+def test_hits_are_passages_whose_text_holds_an_answer(tmp_path, folders):
+    figures, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
+    answers = metrics["splits"]["test"]["answers"]
+    assert answers["questions"] == 3  # t3 and t4 have none
+    assert answers["questions_without_results"] == {"bm25": 1, "stage2": 0, "fusion": 0}
+    # t0: both; t1: both; t2: no run has p5. A title holds no answer, and `Comparison` none of its letters.
+    assert figures["test/bm25/hits@5"] == figures["test/stage2/hits@20"] == pytest.approx(2 / 3, abs=1e-6)
+    assert [*answers["systems"]["bm25"]] == ["hits@5", "hits@20", "hits@100"]
+    assert [*answers["differences"]] == ["fusion - bm25"]
+    difference = answers["differences"]["fusion - bm25"]["hits@5"]
+    assert difference == {"mean": 0, "low": 0, "high": 0, "p": 1, "p_holm": 1, "wins": 0, "ties": 3, "losses": 0}
+
+
+def test_a_split_without_judgements_stands(tmp_path, folders):
+    figures, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
+    test = metrics["splits"]["test"]
+    assert (test["questions"], test["systems"], test["differences"]) == (0, {}, {})
+    assert test["questions_without_relevant"] == 5
+    assert not any(name.endswith("RR@10") for name in figures)
+    console = Console(width=100, file=io.StringIO())
+    for table in tables(metrics):
+        console.print(table)
+    text = console.file.getvalue()
+    assert "test: 3 questions with answers" in text
+    assert "hits@20" in text
+    assert "MRR@10" not in text
+    assert notes(metrics) == ["BM25: questions with answers, but without results, each counted as zero: 1"]
+
+
+def test_judgements_and_answers_stand_side_by_side(tmp_path, folders):
+    judged = [("test", "t0", "p4", 1), ("test", "t3", "p5", 1)]
+    figures, metrics = evaluated(make_collection(tmp_path / "c", judged), tmp_path / "out", **folders)
+    test = metrics["splits"]["test"]
+    assert (test["questions"], test["answers"]["questions"]) == (2, 3)
+    assert figures["test/bm25/RR@10"] == 1.0  # p4 of t0, p5 of t3: what holds an answer counts in hits alone
+    assert figures["test/bm25/hits@5"] == pytest.approx(2 / 3, abs=1e-6)
+    rows = {(r["query_id"], r["system"]): r for r in pq.read_table(tmp_path / "out" / "per_query.parquet").to_pylist()}
+    assert (rows["t0", "bm25"]["RR@10"], rows["t0", "bm25"]["hits@5"]) == (1.0, 1.0)
+    assert (rows["t1", "bm25"]["RR@10"], rows["t1", "bm25"]["hits@5"]) == (None, 1.0)
+    assert (rows["t3", "bm25"]["RR@10"], rows["t3", "bm25"]["hits@5"]) == (1.0, None)
+    assert rows["t2", "bm25"]["hits@100"] == 0.0
+    assert ("t4", "bm25") not in rows
+    kept = pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    first = {(r["query_id"], r["system"], r["rank"]): (r["relevance"], r["holds_answer"]) for r in kept}
+    assert first["t0", "bm25", 1] == (1, False)
+    assert first["t0", "bm25", 2] == (None, True)
+    assert first["t3", "bm25", 1] == (1, None)
+
+
+def test_the_judgements_of_answers_give_another_tool_the_same_figures(tmp_path, folders):
+    _, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
+    table = pq.read_table(tmp_path / "out" / "answer_qrels.parquet")
+    assert table.schema.equals(schemas()["qrels"])
+    rows = {(r["query_id"], r["passage_id"]): r["relevance"] for r in table.to_pylist() if r["split"] == "test"}
+    assert rows["t0", "p0"] == rows["t1", "p2"] == 1
+    assert rows["t0", "p4"] == rows["t1", "p1"] == 0
+    assert {q for q, _ in rows} == {"t0", "t1", "t2"}
+    qrels = [ir_measures.Qrel(q, p, relevance) for (q, p), relevance in rows.items()]
+    run = ir_measures.read_trec_run(str(folders["stage2"] / "run.trec"))
+    hits = {f"hits@{k}": ir_measures.parse_measure(f"Success@{k}") for k in (5, 20, 100)}
+    found = ir_measures.calc_aggregate(hits.values(), qrels, run)
+    for name, measure in hits.items():
+        mean = metrics["splits"]["test"]["answers"]["systems"]["stage2"][name]["mean"]
+        assert found[measure] == pytest.approx(mean, abs=1e-6)
+
+
+def test_fusions_and_the_winner_are_chosen_by_answers_where_dev_has_no_judgements(tmp_path):
+    """What BM25 puts first is right, what the other puts first is wrong: BM25 gets the larger share."""
+    folders = {
+        "bm25": make_run(tmp_path / "bm25", {"d0": "04", "d1": "31", "t0": "0"}),
+        "stage2": make_run(tmp_path / "stage2", {"d0": "45321", "d1": "12450", "t0": "4"}),
+    }
+    _, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
+    assert metrics["fusion"] == {"method": "reciprocal_rank", "weight": 0.75, "chosen_on_dev": True}
+    assert metrics["winner_on_dev"] == "fusion"  # hits@20: 1 of 2 against none
+    turned = {"bm25": folders["stage2"], "stage2": folders["bm25"]}
+    _, metrics = evaluated(make_collection(tmp_path / "d"), tmp_path / "other", **turned)
+    assert metrics["fusion"]["weight"] == 0.25
+    assert metrics["winner_on_dev"] == "dense"
+    # With judgements of dev, these choose.
+    against = make_collection(tmp_path / "e", [("dev", "d0", "p4", 1), ("dev", "d1", "p1", 1)])
+    _, metrics = evaluated(against, tmp_path / "third", **folders)
+    assert metrics["fusion"]["weight"] == 0.25
+
+
+def test_systems_files_are_looked_at_too(tmp_path, folders):
+    file = tmp_path / "gar.trec"
+    file.write_text("t2 Q0 p5 1 2.0 x\nt0 Q0 p4 1 2.0 x\nt3 Q0 p0 1 2.0 x\nnobody Q0 p0 1 2.0 x\n")
+    config = CONFIG.model_copy(update={"systems": {"GAR": file}})
+    figures, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", config, **folders)
+    assert figures["test/GAR/hits@5"] == pytest.approx(1 / 3, abs=1e-6)  # t2 by p5; t0 by nothing; t1 is not there
+    answers = metrics["splits"]["test"]["answers"]
+    assert answers["questions_without_results"]["GAR"] == 1
+    assert metrics["systems"]["GAR"]["rows_of_other_questions"] == 2
+    assert answers["differences"]["stage2 - GAR"]["hits@5"]["wins"] == 2
+    assert answers["differences"]["stage2 - GAR"]["hits@5"]["losses"] == 1
+    assert "GAR" not in metrics["splits"]["dev"]["answers"]["systems"]
+    assert "GAR: rows of other questions, left out: 2 of 4" in notes(metrics)
+
+
+def test_each_passage_is_cut_into_tokens_once(tmp_path, folders, monkeypatch):
+    cut: list[str] = []
+    normalised = answer_qrels.normalised
+    monkeypatch.setattr(answer_qrels, "normalised", lambda text: (cut.append(text), normalised(text))[1])
+    monkeypatch.setattr(answer_qrels, "PASSAGES", 2)  # in several pieces
+    told: list[tuple[int, int | None]] = []
+
+    def progress(done, total, unit, numbers=None):
+        if unit == "passages":
+            told.append((done, total))
+
+    evaluated(make_collection(tmp_path / "c"), tmp_path / "out", progress=progress, **folders)
+    dev, test = {"p4", "p0", "p1", "p3"}, {"p4", "p0", "p2", "p1", "p3"}  # p5 stands under questions without answers
+    texts = sorted(TEXTS[int(p[1])] for p in [*dev, *test])
+    assert sorted(cut) == texts
+    assert told == [(4, 4), (5, 5)]
+
+
+def test_only_the_first_hundred_ranks_are_looked_at(tmp_path):
+    passages = 130
+    (tmp_path / "c").mkdir()
+    rows = [(f"p{n}", f"p{n}", "", "right" if n in (99, 100) else "wrong") for n in range(passages)]
+    write_table(tmp_path / "c" / "passages.parquet", schemas()["passages"], rows)
+    queries = [("q0", "test", "", ["right"]), ("q1", "test", "", ["right"])]
+    write_table(tmp_path / "c" / "queries.parquet", schemas()["queries"], queries)
+    write_table(tmp_path / "c" / "qrels.parquet", schemas()["qrels"], [])
+    order = {"q0": range(passages), "q1": [n for n in range(passages) if n != 99]}  # at rank 100; at rank 100 and none
+    folder = tmp_path / "stage1"
+    folder.mkdir()
+    with runs.writer(folder) as write:
+        for query_id, numbers in order.items():
+            ids = [f"p{n}" for n in numbers]
+            write("test", [query_id] * len(ids), ids, np.arange(len(ids), 0, -1.0))
+    figures, _ = evaluated(tmp_path / "c", tmp_path / "out", bm25=None, stage1=folder)
+    assert (figures["test/stage1/hits@20"], figures["test/stage1/hits@100"]) == (0.0, 1.0)
+    assert len(pq.read_table(tmp_path / "out" / "answer_qrels.parquet")) == 200
+
+
+def test_without_answers_there_is_no_table_of_them(tmp_path, folders):
+    collection = make_collection(tmp_path / "c", [("test", "t0", "p0", 1)])
+    asked = [(q, split, "", []) for q, (split, _) in QUESTIONS.items()]
+    write_table(collection / "queries.parquet", schemas()["queries"], asked)
+    _, metrics = evaluated(collection, tmp_path / "out", **folders)
+    assert "answers" not in metrics["splits"]["test"]
+    assert not (tmp_path / "out" / "answer_qrels.parquet").exists()
+    assert set(pq.read_table(tmp_path / "out" / "per_query.parquet")["hits@5"].to_pylist()) == {None}
+
+
+def test_equal_inputs_give_equal_bytes(tmp_path, folders):
+    collection = make_collection(tmp_path / "c", [("test", "t0", "p4", 1)])
+    for out in ("one", "two"):
+        evaluated(collection, tmp_path / out, **folders)
+    for name in ("metrics.json", "per_query.parquet", "answers.parquet", "answer_qrels.parquet"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
