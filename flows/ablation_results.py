@@ -44,15 +44,15 @@ def on_page(text: str, where: Path) -> None:
 
 
 def tables(config: AblationConfig, folder: Path) -> "list[Table]":
-    """A table a measure, to be printed."""
+    """A table a measure of dev (test where there is no dev), to be printed."""
     from rich.table import Table
 
     from pipeline import ablation_table
 
     figures, tests = read(folder, "table.json"), read(folder, "tests.json")
-    split = ablation_table.shown_split(figures)
+    split = ablation_table.splits(figures)[0]
     found = []
-    for measure in config.measures:
+    for measure in ablation_table.measures_of(config, figures, split):
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         shown.add_column(f"{ablation_table.heading(measure)}, {split}", overflow="fold")
         for heading in ablation_table.headings(config):

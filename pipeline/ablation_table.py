@@ -6,18 +6,21 @@ Legend of suffixes: Q questions, M measures.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
 from pipeline.bootstrap import summary
 from pipeline.errors import InputError
-from pipeline.measures import MEASURES
-from pipeline.significance import comparisons
+from pipeline.measures import HITS, MEASURES
+from pipeline.significance import tabulated
 from pipeline.stored import read_json, read_table
 from pipeline.tables import TABLE, share_text
 from pipeline.work import Metrics, Progress
+
+if TYPE_CHECKING:
+    import pyarrow
 
 SURE = 0.05
 """Corrected p below which a difference has its mark."""
@@ -27,44 +30,50 @@ Figure = Mapping[str, Any]
 """A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
 
 
+Kind = tuple[str, ...]
+"""MEASURES, of the questions with a relevant passage, or HITS, of those with answers."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """An evaluation."""
 
     metrics: Mapping[str, Any]
-    values: Mapping[str, Mapping[str, np.ndarray]]
-    """{split: {system: [Q, M]}}."""
+    values: Mapping[tuple[str, str, Kind], np.ndarray]
+    """{(split, system, kind): [Q, M]}."""
 
 
 def read(config: AblationConfig, folders: Sequence[Path], progress: Progress) -> list[Measured]:
     """The evaluations of the cells. Raises InputError for unknown measures and for questions that are not the same."""
+    absent = next((name for name in config.measures if name not in (*MEASURES, *HITS)), None)
+    if absent is not None:
+        raise InputError(f"measures: no {absent}; there are {', '.join((*MEASURES, *HITS))}")
     found: list[Measured] = []
-    asked: dict[str, list[str]] = {}
+    asked: dict[tuple[str, Kind], list[str]] = {}
     for n, (cell, folder) in enumerate(zip(config.cells, folders, strict=True)):
         metrics = read_json(folder / "metrics.json", "labels", "splits", "config")
-        table = read_table(folder / "per_query.parquet")
-        absent = next((name for name in config.measures if name not in MEASURES), None)
-        if absent is not None:
-            raise InputError(f"measures: no {absent}; there are {', '.join(MEASURES)}")
-        values: dict[str, dict[str, np.ndarray]] = {}
-        for split, system, query_ids, values_QM in _runs(table):
-            if query_ids != asked.setdefault(split, query_ids):
+        values = {}
+        for split, system, kind, query_ids, values_QM in _runs(read_table(folder / "per_query.parquet")):
+            if query_ids != asked.setdefault((split, kind), query_ids):
                 first, other = config.cells[0].row, cell.row
                 raise InputError(
                     f"rows {first} and {other} were measured on different questions of {split}: a row must not change "
                     "the collection or evaluate.relevance"
                 )
-            values.setdefault(split, {})[system] = values_QM
+            values[split, system, kind] = values_QM
         found.append(Measured(metrics, values))
         progress(n + 1, len(folders), "cells")
     return found
 
 
-def _runs(table: Any) -> Iterator[tuple[str, str, list[str], np.ndarray]]:
-    """(split, system, its questions, [Q, M]) of a per_query.parquet."""
+def _runs(table: "pyarrow.Table") -> Iterator[tuple[str, str, Kind, list[str], np.ndarray]]:
+    """(split, system, kind, its questions, [Q, M]) of a per_query.parquet; null: not a question of the kind."""
     frame = table.to_pandas()
     for (split, system), part in frame.groupby(["split", "system"], sort=False):
-        yield str(split), str(system), part["query_id"].tolist(), part[list(MEASURES)].to_numpy(np.float64)
+        for kind in (MEASURES, HITS):
+            own = part.dropna(subset=list(kind))
+            if len(own):
+                yield str(split), str(system), kind, own["query_id"].tolist(), own[list(kind)].to_numpy(np.float64)
 
 
 def figures(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -73,25 +82,28 @@ def figures(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[s
     rows = _baseline(measured)
     for cell, one in zip(config.cells, measured, strict=True):
         for negatives, system in cell.systems.items():
-            for split, found in one.metrics["splits"].items():
-                if system in found["systems"]:
-                    rows += _rows((cell.row, negatives, cell.size, cell.seed, split), found["systems"][system])
-    for (split, negatives, size), values in groups(config, measured).items():
-        several = {row: by_seed for row, by_seed in values.items() if len(by_seed) > 1}
-        alone = [row for row in values if row not in several]
-        # One seed's interval is that of its evaluation.
-        rows += [
-            {**figure, "seed": None}
-            for figure in rows
-            if figure["row"] in alone
-            and figure["seed"] is not None
-            and (figure["split"], figure["negatives"], figure["size"]) == (split, negatives, size)
-        ]
-        if several:
-            means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in several.items()}
-            for row, found in summary(means, [], config.samples, config.seed)["systems"].items():
+            for split, systems in _parts(one):
+                if system in systems:
+                    own = _rows((cell.row, negatives, cell.size, cell.seed, split), systems[system])
+                    # One seed's mean and interval are those of its evaluation.
+                    rows += own if _seeds(config, cell) > 1 else [*own, *({**figure, "seed": None} for figure in own)]
+    for (split, negatives, size, kind), values in groups(config, measured).items():
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items() if len(by_seed) > 1}
+        if means:
+            for row, found in summary(means, kind, [], config.samples, config.seed)["systems"].items():
                 rows += _rows((row, negatives, size, None, split), found)
     return rows
+
+
+def _parts(one: Measured) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(split, {system: {measure: {mean, low, high}}}) of an evaluation, by judgements and by answers."""
+    for split, found in one.metrics["splits"].items():
+        yield split, found["systems"]
+        yield split, found.get("answers", {}).get("systems", {})
+
+
+def _seeds(config: AblationConfig, cell: CellConfig) -> int:
+    return sum((other.row, other.size) == (cell.row, cell.size) for other in config.cells)
 
 
 def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -104,48 +116,44 @@ def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Map
 
 def _baseline(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     """The first stage's figures; none where cells have different ones."""
-    first = measured[0].metrics
+    label = measured[0].metrics["labels"].get(BASELINE)
     rows = []
-    for split, found in first["splits"].items():
-        own = found["systems"].get(BASELINE)
-        if own and all(one.metrics["splits"][split]["systems"].get(BASELINE) == own for one in measured):
-            rows += _rows((first["labels"][BASELINE], None, None, None, split), own)
+    for parts in zip(*map(_parts, measured), strict=True):
+        own = [systems.get(BASELINE) for _, systems in parts]
+        if own[0] and all(other == own[0] for other in own):
+            rows += _rows((label, None, None, None, parts[0][0]), own[0])
     return rows
 
 
 def groups(
     config: AblationConfig, measured: Sequence[Measured]
-) -> dict[tuple[str, Negatives, int | None], dict[str, dict[int, np.ndarray]]]:
-    """{(split, negatives, size): {row: {seed: [Q, M]}}}."""
-    found: dict[tuple[str, Negatives, int | None], dict[str, dict[int, np.ndarray]]] = {}
+) -> dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]]:
+    """{(split, negatives, size, kind): {row: {seed: [Q, M]}}}."""
+    found: dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]] = {}
     for cell, one in zip(config.cells, measured, strict=True):
-        for split, values in one.values.items():
-            for negatives, system in cell.systems.items():
-                if system in values:
-                    group = found.setdefault((split, negatives, cell.size), {})
-                    group.setdefault(cell.row, {})[cell.seed] = values[system]
+        for (split, system, kind), values in one.values.items():
+            for negatives in (name for name, run in cell.systems.items() if run == system):
+                group = found.setdefault((split, negatives, cell.size, kind), {})
+                group.setdefault(cell.row, {})[cell.seed] = values
     return found
 
 
 def tests(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str, Any]]:
     """Each row against the reference, by the means over seeds of each question: row, reference, negatives, size, split,
     measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses."""
-    found = []
-    for (split, negatives, size), values in groups(config, measured).items():
-        if config.reference not in values:
+    rows = []
+    for (split, negatives, size, kind), values in groups(config, measured).items():
+        others = [row for row in values if row != config.reference]
+        if config.reference not in values or not others:
             continue
         means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items()}
-        pairs = [(row, config.reference) for row in means if row != config.reference]
-        if not pairs:
-            continue
-        differences = summary(means, pairs, config.samples, config.seed)["differences"]
-        tested = comparisons(means, pairs, config.test, config.samples, config.seed)
+        pairs = [(row, config.reference) for row in others]
+        samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
+        found = tabulated(means, kind, pairs, config.test, **samples)["differences"]
         for row, reference in pairs:
-            own = f"{row} - {reference}"
             place = {"row": row, "reference": reference, "negatives": negatives, "size": size, "split": split}
-            for measure, figure in differences[own].items():
-                found.append({**place, "measure": measure, **figure, **tested[own][measure]})
-    return found
+            rows += [{**place, "measure": name, **figure} for name, figure in found[f"{row} - {reference}"].items()]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -157,10 +165,15 @@ class Line:
     """(figure, whether it differs from the reference) of each column; None where the row has no run."""
 
 
-def shown_split(figures: Sequence[Figure]) -> str:
-    """What tables and curves show: dev, by which the papers compare, where there is one."""
-    splits = [figure["split"] for figure in figures]
-    return "dev" if "dev" in splits else splits[0]
+def splits(figures: Sequence[Figure]) -> list[str]:
+    """dev first, by which the papers compare on MS MARCO."""
+    return sorted({figure["split"] for figure in figures})
+
+
+def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[str]:
+    """Those to be shown that the split has: hits where its questions have answers."""
+    there = {figure["measure"] for figure in figures if figure["split"] == split}
+    return [measure for measure in config.measures if measure in there]
 
 
 def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
@@ -229,24 +242,23 @@ def note(config: AblationConfig) -> str:
 
 
 def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
-    """A table a measure, of the split that is shown."""
-    split = shown_split(figures)
+    """A table for each split and measure."""
     parts = []
-    for measure in config.measures:
-        head = [f"{heading(measure)}, {split}", *headings(config)]
-        body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
-        rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
-        parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))
+    for split in splits(figures):
+        for measure in measures_of(config, figures, split):
+            head = [f"{heading(measure)}, {split}", *headings(config)]
+            body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
+            rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
+            parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))
     return "\n\n".join([*parts, note(config)]) + "\n"
 
 
 def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
-    """The shown figures as `coCondenser/mined/all/RR@10`."""
-    split = shown_split(figures)
+    """The shown figures as `dev/coCondenser/mined/all/RR@10`."""
     return {
-        "/".join([f["row"], f["negatives"], "all" if f["size"] is None else str(f["size"]), f["measure"]]): f["mean"]
+        "/".join([f["split"], f["row"], f["negatives"], str(f["size"] or "all"), f["measure"]]): f["mean"]
         for f in figures
-        if f["seed"] is None and f["negatives"] and f["split"] == split and f["measure"] in config.measures
+        if f["seed"] is None and f["negatives"] and f["measure"] in config.measures
     }
 
 

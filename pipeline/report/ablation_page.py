@@ -31,29 +31,25 @@ def page(
     """The whole page; it needs no other file and no network. Equal inputs give equal bytes."""
     from markupsafe import Markup
 
-    split = ablation_table.shown_split(figures)
+    split = ablation_table.splits(figures)[0]
+    first = (ablation_table.measures_of(config, figures, split) or config.measures)[0]
     pages = environment()
     pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
     return pages.get_template("ablation.html").render(
         css=styles("palette.css", "report.css", "ablation.css"),
         title=config.title,
-        lead=lead(config, split),
+        lead=lead(config),
+        first=f"{ablation_table.heading(first)}, {split}",
         headings=ablation_table.headings(config),
-        tables=[
-            (
-                ablation_table.heading(measure),
-                [shown(line) for line in ablation_table.lines(config, figures, tests, split, measure)],
-            )
-            for measure in config.measures
-        ],
+        tables=[(split, list(split_tables(config, figures, tests, split))) for split in ablation_table.splits(figures)],
         note=ablation_table.note(config),
-        missing=without_run(config, figures, split),
-        differences=[(heading, difference_rows(config, tests, split, *column)) for heading, column in headed(config)],
+        missing=without_run(config, figures),
+        differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
         reference=config.reference,
-        by_size=list(size_pictures(config, figures, collection, split)),
+        by_size=list(size_pictures(config, figures, collection, split, first)),
         trainings=list(training_pictures(config, given)),
         panels=list(attention_pictures(config, given)),
-        seeds=seed_rows(config, figures, split),
+        seeds=seed_rows(config, figures, split, first),
         cells=[(cell_name(config, n), cell.start, command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
         lineage=lineage(config, {"collection": collection, **given}),
     )
@@ -69,11 +65,11 @@ def lineage(config: AblationConfig, given: Mapping[str, Path | None]) -> dict[st
     return shown
 
 
-def lead(config: AblationConfig, split: str) -> str:
-    """`4 rows, 2 seeds, dev`."""
+def lead(config: AblationConfig) -> str:
+    """`4 rows, 2 seeds`."""
     rows, sizes, seeds = ({getattr(cell, name) for cell in config.cells} for name in ("row", "size", "seed"))
     several = [f"{len(sizes)} sizes of training data"] if len(sizes) > 1 else []
-    return ", ".join([f"{len(rows)} rows", *several, f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}", split])
+    return ", ".join([f"{len(rows)} rows", *several, f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"])
 
 
 def shown(line: ablation_table.Line) -> dict[str, Any]:
@@ -89,17 +85,26 @@ def headed(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
     return list(zip(ablation_table.headings(config), ablation_table.columns(config), strict=True))
 
 
-def without_run(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[str]:
-    """Rows that no index can search, or that have no run of the split."""
-    there = {figure["row"] for figure in figures if figure["split"] == split}
+def split_tables(
+    config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """(heading, rows) of each measure."""
+    for measure in ablation_table.measures_of(config, figures, split):
+        lines = ablation_table.lines(config, figures, tests, split, measure)
+        yield ablation_table.heading(measure), [shown(line) for line in lines]
+
+
+def without_run(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
+    """Rows that no index can search."""
+    there = {figure["row"] for figure in figures}
     return [row for row in dict.fromkeys(cell.row for cell in config.cells) if row not in there]
 
 
 def difference_rows(
-    config: AblationConfig, tests: Sequence[Figure], split: str, negatives: str, size: int | None
+    tests: Sequence[Figure], split: str, measure: str, negatives: str, size: int | None
 ) -> list[dict[str, Any]]:
-    """The first shown measure of each row against the reference."""
-    place = (split, negatives, size, config.measures[0])
+    """A measure of each row against the reference."""
+    place = (split, negatives, size, measure)
     found = [t for t in tests if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
     return [
         {
@@ -114,13 +119,14 @@ def difference_rows(
     ]
 
 
-def size_pictures(config: AblationConfig, figures: Sequence[Figure], collection: Path, split: str) -> Iterator[str]:
-    """The first shown measure by training questions, a picture for each kind of negatives."""
+def size_pictures(
+    config: AblationConfig, figures: Sequence[Figure], collection: Path, split: str, measure: str
+) -> Iterator[str]:
+    """A measure by training questions, a picture for each kind of negatives."""
     sizes = {cell.size for cell in config.cells}
     if len(sizes) < 2:
         return
     questions = {size: size if size is not None else training_questions(collection) for size in sizes}
-    measure = config.measures[0]
     for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config)):
         rows: dict[str, list[tuple[float, float, float, float]]] = {}
         for f in figures:
@@ -190,14 +196,16 @@ def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None])
         yield entropy_panels(panels, "Entropy of the attention of [CLS], by layer")
 
 
-def seed_rows(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[tuple[str, str, list[str]]]:
-    """(row, column, each seed's first shown measure), where there are several."""
+def seed_rows(
+    config: AblationConfig, figures: Sequence[Figure], split: str, measure: str
+) -> list[tuple[str, str, list[str]]]:
+    """(row, column, the measure of each seed), where there are several."""
     if len({cell.seed for cell in config.cells}) < 2:
         return []
     own = {
         (f["row"], f["negatives"], f["size"], f["seed"]): f["mean"]
         for f in figures
-        if (f["split"], f["measure"]) == (split, config.measures[0])
+        if (f["split"], f["measure"]) == (split, measure)
     }
     seeds = sorted({cell.seed for cell in config.cells})
     return [

@@ -9,33 +9,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from answering import EVALUATE
 from machines import make_machine
 from searched import write_collection
 
 from pipeline import runs
 from pipeline.ablation import AblationConfig, CellConfig, ablation
 from pipeline.bootstrap import interval, resampled_means
+from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import EvaluateConfig, evaluate
-from pipeline.measures import MEASURES
+from pipeline.evaluate import evaluate
+from pipeline.measures import HITS, MEASURES
 from pipeline.significance import holm, p_values
 from pipeline.work import Work, silent
 
 QUESTIONS, PASSAGES = 30, 25
-EVALUATE = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank"],
-    fusion_weights=[0.75],
-    reciprocal_k=60,
-    bootstrap_samples=200,
-    seed=0,
-    answers=1,
-)
 STRENGTH = {"<b>plain": 0.0, "good": 1.5, "learned": 0.7}
 """How much each row prefers the relevant passage."""
 SIZES = (10, None)
+ANSWERED = {("test", q) for q in range(0, PASSAGES, 2)}
 SEEDS = (1, 2)
 
 
@@ -61,10 +53,12 @@ def run(folder: Path, strength: float, seed: int, questions: int = QUESTIONS) ->
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A collection, the evaluations of 3 rows x 2 sizes x 2 seeds, and trainings of the last size and first seed."""
     tmp_path = tmp_path_factory.mktemp("ablation")
-    asked = [(f"{split}{q}", split, "question") for split in ("train", "dev", "test") for q in range(QUESTIONS)]
-    judged = [(split, name, f"p{int(re.sub('[^0-9]', '', name)) % PASSAGES}", 1) for name, split, _ in asked]
-    passages = [(f"p{n}", f"p{n}", "", "text") for n in range(PASSAGES)]
-    collection = write_collection(tmp_path / "collection", passages, asked, judged)
+    asked = [(split, q) for split in ("train", "dev", "test") for q in range(QUESTIONS)]
+    judged = [(split, f"{split}{q}", f"p{q % PASSAGES}", 1) for split, q in asked]
+    passages = [(f"p{n}", f"p{n}", "", f"answer{n}") for n in range(PASSAGES)]
+    collection = write_collection(tmp_path / "collection", passages, [], judged)
+    rows = [(f"{s}{q}", s, "question", [f"answer{q}"] if (s, q) in ANSWERED else []) for s, q in asked]
+    write_table(collection / "queries.parquet", schemas()["queries"], rows)
     bm25 = run(tmp_path / "bm25", 1.0, 99)
     (bm25 / "bm25.json").write_text('{"scores": "bm25"}')
     made: dict[str, Path] = {"collection": collection}
@@ -101,7 +95,7 @@ def config(**changes) -> AblationConfig:
         "title": "An <script>",
         "recipe": "tiny",
         "reference": "<b>plain",
-        "measures": ["RR@10", "R@20"],
+        "measures": ["RR@10", "R@20", "hits@5"],
         "test": "randomisation",
         "samples": 500,
         "seed": 7,
@@ -115,11 +109,12 @@ def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     out = tmp_path_factory.mktemp("made") / "out"
     metrics = ablation(config(), **inputs, work=work(out))
     assert set(metrics) == {
-        f"{row}/{kind}/{size}/{measure}"
+        f"{split}/{row}/{kind}/{size}/{measure}"
+        for split in ("dev", "test")
         for row in STRENGTH
         for kind in ("bm25", "mined")
         for size in ("10", "all")
-        for measure in ("RR@10", "R@20")
+        for measure in ("RR@10", "R@20", *(["hits@5"] if split == "test" else []))
     }
     return out
 
@@ -139,7 +134,8 @@ def test_each_cells_figures_are_those_of_its_evaluation(made: Path, inputs: dict
                 place = {"row": row, "negatives": negatives, "size": size, "seed": seed, "split": split}
                 own = [f for f in table if {name: f[name] for name in place} == place]
                 found = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in own}
-                assert found == splits[split]["systems"][system]
+                answers = splits[split].get("answers", {"systems": {system: {}}})
+                assert found == splits[split]["systems"][system] | answers["systems"][system]
     bm25 = [f for f in table if f["row"] == "BM25"]
     assert {f["split"] for f in bm25} == {"dev", "test"}
     assert {(f["negatives"], f["size"], f["seed"]) for f in bm25} == {(None, None, None)}
@@ -163,15 +159,14 @@ def test_means_are_over_seeds_and_questions(made: Path, inputs: dict[str, Path])
 
 def test_rows_are_tested_against_the_reference(made: Path, inputs: dict[str, Path]) -> None:
     tests = json.loads((made / "tests.json").read_text())
-    assert len(tests) == 2 * 2 * 2 * 2 * len(MEASURES)  # rows, negatives, sizes, splits, measures
+    assert len(tests) == 2 * 2 * 2 * (2 * len(MEASURES) + len(HITS))  # rows, negatives, sizes; splits, measures
     mean_of = {
         row: (values(inputs, 4 * r + 2, "stage1", "RR@10") + values(inputs, 4 * r + 3, "stage1", "RR@10")) / 2
         for r, row in enumerate(STRENGTH)
     }
     others = [row for row in STRENGTH if row != "<b>plain"]
     difference = [mean_of[row] - mean_of["<b>plain"] for row in others]
-    # All measures are drawn together: the same signs as of this one alone.
-    p = np.array([p_values(d[:, None], "randomisation", 500, 7)[0] for d in difference])
+    p = p_values(np.stack(difference, axis=1), "randomisation", 500, 7)  # one draw of signs serves all columns
     for row, raw, corrected, d in zip(others, p, holm(p[:, None])[:, 0], difference, strict=True):
         place = {"row": row, "negatives": "bm25", "size": None, "split": "dev", "measure": "RR@10"}
         (found,) = [t for t in tests if {name: t[name] for name in place} == place]
@@ -185,6 +180,8 @@ def test_rows_are_tested_against_the_reference(made: Path, inputs: dict[str, Pat
 def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
     text = (made / "table.md").read_text()
     head, _, bm25, plain, good, learned = text.splitlines()[:6]
+    assert "| hits@5, test |" in text
+    assert "| hits@5, dev |" not in text
     assert head == ("| MRR@10, dev | BM25 negatives, 10 | BM25 negatives, all | + mined, 10 | + mined, all |")
     assert bm25.startswith("| BM25 | .")
     assert bm25.endswith("| – | – | – |")
