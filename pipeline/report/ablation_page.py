@@ -73,11 +73,13 @@ def lead(config: AblationConfig) -> str:
 
 
 def shown(line: ablation_table.Line) -> dict[str, Any]:
-    """A row of a table, its figures as text."""
+    """A row of a table, its figures as text; the first stage has one for all columns."""
     cells = []
+    alone = any(figure and figure["negatives"] is None for figure, _ in line.cells)
     for figure, sure in line.cells:
         text = ablation_table.cell_text((figure, False)).split(" ", 1)
-        cells.append({"mean": text[0], "interval": text[1] if figure else "", "sure": sure})
+        mean = "" if alone and not figure else text[0]
+        cells.append({"mean": mean, "interval": text[1] if figure else "", "sure": sure})
     return {"row": line.row, "cells": cells}
 
 
