@@ -128,7 +128,8 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
     questions = [f"{stage}.max_queries={size or 0}" for stage in ("stage1", "stage2", "cross_encoder")]
     rounds = max(own.rounds.number, 1) if "mined" in ablation.negatives else 0
     seeds = [f"{stage}.{field}={seed + n}" for n, stage in enumerate(("stage1", "stage2")) for field in SEEDS]
-    last = [*questions, f"rounds.number={rounds}", *seeds]
+    # All rows' attention is looked at on the same sections, whether or not they read general text.
+    last = [*questions, f"rounds.number={rounds}", *seeds, "attention.text=collection"]
     return Cell(label, size, seed, _changed(own, last, label), [*settings, *last])
 
 

@@ -41,6 +41,8 @@ def nodes(recipe: Recipe) -> list[Node]:
     judged = ("dev", "test")
     runs: dict[str, Node] = {}
     trained: dict[str, Node] = {}
+    encoders: dict[str, Node] = {}
+    general = tokens
 
     def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
         """The run of what `model` finds in the collection for the queries of `splits`."""
@@ -63,19 +65,23 @@ def nodes(recipe: Recipe) -> list[Node]:
             node("index-whole", "index", r.index, collection=whole, embeddings=encode)
         fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
         evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
+        attention = None
+        if r.attention.sections:
+            read = general if r.attention.text == "pretraining" else tokens
+            attention = node("attention", "attention", r.attention, tokens=read, **encoders)
         page = r.report.model_copy(update={"configuration": configuration(r)})
-        node("report", "report", page, collection=ingest, evaluate=evaluate, **trained)
+        node("report", "report", page, collection=ingest, evaluate=evaluate, attention=attention, **trained)
         return made
 
     if r.model is not None:
-        ready = trained["model"] = node("model", "adopt", AdoptConfig(checkpoint=r.model), tokenizer=tokenizer)
+        ready = node("model", "adopt", AdoptConfig(checkpoint=r.model), tokenizer=tokenizer)
+        trained["model"] = encoders["model"] = ready
         runs["model"] = retrieval(ready, "model", judged)
         return results(ready)
 
     # Condenser reads general text where the recipe names some, coCondenser always the collection. What is finished
     # already (`checkpoint`) needs nothing of what it was made from.
     condenses = r.cocondenser.checkpoint is None and r.trains("condenser")
-    general = tokens
     if r.pretraining is not None and condenses and r.condenser.checkpoint is None:
         other = node("ingest-pretraining", "ingest", r.pretraining)
         general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
@@ -98,10 +104,11 @@ def nodes(recipe: Recipe) -> list[Node]:
     def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:
         data: dict[str, Node | None] = {"collection": ingest, "tokens": tokens, "start": start, "bm25": bm25}
         data |= {"mined": None, "scores": None, "pseudo": None} | given
-        trained[name] = node(name, "finetune", config, "encoder", **data)
+        trained[name] = encoders[name] = node(name, "finetune", config, "encoder", **data)
         return trained[name]
 
     asked_again = r.rounds.number > 0 and r.rounds.mined_from is None and (r.given is None or r.pseudo is not None)
+    encoders["pretrained"] = pretrained
     runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
     newest = finetune("stage1", r.stage1, pretrained)
     if r.stage1.loss != "learning_to_rank":  # one order of the passages for every question: nothing to search

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from flows import fit, layers
+from pipeline.attention import AttentionConfig
 from pipeline.bm25 import BM25Config
 from pipeline.cocondenser import CocondenserConfig
 from pipeline.condenser import CondenserConfig
@@ -106,6 +107,8 @@ class Recipe(Config):
     mine: MineConfig
     """Negatives from what stage 1 finds for the training questions."""
     evaluate: EvaluateConfig
+    attention: AttentionConfig
+    """How widely [CLS] attends before and after fine-tuning, for the report; left out where its sections are 0."""
     report: ReportConfig
     machine: Machine
     """How to run; changes no result and enters no key."""

@@ -91,7 +91,9 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
     The report is left out: `cocondenser run` with the cell's settings makes it of the same artifacts.
     """
     dag = nodes(cell.recipe)
-    ends = [name for name in ("evaluate", "attention") if any(node.name == name for node in dag)]
+    ends = ["evaluate"]
+    if is_drawn(ablation, cell) and any(node.name == "attention" for node in dag):
+        ends.append("attention")
     wanted = {node.name for name in ends for node in up_to(dag, name)}
     dag = [node for node in dag if node.name in wanted]
     start = ablation.rows[cell.row].start
@@ -110,6 +112,11 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
     return [*earlier, *((cell.row, node) for name, node in made.items() if name != "initial")]
+
+
+def is_drawn(ablation: Ablation, cell: Cell) -> bool:
+    """Whether its curves stand on the page: those of the last size and the first seed do."""
+    return (cell.size, cell.seed) == (ablation.sizes[-1], ablation.seeds[0])
 
 
 def _pretrained(dag: Sequence[Node]) -> Node:
@@ -167,10 +174,9 @@ def _named(part: Part, told: Sequence[bool]) -> str:
 def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node]) -> Node:
     """The node that reads the evaluations of all cells, and the trainings of one size and seed for the curves."""
     inputs: dict[str, Node | None] = {"collection": made[needs[0].parts["ingest"]]}
-    drawn = (ablation.sizes[-1], ablation.seeds[0])
     for n, one in enumerate(needs):
         nodes_read = ["evaluate"]
-        if (one.cell.size, one.cell.seed) == drawn:
+        if is_drawn(ablation, one.cell):
             nodes_read += [name for name in ("stage1", "attention") if name in one.parts]
         inputs |= {f"{name}_{n}": made[one.parts[name]] for name in nodes_read}
     config = AblationConfig(

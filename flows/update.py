@@ -71,6 +71,7 @@ def _settings(engine: Engine, given: list[str]) -> list[str]:
     adopted = {
         "model": path(engine.model),
         "rerank": "null",
+        "attention.sections": "0",  # the model is as it was
         "tokenizer.pretrained": "null",
         "tokenizer.path": path("tokenizer"),
     }

@@ -20,6 +20,7 @@ import pipeline.search
 import pipeline.tokenizer
 from pipeline.ablation import ablation
 from pipeline.adopt import adopt
+from pipeline.attention import attention
 from pipeline.bm25 import bm25
 from pipeline.cocondenser import cocondenser
 from pipeline.condenser import condenser
@@ -88,6 +89,7 @@ STAGES: dict[str, Stage] = {
     "pseudo": Stage(pseudo, gpu=True),
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
+    "attention": Stage(attention, unread=lambda config: ("text",), gpu=True),
     "report": Stage(report),
     "ablation": Stage(ablation),
 }

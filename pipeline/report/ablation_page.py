@@ -5,17 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline import ablation_table
 from pipeline.ablation import AblationConfig, CellConfig
 from pipeline.ablation_table import Figure
-from pipeline.report.build import DIGEST, history
+from pipeline.report.build import ATTENTION, DIGEST
+from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
 from pipeline.stored import read_table
 from pipeline.tables import p_text, share_text
 from pipeline.templates import environment, styles
-from pipeline.training import losses as training_losses
 
 FIRST_EPOCHS = 10
 """Drawn of the loss (Condenser, version 1, figure 5)."""
@@ -148,39 +146,16 @@ def training_questions(collection: Path) -> int:
 
 def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
     """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
-    losses: dict[str, tuple[list[float], list[float]]] = {}
-    validated: dict[str, tuple[list[float], list[float]]] = {}
-    by_epoch: dict[str, tuple[list[float], list[float]]] = {}
-    longest = 0
-    for n, cell in ablation_table.drawn(config):
-        folder = given.get(f"stage1_{n}")
-        found = history(folder)
-        if folder is None or not found:
-            continue
-        kept = np.array(found.get("skipped", np.zeros(len(found["step"])))) == 0
-        epoch = np.array(found["step"], float)[kept] / max(found["step"]) * cell.epochs
-        loss = np.array(found[training_losses(found)[0]], float)[kept]
-        losses[cell.row] = epoch.tolist(), loss.tolist()
-        longest = max(longest, cell.epochs)
-        validation = next((p for p in validations(folder) if p.exists()), None)
-        if validation:
-            table = read_table(validation).to_pydict()
-            validated[cell.row] = table["epoch"], table["RR@10"]
-            ends = np.ceil(epoch).astype(int)
-            epochs = np.unique(ends)
-            by_epoch[cell.row] = epochs.tolist(), [float(loss[ends == e].mean()) for e in epochs]
+    drawn = [(cell, folder) for n, cell in ablation_table.drawn(config) if (folder := given.get(f"stage1_{n}"))]
+    losses = {cell.row: curve for cell, folder in drawn if (curve := loss_by_epoch(folder, cell.epochs))}
+    validated = {cell.row: curve for cell, folder in drawn if (curve := dev_by_epoch(folder))}
     if losses:
-        first = min(FIRST_EPOCHS, longest)
-        yield first_epochs(
-            losses, first, f"Stage 1, loss of the first {first} epochs" if first > 1 else "Stage 1, loss"
-        )
+        epochs = min(FIRST_EPOCHS, max(cell.epochs for cell, _ in drawn))
+        title = f"Stage 1, loss of the first {epochs} epochs" if epochs > 1 else "Stage 1, loss"
+        yield first_epochs(losses, epochs, title)
     if validated:
         yield training_curves(validated, "dev MRR@10", "Stage 1, reranking of dev candidates")
-        yield training_curves(by_epoch, "loss", "Stage 1, mean loss of an epoch")
-
-
-def validations(folder: Path) -> list[Path]:
-    return [folder / "validation.parquet", folder / "query" / "validation.parquet"]
+        yield training_curves(losses, "loss", "Stage 1, loss")
 
 
 def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
@@ -188,14 +163,12 @@ def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None])
     panels: dict[str, dict[str, list[float]]] = {}
     for n, cell in ablation_table.drawn(config):
         folder = given.get(f"attention_{n}")
-        if folder is None:
-            continue
-        table = read_table(folder / "attention.parquet").to_pandas().sort_values("layer")
-        by_model = {str(name): part["entropy"].tolist() for name, part in table.groupby("model", sort=False)}
-        last = next((name for name in ("stage2", "stage1") if name in by_model), None)
-        panels[cell.row] = {"pretrained": by_model.get("pretrained", []), "fine-tuned": by_model[last] if last else []}
+        if folder is not None:
+            found = entropies(folder)
+            last = next(reversed(found))
+            panels[cell.row] = {name: found[name] for name in dict.fromkeys(("pretrained", last))}
     if panels:
-        yield entropy_panels(panels, "Entropy of the attention of [CLS], by layer")
+        yield entropy_panels(panels, ATTENTION)
 
 
 def seed_rows(

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
+from pipeline.report.histories import entropies
 from pipeline.report.hits import first_column, further_part, is_right, main_part, where_found
 from pipeline.stored import read_json, read_table
 from pipeline.tables import HITS, TABLE, estimate_text, label, shown_split
@@ -16,6 +17,7 @@ from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
 
 TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
+ATTENTION = "Entropy of [CLS]'s attention"
 CHARACTERS = 280
 """What is shown of a passage."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -34,20 +36,28 @@ class ReportConfig(Config):
     """What the recipe computes, without paths, shown at the page's end. `{}` in recipes: the flow fills it."""
 
 
-def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, **checkpoints: Path | None) -> Metrics:
+def report(
+    config: ReportConfig,
+    collection: Path,
+    evaluate: Path,
+    work: Work,
+    *,
+    attention: Path | None = None,
+    **checkpoints: Path | None,
+) -> Metrics:
     """Write `report.html` from an evaluation and the histories of the checkpoints. Equal inputs give equal bytes.
 
     The page needs no other file and no network. Text of the collection is escaped by the template. Folders that are
     named by a digest are shown as the page's lineage.
     """
-    from pipeline.report import figures
+    from pipeline.report import figures, panels
 
     metrics = read_json(evaluate / "metrics.json")
     split = shown_split(metrics)
     found, columns = main_part(metrics["splits"][split])
     further = further_part(metrics["splits"][split])
     histories = {name: history(folder) for name, folder in checkpoints.items()}
-    folders = {"collection": collection, "evaluate": evaluate, **checkpoints}
+    folders = {"collection": collection, "evaluate": evaluate, "attention": attention, **checkpoints}
     examples = chosen_examples(config, metrics, split, collection, evaluate, columns)
     page = render(
         title=config.title,
@@ -65,6 +75,7 @@ def report(config: ReportConfig, collection: Path, evaluate: Path, work: Work, *
             for measure, name in columns.items()
         ],
         curves=[figures.curves(h, training(name)) for name, h in histories.items() if h],
+        attention=panels.entropy_panels({"": entropies(attention)}, ATTENTION) if attention else "",
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
         examples=examples,

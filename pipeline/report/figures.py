@@ -5,7 +5,8 @@ Equal figures give equal bytes: no dates, a fixed salt for ids, matplotlib's own
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
@@ -17,10 +18,11 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.tables import share_text
 from pipeline.training import losses
 
-INK, LINE = "#010101", "#010102"
+INK, LINE, GOOD = "#010101", "#010102", "#010103"
 COLOURS = {
     INK: "ink",
     LINE: "line",
+    GOOD: "good",
     "#020201": "bm25",
     "#020202": "pretrained",
     "#020203": "stage1",
@@ -30,7 +32,7 @@ COLOURS = {
     "#020207": "quiet",
 }
 """Stand-ins in what matplotlib writes -> names of the page's colours (palette.css, report.css)."""
-SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE)}
+SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE, GOOD)}
 CURVES = (SYSTEMS["stage2"], SYSTEMS["fusion"], SYSTEMS["bm25"])
 POINTS = 200
 """Points of a drawn curve; more updates are averaged."""
@@ -110,16 +112,27 @@ def curves(history: Mapping[str, Sequence[float]], title: str) -> str:
 
 def svg(draw: Any, inches: tuple[float, float], title: str) -> str:
     """An inline `<svg>` of what `draw` puts on the axes."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS | {"svg.hashsalt": title})
+    with styled(title):
         figure = Figure(figsize=inches, layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(title)
         draw(axes)
-        out = io.StringIO()
-        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(out, format="svg", transparent=True, metadata=metadata)
+        return as_svg(figure)
+
+
+@contextmanager
+def styled(salt: str) -> Iterator[None]:
+    """The pictures' settings in the place of the user's. `salt`: of an SVG's ids."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS | {"svg.hashsalt": salt})
+        yield
+
+
+def as_svg(figure: Figure) -> str:
+    """An inline `<svg>`, coloured by the page; within `styled`."""
+    out = io.StringIO()
+    figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

@@ -1,73 +1,233 @@
-"""Pictures of several runs beside each other: one line a model."""
+"""Pictures of several models or rows beside each other: inline SVG in the page's colours (figures.py).
 
-from collections.abc import Mapping, Sequence
+What a line is stands in a legend below the axes, where no line can run. Rows without a point are left out.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
-from pipeline.report.figures import POINTS, SYSTEMS, svg
+from pipeline.report.figures import GOOD, POINTS, SYSTEMS, as_svg, styled
+from pipeline.tables import label
 
-COLOURS = [SYSTEMS[name] for name in ("stage2", "fusion", "rerank", "bm25", "stage1", "pretrained", "quiet")]
-DASHES = ("-", "--", ":")
+Style = dict[str, Any]
+"""Of a line."""
 
-
-def style(n: int) -> dict[str, Any]:
-    return {"color": COLOURS[n % len(COLOURS)], "linestyle": DASHES[n // len(COLOURS) % len(DASHES)]}
+COLOURS = (SYSTEMS["stage2"], SYSTEMS["fusion"], GOOD, SYSTEMS["rerank"], SYSTEMS["stage1"], SYSTEMS["bm25"])
+DASHES = ("-", (0, (3, 1.5)), (0, (1, 1.2)))
+"""Of the first lines, and where the colours begin again."""
+WIDTH, HEIGHT = 3.6, 2.3
+"""Inches of a picture without its legend."""
+LINE_HEIGHT = 0.17
+"""Inches of the legend's lines."""
+LETTERS = 54
+"""That fit on such a line."""
+HANDLE = 5
+"""Letters that a line's sample takes."""
+SMOOTHED = 60
+"""Stretches of the first epochs, over each of which the loss is averaged."""
+MARKED = 40
+"""Most points of a line that are marked."""
+WIDE = 5
+"""Largest figure by smallest from which a logarithmic axis has a logarithm's ticks."""
 
 
 def entropy_panels(models: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> str:
-    raise NotImplementedError
+    """The entropy of [CLS]'s attention by layer, a panel a model, on one scale (Condenser, figure 2).
+
+    `models`: {panel's label: {"pretrained", "fine-tuned" or a stage: [entropy in nats, by layer]}}.
+    """
+    names = list(dict.fromkeys(name for lines in models.values() for name, values in lines.items() if len(values)))
+    styles = dict(zip(names, map(entropy_style, names, range(len(names))), strict=True))
+    most = max((value for lines in models.values() for values in lines.values() for value in values), default=1.0)
+    columns = 1 if len(models) < 2 else 2
+    down = max(1, math.ceil(len(models) / columns))
+
+    def draw(figure: Figure) -> None:
+        grid = figure.subplots(down, columns, sharey=True, squeeze=False)
+        for n, axes in enumerate(grid.flat):
+            axes.set_visible(n < len(models))
+        for axes, (model, lines) in zip(grid.flat, models.items(), strict=False):
+            for name in (name for name in names if len(lines.get(name, ()))):
+                axes.plot(range(1, len(lines[name]) + 1), lines[name], marker="o", markersize=3, **styles[name])
+            axes.set_title(model, fontsize=9, fontweight="normal")
+            axes.xaxis.set_major_locator(MaxNLocator(6 // columns + 1, integer=True, min_n_ticks=1))
+            axes.set_xlabel("layer")
+            quieten(axes)
+        grid[0, 0].set_ylim(0, 1.08 * most)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("entropy (nats)")
+        if list(models) == [""]:
+            grid[0, 0].set_title(title)
+        else:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+
+    height = HEIGHT if columns < 2 else 0.25 + 1.6 * down
+    shown = {"pretrained": "pre-trained"}
+    return picture(draw, height, title, {shown.get(name) or label(name): style for name, style in styles.items()})
+
+
+def entropy_style(name: str, place: int) -> Style:
+    """Pre-trained models are grey and dashed, stages have their own colours."""
+    if name == "pretrained":
+        return style_of(0) | {"color": SYSTEMS["quiet"], "linestyle": DASHES[1]}
+    return style_of(max(place - 1, 0)) | ({"color": SYSTEMS[name]} if name in SYSTEMS else {})
 
 
 def size_curves(rows: Mapping[str, Sequence[tuple[float, float, float, float]]], measure: str, title: str) -> str:
-    """A measure by the number of training questions. `rows`: {row: [(training questions, mean, low, high)]}."""
+    """A measure over the size of the training set, with intervals (Condenser, tables 3 and 5).
 
-    def draw(axes: Axes) -> None:
-        for n, (row, points) in enumerate(rows.items()):
-            x, mean, low, high = (np.array(column) for column in zip(*points, strict=True))
-            axes.errorbar(x, mean, [mean - low, high - mean], marker="o", markersize=4, label=row, **style(n))
+    `rows`: {row: [(training questions, mean, low, high)]}.
+    """
+    drawn = {row: sorted(points) for row, points in rows.items() if points}
+    sizes = sorted({point[0] for points in drawn.values() for point in points})
+    styles = {row: style_of(n) for n, row in enumerate(drawn)}
+
+    def draw(figure: Figure) -> None:
+        axes = headed(figure, title)
         axes.set_xscale("log")
-        axes.set_xticks(sorted({point[0] for points in rows.values() for point in points}))
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        for n, (row, points) in enumerate(drawn.items()):
+            # Beside each other, so that no interval hides another.
+            apart = ScaledTranslation((n - (len(drawn) - 1) / 2) * 2 / 72, 0, figure.dpi_scale_trans)
+            shifted: Any = {"transform": axes.transData + apart, "color": styles[row]["color"]}
+            for size, _, low, high in points:
+                axes.plot([size, size], [low, high], linewidth=1, **shifted)
+            x, mean = [point[0] for point in points], [point[1] for point in points]
+            axes.plot(x, mean, marker="o", markersize=3.5, **styles[row] | shifted)
+        if sizes:  # matplotlib finds no limits of what is moved
+            ends = [end for points in drawn.values() for _, *figures in points for end in figures]
+            room = 0.06 * (max(ends) - min(ends) or 1.0)
+            beside = max(1.25, (sizes[-1] / sizes[0]) ** 0.08)
+            axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
+            axes.set_ylim(min(ends) - room, max(ends) + room)
+        axes.set_xticks(apart_enough(sizes), [compact(size) for size in apart_enough(sizes)])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("training questions")
         axes.set_ylabel(measure)
-        axes.grid(axis="y")
-        axes.legend(frameon=False, fontsize=8)
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        quieten(axes)
 
-    return svg(draw, (4.4, 3.2), title)
+    return picture(draw, HEIGHT, title, styles)
 
 
 def first_epochs(losses: Mapping[str, tuple[Sequence[float], Sequence[float]]], epochs: int, title: str) -> str:
-    """Loss of the first epochs, on a logarithmic scale. `losses`: {model: (epochs done, loss)}."""
+    """The loss of the first epochs, averaged over short stretches, on a logarithmic scale (Condenser v1, figure 5).
 
-    def draw(axes: Axes) -> None:
-        for n, (row, (x, y)) in enumerate(losses.items()):
-            kept = np.array(x) <= epochs
-            bins = np.array_split(np.flatnonzero(kept), min(POINTS, max(int(kept.sum()), 1)))
-            means = [(np.array(x)[b].mean(), np.array(y)[b].mean()) for b in bins if len(b)]
-            axes.plot(*zip(*means, strict=True), label=row, linewidth=1.3, **style(n))
+    `losses`: {row: (epochs done, loss)}, a point an update.
+    """
+    drawn = {}
+    for row, (x, y) in losses.items():
+        curve = averaged(x, y, min(float(epochs), max(x, default=0.0)), SMOOTHED)
+        drawn[row] = curve[0], np.where(curve[1] > 0, curve[1], np.nan)  # what has no logarithm is a gap
+    drawn = {row: curve for row, curve in drawn.items() if np.isfinite(curve[1]).any()}
+    styles = {row: style_of(n) for n, row in enumerate(drawn)}
+
+    def draw(figure: Figure) -> None:
+        axes = headed(figure, title)
         axes.set_yscale("log")
-        axes.set_xlabel("epoch")
+        for row, curve in drawn.items():
+            axes.plot(*curve, **styles[row])
+        ends = [f(curve[1]) for curve in drawn.values() for f in (np.nanmin, np.nanmax)]
+        wide = max(ends, default=1.0) >= WIDE * min(ends, default=1.0)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(4))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda loss, _: f"{loss:.3g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.set_ylabel("loss")
-        axes.grid(axis="y")
-        axes.legend(frameon=False, fontsize=8)
+        over_epochs(axes, epochs)
 
-    return svg(draw, (4.4, 3.2), title)
+    return picture(draw, HEIGHT, title, styles)
 
 
 def training_curves(rows: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str, title: str) -> str:
-    """What is measured over the training. `rows`: {row: (epochs done, figure)}."""
+    """Dev MRR or the loss over training (ABS against other batches). `rows`: {row: (epochs done, figure)}."""
+    drawn = {row: averaged(x, y, max(x), POINTS) for row, (x, y) in rows.items() if len(x)}
+    styles = {row: style_of(n) for n, row in enumerate(drawn)}
 
-    def draw(axes: Axes) -> None:
-        for n, (row, (x, y)) in enumerate(rows.items()):
-            axes.plot(x, y, label=row, linewidth=1.3, marker="." if len(x) < 40 else "", **style(n))
-        axes.set_xlabel("epoch")
+    def draw(figure: Figure) -> None:
+        axes = headed(figure, title)
+        for row, curve in drawn.items():
+            marks: Style = {"marker": "o", "markersize": 3} if len(curve[0]) <= MARKED else {}
+            axes.plot(*curve, **styles[row], **marks)
+        axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_ylabel(label)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.grid(axis="y")
-        axes.legend(frameon=False, fontsize=8)
+        over_epochs(axes, max((x[-1] for x, _ in drawn.values()), default=1.0))
 
-    return svg(draw, (4.4, 3.2), title)
+    return picture(draw, HEIGHT, title, styles)
+
+
+def averaged(x: Sequence[float], y: Sequence[float], end: float, stretches: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means of x and y over so many stretches of equal width of x up to `end`; the points themselves where few."""
+    at, values = np.asarray(x, float), np.asarray(y, float)
+    at, values = at[at <= end], values[at <= end]
+    if len(at) <= stretches:
+        return at, values
+    stretch = np.minimum((at / end * stretches).astype(int), stretches - 1)
+    count = np.maximum(np.bincount(stretch, minlength=stretches), 1)
+    means = [np.bincount(stretch, numbers, stretches) / count for numbers in (at, values)]
+    filled = np.unique(stretch)
+    return means[0][filled], means[1][filled]
+
+
+def apart_enough(sizes: Sequence[float]) -> list[float]:
+    """Those of sorted sizes whose labels have room on a logarithmic axis, the first among them."""
+    least = math.log(sizes[-1] / sizes[0]) / 10 if sizes else 0.0
+    kept: list[float] = []
+    for size in sizes:
+        if not kept or math.log(size / kept[-1]) >= least:
+            kept.append(size)
+    return kept
+
+
+def compact(size: float) -> str:
+    """`500`, `1K`, `2.5K`, `503K`, `1.2M`."""
+    for unit, of in (("M", 1e6), ("K", 1e3)):
+        if size >= of:
+            return f"{size / of:.3g}{unit}" if size < 10 * of else f"{round(size / of):,}{unit}"
+    return f"{size:,.0f}"
+
+
+def style_of(place: int) -> Style:
+    """The line of the row at a place: another colour each, and other dashes where these begin again."""
+    turn, colour = divmod(place, len(COLOURS))
+    return {"color": COLOURS[colour], "linestyle": DASHES[turn % len(DASHES)], "linewidth": 1.5}
+
+
+def headed(figure: Figure, title: str) -> Axes:
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    return axes
+
+
+def over_epochs(axes: Axes, most: float) -> None:
+    """The x axis of a training."""
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=most >= 4))
+    quieten(axes)
+
+
+def quieten(axes: Axes) -> None:
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+
+
+def picture(draw: Callable[[Figure], None], height: float, title: str, styles: Mapping[str, Style]) -> str:
+    """What `draw` puts on a figure, over a legend of `styles`."""
+    longest = max(map(len, styles), default=0)
+    columns = max(1, min(len(styles), LETTERS // (longest + HANDLE)))
+    legend = LINE_HEIGHT * math.ceil(len(styles) / columns)
+    with styled(title):
+        figure = Figure(figsize=(WIDTH, height + legend), layout="constrained")
+        draw(figure)
+        if styles:
+            handles = [Line2D([], [], **style) for style in styles.values()]
+            place: Any = {"loc": "outside lower left", "ncols": columns, "borderaxespad": 0.2}
+            spacing: Any = {"handlelength": 1.8, "handletextpad": 0.4, "columnspacing": 1, "labelspacing": 0.25}
+            figure.legend(handles, list(styles), **place, **spacing, frameon=False, fontsize=8)
+        return as_svg(figure)

@@ -77,7 +77,7 @@ def test_the_papers_rows() -> None:
     for row, recipe in (("BERT", "marco-bert"), ("ICT", "marco-ict"), ("RetroMAE", "marco-retromae")):
         for section in same:
             assert getattr(marco[row], section) == getattr(resolve(recipe), section), (row, section)
-    assert marco["coCondenser"] == resolve("marco")
+    assert marco["coCondenser"] == resolve("marco", ["attention.text=collection"])
     continued = resolve("continued")
     assert marco["Condenser continued"].condenser == continued.condenser
     assert marco["Condenser continued"].pretraining == continued.pretraining
@@ -126,7 +126,8 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     assert (one.stage2.seed, one.stage2.optimiser.seed) == (2, 2)
     assert one.stage1.subset_seed == two.stage1.subset_seed
     (plain,) = cells(chosen(load("marco"))[0], ["coCondenser"])
-    assert plain.recipe == resolve("marco"), "the recipes' own seed gives the recipes' own artifacts"
+    # The recipes' own seed gives the recipes' own artifacts.
+    assert plain.recipe == resolve("marco", ["attention.text=collection"])
 
 
 def test_sizes_and_negatives(three: Ablation) -> None:
@@ -139,6 +140,18 @@ def test_sizes_and_negatives(three: Ablation) -> None:
     table = union(mined, ["coCondenser"]).nodes[-1].config
     assert table.cells[0].systems == {"bm25": "stage1", "mined": "stage2"}
     assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
+
+
+def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> None:
+    looking = three.model_copy(update={"set": ["attention.sections=9"]})
+    found = union(looking, [*looking.rows])
+    assert by_stage(found)["attention"] == 3
+    assert [name for name in found.nodes[-1].inputs if name.startswith("attention")] == [
+        "attention_0",
+        "attention_2",
+        "attention_4",
+    ]
+    assert "attention (coCondenser, seed 1)" in [node.name for node in found.nodes]
 
 
 def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(run_cli, store: Path):
-    ended = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=1200)
+    ended = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=1400)
     assert ended.returncode == 0, ended.stderr
     return ended
 

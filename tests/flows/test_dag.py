@@ -40,22 +40,23 @@ PSEUDO = "pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives:
 RERANK = "rerank={splits: [dev, test], depth: 9}"
 GIVEN = "given={file: negatives.tsv, number: 0, seed: 0, page_questions: 0}"
 POINTWISE = "cross_encoder.loss=pointwise"
+SECTIONS = "attention.sections=9"
 LABELLED = ["denoise.threshold=0.9", POINTWISE, PSEUDO, "search.unjudged=true", RERANK, "ensemble=2"]
 
 
 def test_every_stage_is_used() -> None:
     mined, from_file = (
-        nodes(resolve("tiny", ["ict.steps=9", "rounds.number=2", *LABELLED, source]))
+        nodes(resolve("tiny", ["ict.steps=9", "rounds.number=2", SECTIONS, *LABELLED, source]))
         for source in ("rounds.mined_from=given", GIVEN)
     )
     assert {n.stage for n in (*mined, *from_file)} == set(STAGES) - {"ablation"}  # which has a flow of its own
     for dag in (mined, from_file):
         check(dag)
-    assert names(mined)[-24:] == [
+    assert names(mined)[-25:] == [
         *("encode-miner", "index-miner", "search-miner", "mine", "cross-encoder", "scores", "denoise", "pseudo"),
         *("stage2", "encode-stage2", "index-stage2", "search-stage2", "mine-2", "scores-2", "denoise-2", "pseudo-2"),
         *("stage2-2", "encode-stage2-2", "index-stage2-2", "search-stage2-2", "cross-encoder-2", "rerank"),
-        *("evaluate", "report"),
+        *("evaluate", "attention", "report"),
     ]
     assert next(n for n in from_file if n.name == "search-stage1").config.splits == ["train", "dev", "test"]
 
@@ -151,6 +152,20 @@ def test_a_finished_cocondenser_needs_no_condenser(tmp_path) -> None:
     assert "condenser" not in names(dag)
     assert next(n for n in dag if n.name == "cocondenser").inputs["start"].name == "initial"
     assert "condenser" not in next(n for n in dag if n.name == "report").inputs
+
+
+def test_attention_is_that_of_every_bi_encoder_on_the_text_of_pre_training() -> None:
+    given = inputs("attention", SECTIONS)
+    assert given == {"tokens": "tokens", "pretrained": "cocondenser", "stage1": "stage1", "stage2": "stage2"}
+    assert inputs("report", SECTIONS)["attention"] == "attention"
+    assert inputs("report")["attention"] is None
+    assert "attention" not in names(nodes(resolve("tiny")))
+    assert node("attention", recipe="marco").inputs["tokens"].name == "tokens-pretraining"
+    assert node("attention", "attention.text=collection", recipe="marco").inputs["tokens"].name == "tokens"
+    assert inputs("attention", SECTIONS, "model=given") == {"tokens": "tokens", "model": "model"}
+    two = inputs("attention", SECTIONS, "rounds.number=2", "rounds.mined_from=given")
+    assert [*two] == ["tokens", "pretrained", "stage1", "stage2", "stage2-2"]
+    assert [*inputs("attention", SECTIONS, "rounds.number=0", RERANK)] == ["tokens", "pretrained", "stage1"]
 
 
 def test_until() -> None:

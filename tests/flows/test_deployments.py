@@ -1,5 +1,6 @@
 """prefect.yaml is what the recipes make it."""
 
+import pytest
 import yaml
 
 from flows import ablation_file, layers
@@ -30,3 +31,18 @@ def test_each_ablation_is_deployed_with_its_complete_recipe() -> None:
     assert set(found) == {*ablation_file.named()} >= {"marco", "low-data", "batches", "pydocs-small"}
     for name, item in found.items():
         assert Ablation.model_validate(item["parameters"]["ablation"]) == ablation_file.load(name)
+
+
+def test_prefect_takes_an_ablation_whole_alone() -> None:
+    from prefect.exceptions import ParameterTypeError
+
+    from flows.ablation_flow import ablation
+
+    given = of_flow("flows/ablation_flow.py:ablation")["low-data"]["parameters"]
+    taken = ablation.validate_parameters({**given, "rows": ["BERT"], "sizes": [1000, None]})
+    assert taken["ablation"] == ablation_file.load("low-data")
+    assert (taken["rows"], taken["sizes"]) == (["BERT"], [1000, None])
+    with pytest.raises(ParameterTypeError, match="reference"):
+        ablation.validate_parameters({"ablation": {**given["ablation"], "reference": "nobody"}})
+    with pytest.raises(ParameterTypeError, match="Field required"):
+        ablation.validate_parameters({"ablation": {"seeds": [1]}})

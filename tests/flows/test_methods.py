@@ -36,6 +36,7 @@ TAUGHT = [
     "stage2.loss=soft_labels",
     f"denoise.threshold={THRESHOLD}",
     "ensemble=2",
+    "attention.sections=20",
     "machine.ranks=2",
 ]
 SCHEDULED = [
@@ -202,12 +203,13 @@ def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, 
     assert unlike("ensemble=1") == {"rerank", "evaluate", "report"}
     later = {name for name in taught["artifacts"] if "-2" in name and name != "cross-encoder-2"}
     stage2 = {"stage2", "encode-stage2", "index-stage2", "search-stage2"}
-    labelled = later | stage2 | {"rerank", "evaluate", "report"}
+    labelled = later | stage2 | {"rerank", "evaluate", "attention", "report"}
     assert unlike("denoise.threshold=0.4") == labelled | {"denoise"}
     assert unlike("stage2.teacher_temperature=2") == labelled
     assert unlike("rounds.start=pretrained") == {name for name in later if "stage2-2" in name} | {
         "rerank",
         "evaluate",
+        "attention",
         "report",
     }
 

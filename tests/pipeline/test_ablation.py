@@ -72,11 +72,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             made[f"stage1_{n}"] = folder = tmp_path / f"trained-{n}"
             folder.mkdir()
             steps = np.arange(1, 41)
-            history = {"step": steps, "loss": 5 / steps, "skipped": np.zeros(40), "learning_rate": np.ones(40)}
+            history = {"step": steps, "loss": 5 / steps, "skipped": np.zeros(40, int), "learning_rate": np.ones(40)}
             pq.write_table(pa.table(history), folder / "history.parquet")
             epochs = np.arange(1, 5)
             validation = {"epoch": epochs, "step": 10 * epochs, "RR@10": epochs / 10}
             pq.write_table(pa.table(validation), folder / "validation.parquet")
+            made[f"attention_{n}"] = looked = tmp_path / f"attention-{n}"
+            looked.mkdir()
+            entropy = {"model": ["pretrained", "stage1", "stage2"], "layer": [1, 1, 1], "entropy": [3.0, 2.5, 2.0]}
+            pq.write_table(pa.table(entropy), looked / "attention.parquet")
     return made
 
 
@@ -211,7 +215,8 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
     assert not re.search(r"""(src|href)=["']?(?!#)[a-z/]|@import|url\((?!#)""", page)
     for title in ("BM25 negatives", "Stage 1, loss of the first 4 epochs", "reranking of dev candidates"):
         assert title in page
-    assert page.count("<svg") == 5  # two by size, loss, validation, loss by epoch
+    assert page.count("<svg") == 6  # two by size, loss of the first epochs, validation, loss, attention
+    assert "entropy (nats)" in page
     assert "cocondenser run tiny --set stage1.seed=2" in page
     ablation(config(), **inputs, work=work(tmp_path / "again"))
     for name in ("ablation.html", "table.json", "table.csv", "table.md", "tests.json"):

@@ -203,6 +203,19 @@ def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
         assert "None" not in page
 
 
+def test_the_entropy_of_attention_is_a_picture_of_the_trainings(inputs, page, tmp_path):
+    attention = tmp_path / ("e1" * 32)
+    attention.mkdir()
+    columns = {"model": ["pretrained", "stage2"], "layer": [1, 1], "entropy": [3.0, 2.0]}
+    pq.write_table(pa.table(columns), attention / "attention.parquet")
+    report(CONFIG, **inputs, attention=attention, work=work(tmp_path / "out"))
+    shown = (tmp_path / "out" / "report.html").read_text()
+    assert elements(shown).count("svg") == elements(page).count("svg") + 1
+    for part in ("Entropy of [CLS]'s attention", "entropy (nats)", "pre-trained", "e1" * 32):
+        assert part in shown
+        assert part not in page
+
+
 def test_without_trainings_and_examples(inputs, tmp_path):
     bare = {**inputs, "cocondenser": None, "stage2": None}
     config = CONFIG.model_copy(update={"examples": 0, "configuration": {}})

@@ -87,7 +87,12 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
         "adopt": [f"rounds.mined_from={tmp_path}"],
         "given": [f"given={{file: {file}, number: 0, seed: 0, page_questions: 0}}"],
     }
-    dag = nodes(resolve("tiny", ["ingest.limit=1", "ict.steps=1", *labelled, *reranked, *source.get(stage, [])]))
+    dag = nodes(
+        resolve(
+            "tiny",
+            ["ingest.limit=1", "ict.steps=1", "attention.sections=1", *labelled, *reranked, *source.get(stage, [])],
+        )
+    )
     key = key_of(store, stage, next(node.config for node in dag if node.stage == stage), {})
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)
