@@ -191,7 +191,7 @@ def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> No
         ("seed: [1]\n", r"own\.yaml:11: seed: unknown field \(did you mean seeds or test_seed\?\)"),
         ("  RetroMAE2: {sett: []}\n", r"own\.yaml:11: rows\.RetroMAE2\.sett: unknown field \(did you mean set"),
         ("  RetroMAE2: [condenser.stepps=1]\n", r"own\.yaml:11: row RetroMAE2: --set condenser\.stepps=1: .*unknown"),
-        ("  RetroMAE2: [condenser.objective=mlm]\n", r"own\.yaml:11: row RetroMAE2: --set .*: head_layers \(2\)"),
+        ("  RetroMAE2: [condenser.objective=mlm]\n", r"own\.yaml:11: row RetroMAE2: --set .*: head_layers \(1\)"),
         (
             "  Own: {start: Condenserr, set: []}\n",
             r"own\.yaml:11: rows\.Own\.start: no row 'Condenserr' \(did you mean",

@@ -202,6 +202,25 @@ def test_cocondenser_run_uses_the_server(up: Served, completed: dict[str, Any]) 
     assert up.newest_run()["name"] == "tiny"
 
 
+def test_an_ablations_deployment_completes(up: Served, completed: dict[str, Any]) -> None:
+    """One row on 300 documents, of whose stages the store has those before fine-tuning."""
+    small = resolve("pydocs-small").model_dump(mode="json")
+    tiny = list(differences(small, resolve("tiny").model_dump(mode="json")))
+    given = {"set": tiny, "rows": ["coCondenser"], "reference": "coCondenser"}
+    words = [word for name, value in given.items() for word in ("--param", f"{name}={json.dumps(value)}")]
+    ended = up.prefect("deployment", "run", "ablation/pydocs-small", *words, "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run = up.newest_run()
+    assert (run["name"], run["state_type"]) == ("pydocs-small", "COMPLETED")
+    tasks = up.ask("task_runs/filter", {"task_runs": {"flow_run_id": {"any_": [run["id"]]}}})
+    states = {task["name"]: task["state_name"] for task in tasks}
+    assert states["cocondenser"] == states["condenser"] == "Cached"
+    assert states["ablation"] == "Completed"
+    wanted = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+    found = {one["key"]: one for one in up.ask("artifacts/filter", wanted)}
+    assert "| coCondenser | ." in found["ablation"]["data"]
+
+
 def test_cancelling_ends_the_training_and_keeps_its_checkpoint(up: Served, completed: dict[str, Any]) -> None:
     assert up.start(ENDLESS, "--param", "until=condenser").returncode == 0
     work = up.wait_for_checkpoint()
