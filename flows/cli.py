@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from artifacts.errors import StoreError
+from flows.cli_ablation import ablation_app
 from flows.cli_artifacts import artifacts_app
 from flows.cli_compare import compare
 from flows.cli_evaluate import evaluate
@@ -57,6 +58,7 @@ for name, pack_command, example in (
     epilog = f"Example: [bold]cocondenser artifacts {example}[/bold]"
     artifacts_app.command(name, epilog=epilog)(pack_command)
 app.add_typer(artifacts_app, name="artifacts")
+app.add_typer(ablation_app, name="ablation")
 app.add_typer(sentences_app, name="sentences")
 
 
@@ -123,7 +125,7 @@ def main() -> None:
         fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[1:3] == ["sentences", "run"]
+            resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[2:3] == ["run"]
             how = "; the same command goes on from the last checkpoint" if resumes else ""
             fail(f"interrupted{how}", INTERRUPTED)
         raise

@@ -1,10 +1,13 @@
-"""prefect.yaml, made from the recipes: a deployment each, with the complete recipe as its parameter."""
+"""prefect.yaml, made from the recipes of all flows: a deployment each, complete in its parameter."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from flows import ablation_file
+from flows.ablation import Ablation
+from flows.ablation_file import load
 from flows.layers import named
 from flows.recipe import Recipe, resolve
 from flows.sentences import recipe as of_sentences
@@ -13,9 +16,10 @@ from flows.sentences.recipe import SentenceRecipe
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 POOL = "cocondenser"
 HEAD = """\
-# Made from flows/recipes by `cocondenser deployments --write`; edit those, not this.
-# `make up` deploys it; `prefect deployment run cocondenser/pydocs-small` then starts a run. Parts of a recipe are
-# changed by the parameter `set`: --param 'set=["cocondenser.tokens=1000000"]'.
+# Made from flows/recipes, flows/ablations and flows/sentences by `cocondenser deployments --write`; edit those, not this.
+# `make up` deploys it; `prefect deployment run cocondenser/pydocs-small` then starts a run, `prefect deployment run
+# ablation/pydocs-small` an ablation. Parts of a recipe are changed by the parameter `set`:
+# --param 'set=["cocondenser.tokens=1000000"]'.
 """
 
 
@@ -27,21 +31,26 @@ def deployed_sentences() -> list[SentenceRecipe]:
     return [recipe for recipe in map(of_sentences.resolve, of_sentences.named()) if not recipe.hidden]
 
 
+def deployed_ablations() -> list[Ablation]:
+    return [load(name) for name in ablation_file.named()]
+
+
 def render() -> str:
     """The text of prefect.yaml."""
     deployments = [deployment(recipe, "flows/flow.py:cocondenser") for recipe in deployed()]
     deployments += [deployment(recipe, "flows/sentences/flow.py:sentences") for recipe in deployed_sentences()]
+    deployments += [deployment(one, "flows/ablation_flow.py:ablation", "ablation") for one in deployed_ablations()]
     text = yaml.safe_dump(
         {"name": "cocondenser", "deployments": deployments}, sort_keys=False, width=120, allow_unicode=True
     )
     return HEAD + text
 
 
-def deployment(recipe: Recipe | SentenceRecipe, entrypoint: str) -> dict[str, Any]:
+def deployment(of: Recipe | SentenceRecipe | Ablation, entrypoint: str, parameter: str = "recipe") -> dict[str, Any]:
     return {
-        "name": recipe.name,
-        "description": f"{recipe.title}. {recipe.description}",
+        "name": of.name,
+        "description": f"{of.title}. {of.description}",
         "entrypoint": entrypoint,
-        "parameters": {"recipe": recipe.model_dump(mode="json")},
+        "parameters": {parameter: of.model_dump(mode="json")},
         "work_pool": {"name": POOL},
     }

@@ -1,23 +1,16 @@
 """The flow: the nodes of flows/dag.py, one task run each, in order."""
 
-from datetime import UTC, datetime
 from typing import Any, Literal
 
-from prefect import flow, get_run_logger
-from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
-from prefect.settings import PREFECT_API_URL
+from prefect import flow
 
 from artifacts.records import Ref
-from artifacts.runs import in_file_name, record_run, stamp
+from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import checks, preflight, results
+from flows import results, walk
 from flows.dag import nodes
 from flows.recipe import Recipe, change
 from flows.selection import names, select, store_folder, upstream
-from tasks import cluster
-from tasks.run import Order, stage
-from tasks.tracking import Logs
 
 
 @flow(name="cocondenser", flow_run_name="{recipe.name}", persist_result=False)
@@ -49,46 +42,19 @@ def cocondenser(
     dag = nodes(recipe)
     wanted = select(dag, until, only)
     anew, kept = names(dag, refresh), names(dag, keep)
-    preflight.check(shelf, dag, wanted, recipe.machine, recipe.tracking)
-    if preflight.on_ray(shelf, dag, wanted, recipe.machine, anew):
-        cluster.check(recipe.machine, root, PREFECT_API_URL.value(), get_run_logger().info)
+    walk.look_ahead(shelf, dag, wanted, recipe.machine, recipe.tracking, anew)
 
-    begun = run_created()
-    logs = Logs(recipe.tracking, root / "logs", f"{in_file_name(recipe.name).lstrip('.') or '_'}/{stamp(begun)}")
+    begun = walk.run_created()
+    logs = walk.logs_of(recipe.tracking, root, recipe.name, begun)
     refs: dict[str, Ref] = upstream(shelf, dag, wanted, recipe.name) if only else {}
     for node in wanted:
-        order = Order(
-            node=node.name,
-            stage=node.stage,
-            config=node.config,
-            shared=node.shared,
-            machine=recipe.machine,
-            store=root,
-            recipe=recipe.name,
-            keep=node.name in kept,
-            refresh_since=begun if node.name in anew else None,
-            logs=logs,
-        )
-        inputs = {name: refs[given.name] if given else None for name, given in node.inputs.items()}
-        state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
+        since = begun if node.name in anew else None
+        kept_here = node.name in kept
+        state = walk.run(node, refs, recipe.machine, recipe.name, root, logs, kept_here, since)
         refs[node.name] = state.result()
-        if node.name == "ingest":
-            checks.training_data(refs["ingest"], wanted)
-            checks.evaluation(refs["ingest"], wanted)
-            checks.indexes(refs["ingest"], wanted)
-        if node.name == "tokens":
-            checks.texts(refs, recipe.encoder, wanted)
-        if node.name == "initial":
-            checks.models(refs, recipe, wanted)
+        walk.check_first(node.name, refs, recipe, wanted)
 
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
     results.show(recipe, refs, root)
     return refs
-
-
-def run_created() -> datetime:
-    """When the flow run was made: a retry of the run does not build anew what the run itself has built."""
-    context = FlowRunContext.get()
-    created = context.flow_run.created if context and context.flow_run else None
-    return created or datetime.now(UTC)

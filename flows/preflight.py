@@ -75,7 +75,7 @@ def missing(node: Node) -> list[str]:
     if said and node.stage == "ingest":
         # A reader does not know which section of the recipe it serves; a path may hold the same letters.
         field = re.compile(rf"(?<![\w./\\-])ingest\.(?=({'|'.join(type(node.config).model_fields)})\b)")
-        return [field.sub(f"{SECTIONS.get(node.name, node.name)}.", line) for line in said]
+        return [field.sub(f"{SECTIONS.get(own_name(node), own_name(node))}.", line) for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
     untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
     if node.stage == "adopt":
@@ -83,9 +83,14 @@ def missing(node: Node) -> list[str]:
     return said + [f"{_in_recipe(node, name)}: {path}: no such file or folder" for name, path in untold]
 
 
+def own_name(node: Node) -> str:
+    """Its name in its recipe's flow: `stage1` of an ablation's `stage1 (BERT)`."""
+    return node.name.partition(" (")[0]
+
+
 def _in_recipe(node: Node, field: str) -> str:
     """The recipe's name of a field of the node's configuration."""
-    name = f"{node.name.removesuffix('-whole')}.{field}"
+    name = f"{own_name(node).removesuffix('-whole')}.{field}"
     return FIELDS.get(name, name)
 
 

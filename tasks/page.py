@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import io
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -81,8 +82,8 @@ def live(node: str) -> Iterator[Progress]:
 
 
 def key(kind: str, node: str) -> str:
-    """Prefect's keys are lower-case letters, digits and dashes."""
-    return f"{kind}-{node}".lower().replace("_", "-")
+    """Prefect's keys are lower-case letters, digits and single dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{kind}-{node}".lower()).strip("-")
 
 
 def show_metrics(node: str, ref: Ref, how: str, since: float) -> None:

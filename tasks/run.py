@@ -53,6 +53,8 @@ class Order:
     """Build anew what is older."""
     logs: tracking.Logs | None = None
     """Where trainings are followed; None: nowhere."""
+    width: int = 18
+    """Of the names' column in the terminal."""
 
 
 # The store decides what is reused: Prefect's own cache knows neither the code nor whether the files still exist.
@@ -65,7 +67,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
     took = duration(time.monotonic() - since)
     get_run_logger().info("%s %s in %s: %s", order.node, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
-    say(f"  {order.node:<18} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    say(f"  {order.node:<{order.width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
     if "notice" in built.ref.metrics:
         tell(f"{order.node}: {escape(str(built.ref.metrics['notice']))}")
     page.best_effort(page.show_metrics, order.node, built.ref, how, since)

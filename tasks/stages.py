@@ -20,6 +20,7 @@ import pipeline.search
 import pipeline.sentences.model
 import pipeline.sentences.tables
 import pipeline.tokenizer
+from pipeline.ablation import ablation
 from pipeline.adopt import adopt
 from pipeline.attention import attention
 from pipeline.bm25 import bm25
@@ -102,4 +103,5 @@ STAGES: dict[str, Stage] = {
     "sentence_model": Stage(sentence_model, missing=pipeline.sentences.model.missing),
     "sentence_tune": Stage(tune, libraries=lambda config: ("tokenizers",), gpu=True),
     "sentence_summary": Stage(summary),
+    "ablation": Stage(ablation),
 }

@@ -1,22 +1,19 @@
 """The flow of sentence tasks: the nodes of flows/sentences/dag.py, one task run each, in order."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from prefect import flow, get_run_logger
-from prefect.client.schemas.objects import State
 
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import preflight
-from flows.flow import run_created
+from flows import preflight, walk
 from flows.selection import store_folder
 from flows.sentences import results
 from flows.sentences.dag import SUMMARY, nodes
 from flows.sentences.recipe import SentenceRecipe, change
 from pipeline.errors import InputError
 from tasks import page
-from tasks.run import Order, stage
 
 
 @flow(name="sentences", flow_run_name="{recipe.name}", persist_result=False)
@@ -39,23 +36,10 @@ def sentences(
     shelf = Store(root)
     dag = nodes(recipe, shelf)
     preflight.check(shelf, dag, dag)
-    begun = run_created()
+    begun = walk.run_created()
     refs: dict[str, Ref] = {}
     for node in dag:
-        order = Order(
-            node=node.name,
-            stage=node.stage,
-            config=node.config,
-            shared=node.shared,
-            machine=recipe.machine,
-            store=root,
-            recipe=recipe.name,
-            keep=False,
-            refresh_since=None,
-        )
-        inputs = {name: refs[given.name] if given else None for name, given in node.inputs.items()}
-        state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
-        refs[node.name] = state.result()
+        refs[node.name] = walk.run(node, refs, recipe.machine, recipe.name, root).result()
         if node.name == "table":
             check_sizes(recipe, refs["table"])
     record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)

@@ -1,8 +1,10 @@
 """prefect.yaml is what the recipes make it."""
 
+import pytest
 import yaml
 
-from flows import layers
+from flows import ablation_file, layers
+from flows.ablation import Ablation
 from flows.deployments import PREFECT_YAML, render
 from flows.recipe import Recipe, resolve
 from flows.sentences import recipe as of_sentences
@@ -12,20 +14,44 @@ def test_prefect_yaml_is_up_to_date() -> None:
     assert PREFECT_YAML.read_text(encoding="utf-8") == render(), "run `cocondenser deployments --write`"
 
 
+def of_flow(entrypoint: str) -> dict[str, dict]:
+    """{name: deployment}."""
+    found = yaml.safe_load(render())["deployments"]
+    return {item["name"]: item for item in found if item["entrypoint"] == entrypoint}
+
+
 def test_each_deployment_holds_its_complete_recipe() -> None:
-    found = {item["name"]: item for item in deployments("flows/flow.py:cocondenser")}
+    found = of_flow("flows/flow.py:cocondenser")
     assert set(found) == {name for name in layers.named() if not resolve(name).hidden}
     for name, item in found.items():
         assert Recipe.model_validate(item["parameters"]["recipe"]) == resolve(name)
 
 
 def test_so_has_each_of_sentences() -> None:
-    found = {item["name"]: item for item in deployments("flows/sentences/flow.py:sentences")}
+    found = of_flow("flows/sentences/flow.py:sentences")
     assert [*found] == of_sentences.named()
     for name, item in found.items():
         recipe = of_sentences.SentenceRecipe.model_validate(item["parameters"]["recipe"])
         assert recipe == of_sentences.resolve(name)
 
 
-def deployments(entrypoint: str) -> list[dict]:
-    return [item for item in yaml.safe_load(render())["deployments"] if item["entrypoint"] == entrypoint]
+def test_each_ablation_is_deployed_with_its_complete_recipe() -> None:
+    found = of_flow("flows/ablation_flow.py:ablation")
+    assert set(found) == {*ablation_file.named()} >= {"marco", "low-data", "batches", "pydocs-small"}
+    for name, item in found.items():
+        assert Ablation.model_validate(item["parameters"]["ablation"]) == ablation_file.load(name)
+
+
+def test_prefect_takes_an_ablation_whole_alone() -> None:
+    from prefect.exceptions import ParameterTypeError
+
+    from flows.ablation_flow import ablation
+
+    given = of_flow("flows/ablation_flow.py:ablation")["low-data"]["parameters"]
+    taken = ablation.validate_parameters({**given, "rows": ["BERT"], "sizes": [1000, None]})
+    assert taken["ablation"] == ablation_file.load("low-data")
+    assert (taken["rows"], taken["sizes"]) == (["BERT"], [1000, None])
+    with pytest.raises(ParameterTypeError, match="reference"):
+        ablation.validate_parameters({"ablation": {**given["ablation"], "reference": "nobody"}})
+    with pytest.raises(ParameterTypeError, match="Field required"):
+        ablation.validate_parameters({"ablation": {"seeds": [1]}})

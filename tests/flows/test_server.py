@@ -18,7 +18,7 @@ import pytest
 
 from artifacts.locks import try_hold
 from flows.dag import nodes
-from flows.deployments import deployed
+from flows.deployments import deployed, deployed_ablations
 from flows.processes import free_port
 from flows.recipe import resolve
 
@@ -134,9 +134,9 @@ def completed(up: Served) -> dict[str, Any]:
 
 
 def test_the_deployments_are_there(up: Served, home: Path) -> None:
-    found = {one["name"] for one in up.ask("deployments/filter", {})}
-    assert found == {recipe.name for recipe in deployed()}
-    assert {"marco", "pydocs"} <= found
+    found = sorted(one["name"] for one in up.ask("deployments/filter", {}))
+    assert found == sorted([*(recipe.name for recipe in deployed()), *(one.name for one in deployed_ablations())])
+    assert {"marco", "pydocs"} <= {*found}
     assert "Start:  prefect deployment run cocondenser/pydocs-small\n" in (home / "up.log").read_text()
     assert "pydocs-small" in found
 
@@ -200,6 +200,25 @@ def test_cocondenser_run_uses_the_server(up: Served, completed: dict[str, Any]) 
     assert ended.returncode == 0, ended.stderr
     assert up.page in ended.stderr
     assert up.newest_run()["name"] == "tiny"
+
+
+def test_an_ablations_deployment_completes(up: Served, completed: dict[str, Any]) -> None:
+    """One row on 300 documents, of whose stages the store has those before fine-tuning."""
+    small = resolve("pydocs-small").model_dump(mode="json")
+    tiny = list(differences(small, resolve("tiny").model_dump(mode="json")))
+    given = {"set": tiny, "rows": ["coCondenser"], "reference": "coCondenser"}
+    words = [word for name, value in given.items() for word in ("--param", f"{name}={json.dumps(value)}")]
+    ended = up.prefect("deployment", "run", "ablation/pydocs-small", *words, "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run = up.newest_run()
+    assert (run["name"], run["state_type"]) == ("pydocs-small", "COMPLETED")
+    tasks = up.ask("task_runs/filter", {"task_runs": {"flow_run_id": {"any_": [run["id"]]}}})
+    states = {task["name"]: task["state_name"] for task in tasks}
+    assert states["cocondenser"] == states["condenser"] == "Cached"
+    assert states["ablation"] == "Completed"
+    wanted = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+    found = {one["key"]: one for one in up.ask("artifacts/filter", wanted)}
+    assert "| coCondenser | ." in found["ablation"]["data"]
 
 
 def test_cancelling_ends_the_training_and_keeps_its_checkpoint(up: Served, completed: dict[str, Any]) -> None:

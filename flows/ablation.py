@@ -1,0 +1,183 @@
+"""An ablation: one recipe in several rows, sizes of training data and seeds; each cell has its own recipe."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from flows.layers import hint
+from flows.recipe import Recipe, change
+from pipeline.ablation import Negatives
+from pipeline.config import Config, Seed
+from pipeline.errors import InputError
+from pipeline.significance import Test
+
+Label = Annotated[str, Field(pattern=r"^\w[\w.+-]*( [\w.+-]+)*$")]
+"""Words of letters, digits and `.+-_`: tasks and tables carry it."""
+Size = Annotated[int, Field(ge=1)] | None
+"""Training questions; None: all."""
+
+
+class Row(Config):
+    """A model that is compared."""
+
+    set: list[str]
+    """`stage.field=value` settings that make it of the ablation's recipe. A list in the place of the row is these."""
+    start: str | None
+    """The row whose pre-trained model, with its head, it goes on from in the place of the initial one. null: none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_alone(cls, given: Any) -> Any:
+        return {"set": given, "start": None} if isinstance(given, list) else given
+
+
+class Ablation(Config):
+    """Complete: no field has a default. flows/ablation_file.py reads one from its file."""
+
+    name: str
+    """The file without `.yaml`."""
+    title: str
+    """One line for the listing and the page."""
+    description: str
+    """What it needs, takes and gives, in a few lines."""
+    hidden: bool
+    """Left out of the listing: for tests, or to be extended."""
+    recipe: Recipe
+    """What all cells share; the file names it."""
+    set: list[str]
+    """Settings of all cells, under those of sizes and rows."""
+    rows: dict[Label, Row] = Field(min_length=1)
+    """The models by the names that tables give them, in their order."""
+    negatives: list[Negatives] = Field(min_length=1)
+    """`bm25`: what stage 1 gives; `mined`: what the last stage 2 gives."""
+    sizes: list[Size] = Field(min_length=1)
+    """Training questions, the first of one seeded shuffle, so that smaller sets lie within larger ones. null: all."""
+    by_size: dict[int, list[str]]
+    """Settings of the cells of a size, such as more epochs for fewer questions."""
+    seeds: list[Seed] = Field(min_length=1)
+    """Of fine-tuning alone, so that rows are pre-trained once: stage 1 has the seed, stage 2 the next number, as in the
+    recipes."""
+    reference: str
+    """The row that the others are tested against."""
+    measures: list[str] = Field(min_length=1)
+    """What the table shows, such as RR@10; table.json has all."""
+    test: Test
+    """Of differences from the reference, paired by question."""
+    samples: int = Field(ge=100)
+    """Resamples of the questions, for intervals and the randomisation test."""
+    test_seed: Seed
+    """Of the resamples."""
+
+    @model_validator(mode="after")
+    def _names_are_known_and_told_apart(self) -> Self:
+        for field in ("negatives", "sizes", "seeds", "measures"):
+            given = getattr(self, field)
+            if len({*given}) < len(given):
+                raise ValueError(f"{field}: one stands twice")
+        if self.reference not in self.rows:
+            raise ValueError(f"reference: {self.reference!r} is not among the rows{hint(self.reference, self.rows)}")
+        for label in self.rows:
+            if label.lower() == "bm25":
+                raise ValueError(f"rows.{label}: the tables' first row is called so")
+            starts(self, label)
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model that is trained and measured."""
+
+    row: str
+    size: int | None
+    seed: int
+    recipe: Recipe
+    settings: list[str]
+    """What makes it of the ablation's recipe."""
+
+
+def starts(ablation: Ablation, label: str) -> list[str]:
+    """The row and those it goes on from, first ones last. Raises ValueError for an unknown row and for a circle."""
+    found = [label]
+    while (start := ablation.rows[found[-1]].start) is not None:
+        if start not in ablation.rows:
+            raise ValueError(f"rows.{found[-1]}.start: no row {start!r}{hint(start, ablation.rows)}")
+        if start in found:
+            raise ValueError(f"rows.{label}.start: {', '.join(found)}: a circle")
+        found.append(start)
+    return found
+
+
+def cells(ablation: Ablation, rows: Iterable[str] | None = None) -> list[Cell]:
+    """The cells (of these rows), row by row, then by size and seed.
+
+    Raises InputError, naming the row, where its settings and the recipe do not go together.
+    """
+    return [
+        _cell(ablation, label, size, seed)
+        for label in (ablation.rows if rows is None else rows)
+        for size in ablation.sizes
+        for seed in ablation.seeds
+    ]
+
+
+def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
+    settings = [*ablation.set, *(ablation.by_size.get(size, []) if size else []), *ablation.rows[label].set]
+    own = _changed(ablation.recipe, settings, label)
+    questions = [f"{stage}.max_queries={size or 0}" for stage in ("stage1", "stage2", "cross_encoder")]
+    rounds = max(own.rounds.number, 1) if "mined" in ablation.negatives else 0
+    seeds = [f"{stage}.{field}={seed + n}" for n, stage in enumerate(("stage1", "stage2")) for field in SEEDS]
+    # All rows' attention is looked at on the same sections, whether or not they read general text.
+    last = [*questions, f"rounds.number={rounds}", *seeds, "attention.text=collection"]
+    return Cell(label, size, seed, _changed(own, last, label), [*settings, *last])
+
+
+SEEDS = ("seed", "optimiser.seed")
+
+
+def _changed(recipe: Recipe, settings: Sequence[str], label: str) -> Recipe:
+    try:
+        return change(recipe, settings)
+    except InputError as error:
+        raise InputError(f"row {label}: {error}") from None
+
+
+def chosen(
+    ablation: Ablation,
+    set: Sequence[str] = (),
+    rows: Sequence[str] = (),
+    sizes: Sequence[int | None] = (),
+    seeds: Sequence[int] = (),
+    reference: str | None = None,
+) -> tuple[Ablation, list[str]]:
+    """The ablation with these settings, sizes, seeds and reference in the place of its own, and the rows asked for.
+
+    Raises InputError for rows, sizes and seeds that are unknown, impossible or stand twice.
+    """
+    for label in (*rows, *([reference] if reference else [])):
+        if label not in ablation.rows:
+            known = f"{hint(label, ablation.rows)}; there are {', '.join(ablation.rows)}"
+            raise InputError(f"no row {label!r}{known}")
+    asked = [label for label in ablation.rows if label in rows] if rows else [*ablation.rows]
+    for name, given in {"rows": rows, "sizes": sizes, "seeds": seeds}.items():
+        if len({*given}) < len(given):
+            raise InputError(f"--{name}: one stands twice")
+    wrong = next((size for size in sizes if size is not None and size < 1), None)
+    if wrong is not None:
+        raise InputError(f"--sizes {wrong}: a number of training questions from 1 on, or all")
+    reference = reference or ablation.reference
+    if reference not in asked:
+        raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")
+    changes: dict[str, Any] = {
+        "set": [*ablation.set, *set],
+        "sizes": [*sizes] or ablation.sizes,
+        "seeds": [*seeds] or ablation.seeds,
+        "reference": reference,
+    }
+    return ablation.model_copy(update=changes), asked
+
+
+def size_text(size: int | None) -> str:
+    """`1,000`; `all`."""
+    return "all" if size is None else f"{size:,}"

@@ -1,0 +1,73 @@
+"""What an ablation says at its end, in the terminal and on Prefect's page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.markup import escape
+
+from artifacts.records import Ref
+from pipeline.ablation import AblationConfig
+from pipeline.stored import told
+from tasks import page
+from tasks.terminal import TERMINAL, say
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def show(config: AblationConfig, found: Ref) -> None:
+    """The tables, and where the page and the files lie."""
+    from prefect import get_run_logger
+
+    console = TERMINAL.get()
+    if console:
+        for shown in tables(config, found.path):
+            console.print()
+            console.print(shown)
+    from pipeline.ablation_table import note
+
+    where = found.path / "ablation.html"
+    say(f"\n[dim]{escape(note(config))}[/]")
+    say(f"\nPage:   {escape(str(where))}")
+    say(f"Tables: {escape(str(found.path))}/table.md, table.csv, table.json, tests.json")
+    text = (found.path / "table.md").read_text(encoding="utf-8")
+    get_run_logger().info("results\n%s", text)
+    page.best_effort(on_page, text, where)
+
+
+def on_page(text: str, where: Path) -> None:
+    from prefect.artifacts import create_markdown_artifact
+
+    create_markdown_artifact(f"{text}\nThe whole page: `{where}`\n", key="ablation", description="Table and page")
+
+
+def tables(config: AblationConfig, folder: Path) -> "list[Table]":
+    """A table a measure of dev (test where there is no dev), to be printed."""
+    from rich.table import Table
+
+    from pipeline import ablation_table
+
+    figures, tests = read(folder, "table.json"), read(folder, "tests.json")
+    split = ablation_table.splits(figures)[0]
+    found = []
+    for measure in ablation_table.measures_of(config, figures, split):
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        shown.add_column(f"{ablation_table.heading(measure)}, {split}", overflow="fold")
+        for heading in ablation_table.headings(config):
+            shown.add_column(heading, justify="right")
+        for line in ablation_table.lines(config, figures, tests, split, measure):
+            shown.add_row(escape(line.row), *(escape(ablation_table.cell_text(cell)) for cell in line.cells))
+        found.append(shown)
+    return found
+
+
+def read(folder: Path, name: str) -> Sequence[dict[str, Any]]:
+    """A list of figures. Raises InputError where the file is missing or damaged."""
+    import json
+
+    path = folder / name
+    with told(path):
+        found: list[dict[str, Any]] = json.loads(path.read_bytes())
+    return found

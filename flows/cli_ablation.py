@@ -1,0 +1,184 @@
+"""`cocondenser ablation`: rows x negatives x sizes of training data x seeds of a recipe, in one call."""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from flows.cli_options import Device, Json, Settings, StoreFolder, fail, out, print_json, terminal
+
+if TYPE_CHECKING:
+    from flows.ablation import Ablation
+    from flows.ablation_plan import RowPlan
+    from flows.union import Union
+
+ablation_app = typer.Typer(no_args_is_help=True, help="Compare rows of a recipe: what they share is built once.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="One of `cocondenser ablation list`, or a YAML file.")]
+Rows = Annotated[list[str] | None, typer.Option("--rows", metavar="ROW", help="Run this row; may stand several times.")]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--sizes", metavar="N", help="Training questions, or all; may stand several times."),
+]
+Seeds = Annotated[list[int] | None, typer.Option(help="Of fine-tuning; may stand several times.")]
+Reference = Annotated[str | None, typer.Option(metavar="ROW", help="What the rows are tested against.")]
+
+
+@ablation_app.command("list", epilog="Example: [bold]cocondenser ablation list --json[/bold]")
+def listed(as_json: Json = False) -> None:
+    """List the ablations."""
+    from flows.ablation import size_text
+    from flows.ablation_file import load, named
+
+    found = [load(name) for name in named()]
+    if as_json:
+        fields = ("name", "title", "description", "negatives", "sizes", "seeds", "reference", "measures")
+        print_json(
+            [
+                {**{field: getattr(one, field) for field in fields}, "recipe": one.recipe.name, "rows": [*one.rows]}
+                for one in found
+            ]
+        )
+        return
+    shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
+    for one in found:
+        sizes = f"; sizes {', '.join(map(size_text, one.sizes))}" if len(one.sizes) > 1 else ""
+        rows = f"recipe {one.recipe.name}; rows {', '.join(one.rows)}{sizes}"
+        shown.add_row(f"[bold]{one.name}[/]", f"{one.title}\n[dim]{one.description}\n{rows}[/]")
+    out.print(shown)
+
+
+@ablation_app.command(epilog="Example: [bold]cocondenser ablation plan low-data --sizes 1000 --sizes all[/bold]")
+def plan(
+    name: Name,
+    set: Settings = None,
+    rows: Rows = None,
+    sizes: Sizes = None,
+    seeds: Seeds = None,
+    store: StoreFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many stages each row has, shares with earlier ones, has in the store and would build."""
+    from artifacts.store import Store
+    from flows.ablation_plan import plan_rows, total
+    from flows.selection import store_folder
+    from tasks.terminal import duration
+
+    own, cells = _cells(name, set, rows, sizes, seeds, None)
+    shelf = Store(store_folder(store))
+    planned, steps = plan_rows(shelf, cells, own.recipe.name)
+    summed = total(planned)
+    if as_json:
+        parts = [{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps]
+        print_json({"rows": [asdict(row) for row in planned], "total": asdict(summed), "stages": parts})
+        return
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("row", overflow="fold", min_width=12)
+    for heading in ("cells", "stages", "shared", "in the store", "to build", "time"):
+        shown.add_column(heading, justify="right")
+    for row in (*planned, summed):
+        counts = (row.cells, row.stages, row.shared, row.reused, row.to_build)
+        style = "bold" if row is summed else None
+        shown.add_row(row.row, *(f"{count:,}" for count in counts), _time(row), style=style)
+    out.print(shown)
+    saved = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
+    guess = f"; at most about {duration(summed.seconds)}" if summed.to_build and summed.seconds else ""
+    beside = f" and what {summed.unknown:,} stages take that this recipe never built here" if summed.unknown else ""
+    if beside and not guess:
+        guess, beside = "; no guess of the time: this recipe never built them here", ""
+    out.print(f"\n{saved}{guess}{beside}.", highlight=False, soft_wrap=True)
+
+
+def _time(row: "RowPlan") -> str:
+    from tasks.terminal import duration
+
+    if not row.to_build:
+        return ""
+    if row.seconds is None:
+        return "?"
+    return duration(row.seconds) + (" + ?" if row.unknown else "")
+
+
+@ablation_app.command(
+    epilog="Example: [bold]cocondenser ablation run pydocs-small --rows BERT --rows coCondenser[/bold]"
+)
+def run(
+    name: Name,
+    set: Settings = None,
+    rows: Rows = None,
+    sizes: Sizes = None,
+    seeds: Seeds = None,
+    reference: Reference = None,
+    store: StoreFolder = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Run an ablation: every cell, what is shared once, and the table with its tests at the end.
+
+    What is in the store is reused. Where a cell fails the others go on; the same command then goes on with the rest.
+    """
+    from artifacts.store import Store
+    from flows import preflight
+    from flows.ablation_file import load
+    from flows.selection import store_folder
+
+    own, cells = _cells(name, set, rows, sizes, seeds, reference)
+    root = store_folder(store)
+    # All that can be known to fail does so here, before Prefect is imported.
+    preflight.check(Store(root), cells.nodes, cells.nodes, cells.needs[0].cell.recipe.machine)
+
+    from flows.server import reachable_server
+    from tasks.terminal import shown_in
+
+    with ExitStack() as running:
+        running.enter_context(shown_in(terminal))
+        with terminal.status("Starting Prefect ..."):
+            address, is_own = running.enter_context(reachable_server())
+            from flows.ablation_flow import ablation
+        where = f"{'its own page' if is_own else 'the page'} {address.removesuffix('/api')}"
+        shared = f"{len(cells.parts)} stages for {len(cells.needs)} cells"
+        terminal.print(f"[bold]{own.title}[/], {shared}, store {root}, {where}", highlight=False, soft_wrap=True)
+        try:
+            given = set or [], rows or [], _sizes(sizes), seeds or []
+            refs = ablation(load(name), *given, reference, str(root), device)
+        except RuntimeError as error:  # cells that failed: their last words
+            fail(str(error), 1)
+    if as_json:
+        print_json(_outcome(refs))
+
+
+def _cells(
+    name: str,
+    set: list[str] | None,
+    rows: list[str] | None,
+    sizes: list[str] | None,
+    seeds: list[int] | None,
+    reference: str | None,
+) -> "tuple[Ablation, Union]":
+    from flows.ablation import chosen
+    from flows.ablation_file import load
+    from flows.union import union
+
+    own, asked = chosen(load(name), set or [], rows or [], _sizes(sizes), seeds or [], reference)
+    return own, union(own, asked)
+
+
+def _sizes(given: list[str] | None) -> list[int | None]:
+    from pipeline.errors import InputError
+
+    sizes: list[int | None] = []
+    for word in given or []:
+        if word != "all" and not word.isdecimal():
+            raise InputError(f"--sizes {word}: a number of training questions, or all")
+        sizes.append(None if word == "all" else int(word))
+    return sizes
+
+
+def _outcome(refs: dict[str, Any]) -> dict[str, Any]:
+    from flows.ablation_results import read
+
+    made = {name: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for name, ref in refs.items()}
+    folder = refs["ablation"].path
+    return {"artifacts": made, "table": read(folder, "table.json"), "tests": read(folder, "tests.json")}

@@ -1,0 +1,79 @@
+"""The end of an ablation: the table of all rows with intervals and tests, and a page with its curves."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline.config import Config, Seed
+from pipeline.significance import Test
+from pipeline.work import Metrics, Work
+
+Negatives = Literal["bm25", "mined"]
+
+
+class CellConfig(Config):
+    """A model that was trained and measured."""
+
+    row: str
+    size: int | None
+    """Training questions; None: all."""
+    seed: Seed
+    """Of fine-tuning."""
+    systems: dict[Negatives, str]
+    """The evaluation's runs by the negatives that they were trained on."""
+    epochs: int = Field(ge=1)
+    """Of stage 1, for its curves."""
+    settings: list[str]
+    """What makes it of the recipe, for the page."""
+    start: str | None
+    """The row whose pre-trained model it goes on from, for the page."""
+
+
+class AblationConfig(Config):
+    title: str = Field(min_length=1)
+    """The page's heading."""
+    recipe: str
+    """The recipe of all cells, for the page."""
+    reference: str
+    """The row that the others are tested against."""
+    measures: list[str] = Field(min_length=1)
+    """What the table and the page show; the files have all measures of the evaluation."""
+    test: Test
+    """Of differences, paired by question (pipeline/significance.py)."""
+    samples: int = Field(ge=100)
+    """Resamples of the questions, for intervals over several seeds, of differences, and the randomisation test."""
+    seed: Seed
+    """Of the resamples."""
+    cells: list[CellConfig] = Field(min_length=1)
+    """In the table's order; the evaluation of cell n is the input `evaluate_n`."""
+
+
+def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path | None) -> Metrics:
+    """Write `table.json`, `table.csv`, `table.md`, `tests.json` and `ablation.html`.
+
+    `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
+    and `attention_n`. Raises InputError where cells were measured on other questions than the first, and for
+    measures that the evaluation lacks.
+    """
+    import pandas as pd
+
+    from pipeline import ablation_table
+    from pipeline.report import ablation_page
+
+    folders = [given[f"evaluate_{n}"] for n in range(len(config.cells))]
+    measured = ablation_table.read(config, [folder for folder in folders if folder is not None], work.progress)
+    figures = ablation_table.figures(config, measured)
+    tests = ablation_table.tests(config, measured)
+    (work.out / "table.json").write_text(_json(figures), encoding="utf-8")
+    (work.out / "tests.json").write_text(_json(tests), encoding="utf-8")
+    pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(work.out / "table.csv", index=False)
+    (work.out / "table.md").write_text(ablation_table.markdown(config, figures, tests), encoding="utf-8")
+    page = ablation_page.page(config, figures, tests, collection, given)
+    (work.out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
+    return ablation_table.flat(config, figures)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,268 @@
+"""The figures of an ablation: every cell's, their means over seeds, and how the rows differ from the reference.
+
+Legend of suffixes: Q questions, M measures.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.ablation import AblationConfig, CellConfig, Negatives
+from pipeline.bootstrap import summary
+from pipeline.errors import InputError
+from pipeline.measures import HITS, MEASURES
+from pipeline.significance import tabulated
+from pipeline.stored import read_json, read_table
+from pipeline.tables import TABLE, share_text
+from pipeline.work import Metrics, Progress
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SURE = 0.05
+"""Corrected p below which a difference has its mark."""
+BASELINE = "bm25"
+"""The evaluation's run that is the same in all cells."""
+Figure = Mapping[str, Any]
+"""A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
+
+
+Kind = tuple[str, ...]
+"""MEASURES, of the questions with a relevant passage, or HITS, of those with answers."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An evaluation."""
+
+    metrics: Mapping[str, Any]
+    values: Mapping[tuple[str, str, Kind], np.ndarray]
+    """{(split, system, kind): [Q, M]}."""
+
+
+def read(config: AblationConfig, folders: Sequence[Path], progress: Progress) -> list[Measured]:
+    """The evaluations of the cells. Raises InputError for unknown measures and for questions that are not the same."""
+    absent = next((name for name in config.measures if name not in (*MEASURES, *HITS)), None)
+    if absent is not None:
+        raise InputError(f"measures: no {absent}; there are {', '.join((*MEASURES, *HITS))}")
+    found: list[Measured] = []
+    asked: dict[tuple[str, Kind], list[str]] = {}
+    for n, (cell, folder) in enumerate(zip(config.cells, folders, strict=True)):
+        metrics = read_json(folder / "metrics.json", "labels", "splits", "config")
+        values = {}
+        for split, system, kind, query_ids, values_QM in _runs(read_table(folder / "per_query.parquet")):
+            if query_ids != asked.setdefault((split, kind), query_ids):
+                first, other = config.cells[0].row, cell.row
+                raise InputError(
+                    f"rows {first} and {other} were measured on different questions of {split}: a row must not change "
+                    "the collection or evaluate.relevance"
+                )
+            values[split, system, kind] = values_QM
+        found.append(Measured(metrics, values))
+        progress(n + 1, len(folders), "cells")
+    return found
+
+
+def _runs(table: "pyarrow.Table") -> Iterator[tuple[str, str, Kind, list[str], np.ndarray]]:
+    """(split, system, kind, its questions, [Q, M]) of a per_query.parquet; null: not a question of the kind."""
+    frame = table.to_pandas()
+    for (split, system), part in frame.groupby(["split", "system"], sort=False):
+        for kind in (MEASURES, HITS):
+            own = part.dropna(subset=list(kind))
+            if len(own):
+                yield str(split), str(system), kind, own["query_id"].tolist(), own[list(kind)].to_numpy(np.float64)
+
+
+def figures(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Every figure, one a dictionary: of the first stage where it is the same in all cells, of each cell as its
+    evaluation has it, and with seed None of the mean over seeds."""
+    rows = _baseline(measured)
+    for cell, one in zip(config.cells, measured, strict=True):
+        for negatives, system in cell.systems.items():
+            for split, systems in _parts(one):
+                if system in systems:
+                    own = _rows((cell.row, negatives, cell.size, cell.seed, split), systems[system])
+                    # One seed's mean and interval are those of its evaluation.
+                    rows += own if _seeds(config, cell) > 1 else [*own, *({**figure, "seed": None} for figure in own)]
+    for (split, negatives, size, kind), values in groups(config, measured).items():
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items() if len(by_seed) > 1}
+        if means:
+            for row, found in summary(means, kind, [], config.samples, config.seed)["systems"].items():
+                rows += _rows((row, negatives, size, None, split), found)
+    return rows
+
+
+def _parts(one: Measured) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(split, {system: {measure: {mean, low, high}}}) of an evaluation, by judgements and by answers."""
+    for split, found in one.metrics["splits"].items():
+        yield split, found["systems"]
+        yield split, found.get("answers", {}).get("systems", {})
+
+
+def _seeds(config: AblationConfig, cell: CellConfig) -> int:
+    return sum((other.row, other.size) == (cell.row, cell.size) for other in config.cells)
+
+
+def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = ("row", "negatives", "size", "seed", "split")
+    return [
+        {**dict(zip(names, place, strict=True)), "measure": measure, **{k: figure[k] for k in ("mean", "low", "high")}}
+        for measure, figure in found.items()
+    ]
+
+
+def _baseline(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """The first stage's figures; none where cells have different ones."""
+    label = measured[0].metrics["labels"].get(BASELINE)
+    rows = []
+    for parts in zip(*map(_parts, measured), strict=True):
+        own = [systems.get(BASELINE) for _, systems in parts]
+        if own[0] and all(other == own[0] for other in own):
+            rows += _rows((label, None, None, None, parts[0][0]), own[0])
+    return rows
+
+
+def groups(
+    config: AblationConfig, measured: Sequence[Measured]
+) -> dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]]:
+    """{(split, negatives, size, kind): {row: {seed: [Q, M]}}}."""
+    found: dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]] = {}
+    for cell, one in zip(config.cells, measured, strict=True):
+        for (split, system, kind), values in one.values.items():
+            for negatives in (name for name, run in cell.systems.items() if run == system):
+                group = found.setdefault((split, negatives, cell.size, kind), {})
+                group.setdefault(cell.row, {})[cell.seed] = values
+    return found
+
+
+def tests(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Each row against the reference, by the means over seeds of each question: row, reference, negatives, size, split,
+    measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses."""
+    rows = []
+    for (split, negatives, size, kind), values in groups(config, measured).items():
+        others = [row for row in values if row != config.reference]
+        if config.reference not in values or not others:
+            continue
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items()}
+        pairs = [(row, config.reference) for row in others]
+        samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
+        found = tabulated(means, kind, pairs, config.test, **samples)["differences"]
+        for row, reference in pairs:
+            place = {"row": row, "reference": reference, "negatives": negatives, "size": size, "split": split}
+            rows += [{**place, "measure": name, **figure} for name, figure in found[f"{row} - {reference}"].items()]
+    return rows
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table that is shown, of one measure and split."""
+
+    row: str
+    cells: Sequence[tuple[Figure | None, bool]]
+    """(figure, whether it differs from the reference) of each column; None where the row has no run."""
+
+
+def splits(figures: Sequence[Figure]) -> list[str]:
+    """dev first, by which the papers compare on MS MARCO."""
+    return sorted({figure["split"] for figure in figures})
+
+
+def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[str]:
+    """Those to be shown that the split has: hits where its questions have answers."""
+    there = {figure["measure"] for figure in figures if figure["split"] == split}
+    return [measure for measure in config.measures if measure in there]
+
+
+def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
+    """(negatives, size) of the tables' columns."""
+    sizes = list(dict.fromkeys(cell.size for cell in config.cells))
+    kinds = [kind for kind in ("bm25", "mined") if any(kind in cell.systems for cell in config.cells)]
+    return [(kind, size) for kind in kinds for size in sizes]
+
+
+def lines(
+    config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str, measure: str
+) -> list[Line]:
+    """The table of a measure: the first stage, then the rows in their order."""
+    own = [figure for figure in figures if (figure["split"], figure["measure"]) == (split, measure)]
+    by_place = {(f["row"], f["negatives"], f["size"]): f for f in own if f["seed"] is None}
+    sure = {
+        (t["row"], t["negatives"], t["size"])
+        for t in tests
+        if (t["split"], t["measure"]) == (split, measure) and t["p_holm"] < SURE
+    }
+    rows = dict.fromkeys([f["row"] for f in own if f["negatives"] is None] + [cell.row for cell in config.cells])
+    shown = []
+    for row in rows:
+        places = [(row, negatives, size) for negatives, size in columns(config)]
+        cells = [(by_place.get(place), place in sure) for place in places]
+        if (row, None, None) in by_place:  # it reads no training questions: one figure for all columns
+            cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)]
+        shown.append(Line(row, cells))
+    return shown
+
+
+def column_text(negatives: str, size: int | None, sizes: int) -> str:
+    """`BM25 negatives, 1,000 questions`; `+ mined`."""
+    kind = {"bm25": "BM25 negatives", "mined": "+ mined"}[negatives]
+    return kind if sizes == 1 else f"{kind}, {'all' if size is None else f'{size:,}'}"
+
+
+def headings(config: AblationConfig) -> list[str]:
+    sizes = len({cell.size for cell in config.cells})
+    return [column_text(negatives, size, sizes) for negatives, size in columns(config)]
+
+
+def heading(measure: str) -> str:
+    """What the field calls its mean: `MRR@10` of RR@10."""
+    return TABLE.get(measure, measure)
+
+
+def cell_text(cell: tuple[Figure | None, bool]) -> str:
+    """`.497* [.475, .519]`; a dash where there is none."""
+    figure, sure = cell
+    if figure is None:
+        return "–"
+    interval = f"[{share_text(figure['low'])}, {share_text(figure['high'])}]"
+    return f"{share_text(figure['mean'])}{'*' if sure else ''} {interval}"
+
+
+def note(config: AblationConfig) -> str:
+    """What the figures are, in a few lines."""
+    seeds = len({cell.seed for cell in config.cells})
+    over = f", means over {seeds} seeds of fine-tuning" if seeds > 1 else ""
+    test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
+    rows = len({cell.row for cell in config.cells})
+    holm = f" by Holm over {rows - 1} rows" if rows > 2 else ""
+    against = f" * differs from {config.reference}: {test}, p < .05{holm}." if rows > 1 else ""
+    return f"Mean [95 % interval] over questions{over}.{against}"
+
+
+def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
+    """A table for each split and measure."""
+    parts = []
+    for split in splits(figures):
+        for measure in measures_of(config, figures, split):
+            head = [f"{heading(measure)}, {split}", *headings(config)]
+            body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
+            rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
+            parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))
+    return "\n\n".join([*parts, note(config)]) + "\n"
+
+
+def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
+    """The shown figures as `dev/coCondenser/mined/all/RR@10`."""
+    return {
+        "/".join([f["split"], f["row"], f["negatives"], str(f["size"] or "all"), f["measure"]]): f["mean"]
+        for f in figures
+        if f["seed"] is None and f["negatives"] and f["measure"] in config.measures
+    }
+
+
+def drawn(config: AblationConfig) -> list[tuple[int, CellConfig]]:
+    """(number, cell) of those whose curves are drawn: of the last size and the first seed."""
+    last = config.cells[-1].size, config.cells[0].seed
+    return [(n, cell) for n, cell in enumerate(config.cells) if (cell.size, cell.seed) == last]

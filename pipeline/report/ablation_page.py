@@ -1,0 +1,206 @@
+"""ablation.html: the tables of an ablation, its curves, and the command that makes each cell alone."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline import ablation_table
+from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation_table import Figure
+from pipeline.report.build import ATTENTION, DIGEST
+from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
+from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
+from pipeline.stored import read_table
+from pipeline.tables import p_text, share_text
+from pipeline.templates import environment, styles
+
+FIRST_EPOCHS = 10
+"""Drawn of the loss (Condenser, version 1, figure 5)."""
+
+
+def page(
+    config: AblationConfig,
+    figures: Sequence[Figure],
+    tests: Sequence[Figure],
+    collection: Path,
+    given: Mapping[str, Path | None],
+) -> str:
+    """The whole page; it needs no other file and no network. Equal inputs give equal bytes."""
+    from markupsafe import Markup
+
+    split = ablation_table.splits(figures)[0]
+    first = (ablation_table.measures_of(config, figures, split) or config.measures)[0]
+    pages = environment()
+    pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
+    return pages.get_template("ablation.html").render(
+        css=styles("palette.css", "report.css", "ablation.css"),
+        title=config.title,
+        lead=lead(config),
+        first=f"{ablation_table.heading(first)}, {split}",
+        headings=ablation_table.headings(config),
+        tables=[(split, list(split_tables(config, figures, tests, split))) for split in ablation_table.splits(figures)],
+        note=ablation_table.note(config),
+        missing=without_run(config, figures),
+        differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
+        reference=config.reference,
+        by_size=list(size_pictures(config, figures, collection, split, first)),
+        trainings=list(training_pictures(config, given)),
+        panels=list(attention_pictures(config, given)),
+        seeds=seed_rows(config, figures, split, first),
+        cells=[(cell_name(config, n), cell.start, command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
+        lineage=lineage(config, {"collection": collection, **given}),
+    )
+
+
+def lineage(config: AblationConfig, given: Mapping[str, Path | None]) -> dict[str, str]:
+    """{input: digest}, `evaluate, coCondenser, seed 1` in the place of evaluate_3."""
+    shown = {}
+    for name, folder in given.items():
+        stage, _, number = name.rpartition("_")
+        if folder and DIGEST.fullmatch(folder.name):
+            shown[f"{stage}, {cell_name(config, int(number))}" if stage else name] = folder.name
+    return shown
+
+
+def lead(config: AblationConfig) -> str:
+    """`4 rows, 2 seeds`."""
+    rows, sizes, seeds = ({getattr(cell, name) for cell in config.cells} for name in ("row", "size", "seed"))
+    several = [f"{len(sizes)} sizes of training data"] if len(sizes) > 1 else []
+    return ", ".join([f"{len(rows)} rows", *several, f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"])
+
+
+def shown(line: ablation_table.Line) -> dict[str, Any]:
+    """A row of a table, its figures as text; the first stage has one for all columns."""
+    cells = []
+    alone = any(figure and figure["negatives"] is None for figure, _ in line.cells)
+    for figure, sure in line.cells:
+        text = ablation_table.cell_text((figure, False)).split(" ", 1)
+        mean = "" if alone and not figure else text[0]
+        cells.append({"mean": mean, "interval": text[1] if figure else "", "sure": sure})
+    return {"row": line.row, "cells": cells}
+
+
+def headed(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
+    return list(zip(ablation_table.headings(config), ablation_table.columns(config), strict=True))
+
+
+def split_tables(
+    config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """(heading, rows) of each measure."""
+    for measure in ablation_table.measures_of(config, figures, split):
+        lines = ablation_table.lines(config, figures, tests, split, measure)
+        yield ablation_table.heading(measure), [shown(line) for line in lines]
+
+
+def without_run(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
+    """Rows that no index can search."""
+    there = {figure["row"] for figure in figures}
+    return [row for row in dict.fromkeys(cell.row for cell in config.cells) if row not in there]
+
+
+def difference_rows(
+    tests: Sequence[Figure], split: str, measure: str, negatives: str, size: int | None
+) -> list[dict[str, Any]]:
+    """A measure of each row against the reference."""
+    place = (split, negatives, size, measure)
+    found = [t for t in tests if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
+    return [
+        {
+            "row": t["row"],
+            "mean": f"{'+' if t['mean'] > 0 else ''}{share_text(t['mean'])}",
+            "interval": f"[{share_text(t['low'])}, {share_text(t['high'])}]",
+            "p": p_text(t["p_holm"]),
+            "sure": t["p_holm"] < ablation_table.SURE,
+            "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
+        }
+        for t in found
+    ]
+
+
+def size_pictures(
+    config: AblationConfig, figures: Sequence[Figure], collection: Path, split: str, measure: str
+) -> Iterator[str]:
+    """A measure by training questions, a picture for each kind of negatives."""
+    sizes = {cell.size for cell in config.cells}
+    if len(sizes) < 2:
+        return
+    questions = {size: size if size is not None else training_questions(collection) for size in sizes}
+    for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config)):
+        rows: dict[str, list[tuple[float, float, float, float]]] = {}
+        for f in figures:
+            here = (f["negatives"], f["split"], f["measure"], f["seed"]) == (negatives, split, measure, None)
+            if here and f["row"] in {cell.row for cell in config.cells}:
+                rows.setdefault(f["row"], []).append((questions[f["size"]], f["mean"], f["low"], f["high"]))
+        if rows:
+            title = {"bm25": "BM25 negatives", "mined": "+ mined negatives"}[negatives]
+            yield size_curves(rows, ablation_table.heading(measure), title)
+
+
+def training_questions(collection: Path) -> int:
+    """Those with a judged passage."""
+    train = [("split", "=", "train"), ("relevance", ">=", 1)]
+    return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())
+
+
+def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
+    """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
+    drawn = [(cell, folder) for n, cell in ablation_table.drawn(config) if (folder := given.get(f"stage1_{n}"))]
+    losses = {cell.row: curve for cell, folder in drawn if (curve := loss_by_epoch(folder, cell.epochs))}
+    validated = {cell.row: curve for cell, folder in drawn if (curve := dev_by_epoch(folder))}
+    if losses:
+        epochs = min(FIRST_EPOCHS, max(cell.epochs for cell, _ in drawn))
+        title = f"Stage 1, loss of the first {epochs} epochs" if epochs > 1 else "Stage 1, loss"
+        yield first_epochs(losses, epochs, title)
+    if validated:
+        yield training_curves(validated, "dev MRR@10", "Stage 1, reranking of dev candidates")
+        yield training_curves(losses, "loss", "Stage 1, loss")
+
+
+def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
+    """The entropy of [CLS]'s attention by layer, a panel a row, pre-trained against fine-tuned."""
+    panels: dict[str, dict[str, list[float]]] = {}
+    for n, cell in ablation_table.drawn(config):
+        folder = given.get(f"attention_{n}")
+        if folder is not None:
+            found = entropies(folder)
+            last = next(reversed(found))
+            panels[cell.row] = {name: found[name] for name in dict.fromkeys(("pretrained", last))}
+    if panels:
+        yield entropy_panels(panels, ATTENTION)
+
+
+def seed_rows(
+    config: AblationConfig, figures: Sequence[Figure], split: str, measure: str
+) -> list[tuple[str, str, list[str]]]:
+    """(row, column, the measure of each seed), where there are several."""
+    if len({cell.seed for cell in config.cells}) < 2:
+        return []
+    own = {
+        (f["row"], f["negatives"], f["size"], f["seed"]): f["mean"]
+        for f in figures
+        if (f["split"], f["measure"]) == (split, measure)
+    }
+    seeds = sorted({cell.seed for cell in config.cells})
+    return [
+        (row, heading, [share_text(own[row, *column, seed]) if (row, *column, seed) in own else "–" for seed in seeds])
+        for row in dict.fromkeys(cell.row for cell in config.cells)
+        for heading, column in headed(config)
+    ]
+
+
+def cell_name(config: AblationConfig, n: int) -> str:
+    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
+    cell = config.cells[n]
+    size = "all questions" if cell.size is None else f"{cell.size:,} questions"
+    parts = [cell.row]
+    parts += [size] if len({c.size for c in config.cells}) > 1 else []
+    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
+    return ", ".join(parts)
+
+
+def command(recipe: str, cell: CellConfig) -> str:
+    """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from."""
+    settings = [*cell.settings, *(["initial.pretrained=null", "initial.checkpoint=DIR"] if cell.start else [])]
+    return " ".join(["cocondenser run", recipe, *(f"--set {shlex.quote(setting)}" for setting in settings)])

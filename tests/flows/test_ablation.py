@@ -1,0 +1,241 @@
+"""Ablations: their files, what their cells share, and what is planned."""
+
+from pathlib import Path
+
+import pytest
+
+from artifacts.store import Store
+from flows import ablation_file
+from flows.ablation import Ablation, cells, chosen
+from flows.ablation_file import load
+from flows.ablation_plan import plan_rows, total
+from flows.dag import nodes
+from flows.plan import plan
+from flows.recipe import resolve
+from flows.selection import up_to
+from flows.union import Union, union
+from pipeline.errors import InputError
+
+ROWS = """\
+extends: standard
+recipe: tiny
+reference: coCondenser
+seeds: [1, 2]
+negatives: [bm25]
+rows:
+  BERT: null
+  ICT: null
+  Condenser continued: null
+  RetroMAE: null
+"""
+"""Three rows (Condenser, coCondenser, contrastive only), two seeds."""
+
+
+def own(folder: Path, text: str) -> Ablation:
+    return load(str(written(folder, text)))
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "own.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Ablation:
+    return own(tmp_path, ROWS)
+
+
+def by_stage(cells: Union) -> dict[str, int]:
+    stages = [node.stage for node in cells.nodes]
+    return {stage: stages.count(stage) for stage in dict.fromkeys(stages)}
+
+
+@pytest.mark.parametrize("name", ["base", "standard", *ablation_file.named(), "tiny"])
+def test_every_file_is_complete_or_says_what_it_lacks(name: str) -> None:
+    if name in ("base", "standard"):
+        assert name not in ablation_file.named()
+        with pytest.raises(InputError, match=rf"{name}\.yaml: recipe: .* is missing"):
+            load(name)
+        return
+    ablation = load(name)
+    found = union(ablation, [*ablation.rows])
+    seen: set[str] = set()
+    for node in found.nodes:
+        assert node.name not in seen
+        assert {given.name for given in node.inputs.values() if given} <= seen
+        seen.add(node.name)
+    assert "evaluate" not in seen, "the record of a run with this node would answer searches"
+
+
+def test_the_papers_rows() -> None:
+    rows = ["BERT", "ICT", "Condenser", "Condenser continued", "coCondenser", "contrastive only", "RetroMAE"]
+    for name in ("marco", "low-data"):
+        assert [*load(name).rows] == rows
+    marco = {cell.row: cell.recipe for cell in cells(load("marco"))}
+    same = ("condenser", "cocondenser", "ict", "stage1", "rounds")
+    for row, recipe in (("BERT", "marco-bert"), ("ICT", "marco-ict"), ("RetroMAE", "marco-retromae")):
+        for section in same:
+            assert getattr(marco[row], section) == getattr(resolve(recipe), section), (row, section)
+    assert marco["coCondenser"] == resolve("marco", ["attention.text=collection"])
+    continued = resolve("continued")
+    assert marco["Condenser continued"].condenser == continued.condenser
+    assert marco["Condenser continued"].pretraining == continued.pretraining
+    assert [cell.recipe.stage1.max_queries for cell in cells(load("low-data"), ["BERT"])] == [1000, 10000, 0]
+    assert [cell.recipe.rounds.number for cell in cells(load("low-data"), ["BERT"])] == [0, 0, 0]
+    low = cells(load("low-data"), ["coCondenser"])[0].recipe
+    assert low.stage1 == resolve("low-data").stage1
+
+
+def test_what_cells_share_is_one_task(three: Ablation) -> None:
+    found = union(three, [*three.rows])
+    counts = by_stage(found)
+    once = {"ingest": 1, "tokenizer": 1, "tokens": 1, "bm25": 1, "initial": 1, "condenser": 1, "cocondenser": 2}
+    # Three pre-trained models are encoded and searched, and six of stage 1.
+    assert counts == {**once, "encode": 9, "index": 9, "search": 9, "finetune": 6, "evaluate": 6, "ablation": 1}
+    names = [node.name for node in found.nodes]
+    assert {"condenser", "cocondenser (coCondenser)", "cocondenser (contrastive only)"} <= {*names}
+    assert "encode-pretrained (Condenser)" in names
+    assert "stage1 (contrastive only, seed 2)" in names
+    assert {"evaluate (coCondenser, seed 1)", "evaluate (Condenser, seed 2)"} <= {*names}
+    table = found.nodes[-1]
+    assert [name for name in table.inputs if name.startswith("evaluate")] == [f"evaluate_{n}" for n in range(6)]
+    assert [name for name in table.inputs if name.startswith("stage1")] == ["stage1_0", "stage1_2", "stage1_4"]
+
+
+def test_a_cell_alone_has_the_same_nodes(three: Ablation, tmp_path: Path) -> None:
+    """So that `cocondenser run` with its settings finds them all in the store."""
+    parts = {part.node.name: part.node for part in union(three, [*three.rows]).parts}
+    store = Store(tmp_path / "store")
+    for one in union(three, [*three.rows]).needs:
+        alone = up_to(nodes(resolve("tiny", one.cell.settings)), "evaluate")
+        assert [node.name for node in alone] == [*one.parts]
+        for node in alone:
+            made = parts[one.parts[node.name]]
+            assert (made.stage, made.config, made.shared) == (node.stage, node.config, node.shared)
+            given = {name: source and one.parts[source.name] for name, source in node.inputs.items()}
+            assert given == {name: source and source.name for name, source in made.inputs.items()}
+    assert {step.action for step in plan(store, parts.values())} == {"build", "unknown"}
+
+
+def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
+    one, two = (cell.recipe for cell in cells(three, ["coCondenser"]))
+    differing = {name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)}
+    assert differing == {"stage1", "stage2"}
+    assert (one.stage1.seed, one.stage1.optimiser.seed) == (1, 1)
+    assert (one.stage2.seed, one.stage2.optimiser.seed) == (2, 2)
+    assert one.stage1.subset_seed == two.stage1.subset_seed
+    (plain,) = cells(chosen(load("marco"))[0], ["coCondenser"])
+    # The recipes' own seed gives the recipes' own artifacts.
+    assert plain.recipe == resolve("marco", ["attention.text=collection"])
+
+
+def test_sizes_and_negatives(three: Ablation) -> None:
+    sized, rows = chosen(three, sizes=[10, None], rows=["Condenser"], reference="Condenser")
+    found = cells(sized, rows)
+    assert [(cell.size, cell.recipe.stage1.max_queries) for cell in found] == [(10, 10), (10, 10), (None, 0), (None, 0)]
+    assert by_stage(union(sized, rows))["condenser"] == 1
+    assert "stage1 (10 questions, seed 1)" in [node.name for node in union(sized, rows).nodes]
+    mined = three.model_copy(update={"negatives": ["bm25", "mined"], "seeds": [1]})
+    table = union(mined, ["coCondenser"]).nodes[-1].config
+    assert table.cells[0].systems == {"bm25": "stage1", "mined": "stage2"}
+    assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
+
+
+def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> None:
+    looking = three.model_copy(update={"set": ["attention.sections=9"]})
+    found = union(looking, [*looking.rows])
+    assert by_stage(found)["attention"] == 3
+    assert [name for name in found.nodes[-1].inputs if name.startswith("attention")] == [
+        "attention_0",
+        "attention_2",
+        "attention_4",
+    ]
+    assert "attention (coCondenser, seed 1)" in [node.name for node in found.nodes]
+
+
+def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
+    text = ROWS.replace("  Condenser continued: null\n", "").replace("seeds: [1, 2]", "seeds: [1]")
+    ablation = own(tmp_path, text)
+    found = union(ablation, [*ablation.rows])
+    made = {node.name: node for node in found.nodes}
+    continued = made["condenser (Condenser continued)"]
+    assert continued.inputs["start"] is made["condenser (Condenser)"]
+    assert continued.config.continued
+    assert by_stage(found)["initial"] == 1
+    # Alone it still needs the row that it goes on from, and nothing of that one's fine-tuning.
+    alone = union(
+        chosen(ablation, reference="Condenser continued", rows=["Condenser continued"])[0], ["Condenser continued"]
+    )
+    counts = by_stage(alone)
+    assert (counts["condenser"], counts["finetune"], counts["initial"]) == (2, 1, 1)
+    assert len({node.name for node in alone.nodes}) == len(alone.nodes)
+
+
+def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> None:
+    rows, steps = plan_rows(Store(tmp_path / "store"), found := union(three, [*three.rows]), "tiny")
+    cell = 5 + 3 + 1 + 3 + 1  # ingest to initial; pre-trained: encode, index, search; stage 1 and its three; evaluate
+    assert [row.row for row in rows] == ["Condenser", "coCondenser", "contrastive only", "table"]
+    assert [row.stages for row in rows] == [2 * (cell + 1), 2 * (cell + 2), 2 * (cell + 2), 1]
+    # The second seed shares all but stage 1, its three and evaluate; the next rows condenser and what is before it too.
+    assert [row.shared for row in rows] == [cell + 1 - 5, 6 + cell + 2 - 5, 6 + cell + 2 - 5, 0]
+    assert all(row.stages == row.shared + row.reused + row.to_build for row in rows)
+    whole = total(rows)
+    assert (whole.cells, whole.to_build, len(steps)) == (6, len(found.nodes), len(found.nodes))
+    assert (whole.seconds, whole.unknown) == (None, len(found.nodes))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: [1]\n", r"own\.yaml:11: seed: unknown field \(did you mean seeds or test_seed\?\)"),
+        ("  RetroMAE2: {sett: []}\n", r"own\.yaml:11: rows\.RetroMAE2\.sett: unknown field \(did you mean set"),
+        ("  RetroMAE2: [condenser.stepps=1]\n", r"own\.yaml:11: row RetroMAE2: --set condenser\.stepps=1: .*unknown"),
+        ("  RetroMAE2: [condenser.objective=mlm]\n", r"own\.yaml:11: row RetroMAE2: --set .*: head_layers \(1\)"),
+        (
+            "  Own: {start: Condenserr, set: []}\n",
+            r"own\.yaml:11: rows\.Own\.start: no row 'Condenserr' \(did you mean",
+        ),
+        ("  Own: {start: Own, set: []}\n", r"own\.yaml:11: rows\.Own\.start: Own: a circle"),
+        ("  'a [bold]b': []\n", r"own\.yaml:\d+: rows\.a \[bold\]b\.\[key\]: String should match pattern"),
+        ("  bm25: []\n", r"own\.yaml:11: rows\.bm25: the tables' first row is called so"),
+        ("sizes: [0]\n", r"own\.yaml:11: sizes\.0.*: Input should be greater than or equal to 1 \(got 0\)"),
+        ("measures: [RR@10, RR@10]\n", r"own\.yaml:11: measures: one stands twice"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as told:
+        own(tmp_path, ROWS + text)
+    assert "\n" not in str(told.value)
+
+
+def test_other_files_that_are_wrong(tmp_path: Path) -> None:
+    for text, message in (
+        ("extends: standard\n", r"standard\.yaml|own\.yaml: recipe: .* is missing"),
+        ("extends: standrd\n", r"own\.yaml:1: no ablation 'standrd'"),
+        ("extends: standard\nrecipe: marcoo\n", r"own\.yaml:2: recipe: no recipe 'marcoo' \(did you mean marco"),
+        (
+            ROWS.replace("reference: coCondenser", "reference: BERT"),
+            r"yaml:3: reference: 'BERT' is not among the rows",
+        ),
+        ("extends: own.yaml\n", "extends itself"),
+    ):
+        with pytest.raises(InputError, match=message):
+            own(tmp_path, text)
+    with pytest.raises(InputError, match=r"no ablation 'marcoo' \(did you mean marco\?\); `cocondenser ablation list`"):
+        load("marcoo")
+
+
+def test_choices_that_are_wrong(three: Ablation) -> None:
+    for choice, message in (
+        ({"rows": ["coCondensr"]}, r"no row 'coCondensr' \(did you mean coCondenser"),
+        ({"rows": ["Condenser"]}, "the reference coCondenser is not among the rows"),
+        ({"sizes": [0]}, r"--sizes 0: a number of training questions from 1 on, or all"),
+        ({"seeds": [3, 3]}, r"--seeds: one stands twice"),
+        ({"reference": "none"}, "no row 'none'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            chosen(three, **choice)
+    settings, rows = chosen(three, set=["condenser.stepps=1"])
+    with pytest.raises(InputError, match=r"row Condenser: --set condenser\.stepps=1: .*unknown field"):
+        union(settings, rows)

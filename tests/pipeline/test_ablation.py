@@ -1,0 +1,243 @@
+"""The end of an ablation: figures of cells, means over seeds, tests, and a page that needs nothing else."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from answering import EVALUATE
+from machines import make_machine
+from searched import write_collection
+
+from pipeline import runs
+from pipeline.ablation import AblationConfig, CellConfig, ablation
+from pipeline.bootstrap import interval, resampled_means
+from pipeline.collection import schemas, write_table
+from pipeline.errors import InputError
+from pipeline.evaluate import evaluate
+from pipeline.measures import HITS, MEASURES
+from pipeline.significance import holm, p_values
+from pipeline.work import Work, silent
+
+QUESTIONS, PASSAGES = 30, 25
+STRENGTH = {"<b>plain": 0.0, "good": 1.5, "learned": 0.7}
+"""How much each row prefers the relevant passage."""
+SIZES = (10, None)
+ANSWERED = {("test", q) for q in range(0, PASSAGES, 2)}
+SEEDS = (1, 2)
+
+
+def work(out: Path) -> Work:
+    out.mkdir(parents=True)
+    return Work(out, out.parent, make_machine(), silent)
+
+
+def run(folder: Path, strength: float, seed: int, questions: int = QUESTIONS) -> Path:
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    with runs.writer(folder) as write:
+        for split in ("dev", "test"):
+            for q in range(questions):
+                score_K = rng.normal(size=PASSAGES)
+                score_K[q % PASSAGES] += strength
+                by = np.argsort(-score_K)
+                write(split, [f"{split}{q}"] * PASSAGES, [f"p{n}" for n in by], score_K[by])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A collection, the evaluations of 3 rows x 2 sizes x 2 seeds, and trainings of the last size and first seed."""
+    tmp_path = tmp_path_factory.mktemp("ablation")
+    asked = [(split, q) for split in ("train", "dev", "test") for q in range(QUESTIONS)]
+    judged = [(split, f"{split}{q}", f"p{q % PASSAGES}", 1) for split, q in asked]
+    passages = [(f"p{n}", f"p{n}", "", f"answer{n}") for n in range(PASSAGES)]
+    collection = write_collection(tmp_path / "collection", passages, [], judged)
+    rows = [(f"{s}{q}", s, "question", [f"answer{q}"] if (s, q) in ANSWERED else []) for s, q in asked]
+    write_table(collection / "queries.parquet", schemas()["queries"], rows)
+    bm25 = run(tmp_path / "bm25", 1.0, 99)
+    (bm25 / "bm25.json").write_text('{"scores": "bm25"}')
+    made: dict[str, Path] = {"collection": collection}
+    for n, (row, size, seed) in enumerate(places()):
+        own = STRENGTH[row] + (0.5 if size is None else 0.0)
+        strengths = {"stage1": own, "stage2": own + 1}
+        found = {name: run(tmp_path / f"{name}-{n}", strengths[name], 10 * n + seed) for name in strengths}
+        made[f"evaluate_{n}"] = tmp_path / f"evaluate-{n}"
+        evaluate(EVALUATE, collection, bm25, work(made[f"evaluate_{n}"]), **found)
+        if (size, seed) == (None, 1):
+            made[f"stage1_{n}"] = folder = tmp_path / f"trained-{n}"
+            folder.mkdir()
+            steps = np.arange(1, 41)
+            history = {"step": steps, "loss": 5 / steps, "skipped": np.zeros(40, int), "learning_rate": np.ones(40)}
+            pq.write_table(pa.table(history), folder / "history.parquet")
+            epochs = np.arange(1, 5)
+            validation = {"epoch": epochs, "step": 10 * epochs, "RR@10": epochs / 10}
+            pq.write_table(pa.table(validation), folder / "validation.parquet")
+            made[f"attention_{n}"] = looked = tmp_path / f"attention-{n}"
+            looked.mkdir()
+            entropy = {"model": ["pretrained", "stage1", "stage2"], "layer": [1, 1, 1], "entropy": [3.0, 2.5, 2.0]}
+            pq.write_table(pa.table(entropy), looked / "attention.parquet")
+    return made
+
+
+def places() -> list[tuple[str, int | None, int]]:
+    return [(row, size, seed) for row in STRENGTH for size in SIZES for seed in SEEDS]
+
+
+def config(**changes) -> AblationConfig:
+    systems = {"bm25": "stage1", "mined": "stage2"}
+    same = {"systems": systems, "epochs": 4, "start": None}
+    cells = [
+        CellConfig(row=row, size=size, seed=seed, settings=[f"stage1.seed={seed}"], **same)
+        for row, size, seed in places()
+    ]
+    fields = {
+        "title": "An <script>",
+        "recipe": "tiny",
+        "reference": "<b>plain",
+        "measures": ["RR@10", "R@20", "hits@5"],
+        "test": "randomisation",
+        "samples": 500,
+        "seed": 7,
+        "cells": cells,
+    }
+    return AblationConfig(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "out"
+    metrics = ablation(config(), **inputs, work=work(out))
+    assert set(metrics) == {
+        f"{split}/{row}/{kind}/{size}/{measure}"
+        for split in ("dev", "test")
+        for row in STRENGTH
+        for kind in ("bm25", "mined")
+        for size in ("10", "all")
+        for measure in ("RR@10", "R@20", *(["hits@5"] if split == "test" else []))
+    }
+    return out
+
+
+def values(inputs: dict[str, Path], n: int, system: str, measure: str) -> np.ndarray:
+    """[Q] of a cell on dev."""
+    table = pd.read_parquet(inputs[f"evaluate_{n}"] / "per_query.parquet")
+    return table[(table.split == "dev") & (table.system == system)][measure].to_numpy(np.float64)
+
+
+def test_each_cells_figures_are_those_of_its_evaluation(made: Path, inputs: dict[str, Path]) -> None:
+    table = json.loads((made / "table.json").read_text())
+    for n, (row, size, seed) in enumerate(places()):
+        splits = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]
+        for negatives, system in (("bm25", "stage1"), ("mined", "stage2")):
+            for split in ("dev", "test"):
+                place = {"row": row, "negatives": negatives, "size": size, "seed": seed, "split": split}
+                own = [f for f in table if {name: f[name] for name in place} == place]
+                found = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in own}
+                answers = splits[split].get("answers", {"systems": {system: {}}})
+                assert found == splits[split]["systems"][system] | answers["systems"][system]
+    bm25 = [f for f in table if f["row"] == "BM25"]
+    assert {f["split"] for f in bm25} == {"dev", "test"}
+    assert {(f["negatives"], f["size"], f["seed"]) for f in bm25} == {(None, None, None)}
+    csv = pd.read_csv(made / "table.csv")
+    assert len(csv) == len(table)
+    assert [*csv.columns] == [*table[0]]
+    assert csv["mean"].tolist() == [f["mean"] for f in table]
+
+
+def test_means_are_over_seeds_and_questions(made: Path, inputs: dict[str, Path]) -> None:
+    table = json.loads((made / "table.json").read_text())
+    for n in range(0, len(places()), len(SEEDS)):
+        row, size, _ = places()[n]
+        place = {"row": row, "negatives": "mined", "size": size, "seed": None, "split": "dev", "measure": "RR@10"}
+        (figure,) = [f for f in table if {name: f[name] for name in place} == place]
+        mean_Q = (values(inputs, n, "stage2", "RR@10") + values(inputs, n + 1, "stage2", "RR@10")) / 2
+        low, high = interval(resampled_means(mean_Q[:, None], 500, 7))
+        assert figure["mean"] == pytest.approx(mean_Q.mean(), abs=1e-6)
+        assert (figure["low"], figure["high"]) == (pytest.approx(low[0], abs=1e-6), pytest.approx(high[0], abs=1e-6))
+
+
+def test_rows_are_tested_against_the_reference(made: Path, inputs: dict[str, Path]) -> None:
+    tests = json.loads((made / "tests.json").read_text())
+    assert len(tests) == 2 * 2 * 2 * (2 * len(MEASURES) + len(HITS))  # rows, negatives, sizes; splits, measures
+    mean_of = {
+        row: (values(inputs, 4 * r + 2, "stage1", "RR@10") + values(inputs, 4 * r + 3, "stage1", "RR@10")) / 2
+        for r, row in enumerate(STRENGTH)
+    }
+    others = [row for row in STRENGTH if row != "<b>plain"]
+    difference = [mean_of[row] - mean_of["<b>plain"] for row in others]
+    p = p_values(np.stack(difference, axis=1), "randomisation", 500, 7)  # one draw of signs serves all columns
+    for row, raw, corrected, d in zip(others, p, holm(p[:, None])[:, 0], difference, strict=True):
+        place = {"row": row, "negatives": "bm25", "size": None, "split": "dev", "measure": "RR@10"}
+        (found,) = [t for t in tests if {name: t[name] for name in place} == place]
+        assert found["reference"] == "<b>plain"
+        assert found["mean"] == pytest.approx(d.mean(), abs=1e-6)
+        assert (found["p"], found["p_holm"]) == (pytest.approx(raw, abs=1e-6), pytest.approx(corrected, abs=1e-6))
+        assert (found["wins"], found["losses"]) == (int((d > 1e-9).sum()), int((d < -1e-9).sum()))
+    assert {t["p_holm"] < 0.05 for t in tests if t["row"] == "good" and t["measure"] == "RR@10"} == {True}
+
+
+def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
+    text = (made / "table.md").read_text()
+    head, _, bm25, plain, good, learned = text.splitlines()[:6]
+    assert "| hits@5, test |" in text
+    assert "| hits@5, dev |" not in text
+    assert head == ("| MRR@10, dev | BM25 negatives, 10 | BM25 negatives, all | + mined, 10 | + mined, all |")
+    assert bm25.startswith("| BM25 | .")
+    assert bm25.endswith("| – | – | – |")
+    assert "*" not in plain
+    assert good.count("*") == 4
+    assert learned.startswith("| learned | .")
+    assert "* differs from <b>plain: paired randomisation, p < .05 by Holm over 2 rows." in text
+
+
+def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_path: Path) -> None:
+    kept = [n for n, (_, size, seed) in enumerate(places()) if (size, seed) == (None, 1)]
+    given = {f"evaluate_{new}": inputs[f"evaluate_{n}"] for new, n in enumerate(kept)}
+    own = config(cells=[config().cells[n] for n in kept], test="t")
+    ablation(own, inputs["collection"], work(tmp_path / "out"), **given)
+    table = json.loads((tmp_path / "out/table.json").read_text())
+    alone = [f for f in table if f["seed"] == 1]
+    means = [{**f, "seed": 1} for f in table if f["seed"] is None and f["negatives"]]
+    assert sorted(alone, key=str) == sorted(means, key=str)
+    assert "paired t-test" in (tmp_path / "out/table.md").read_text()
+
+
+def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+    page = (made / "ablation.html").read_text()
+    assert "<script" not in page
+    assert "<b>plain" not in page
+    assert "An &lt;script&gt;" in page
+    assert not re.search(r"""(src|href)=["']?(?!#)[a-z/]|@import|url\((?!#)""", page)
+    for title in ("BM25 negatives", "Stage 1, loss of the first 4 epochs", "reranking of dev candidates"):
+        assert title in page
+    assert page.count("<svg") == 6  # two by size, loss of the first epochs, validation, loss, attention
+    assert "entropy (nats)" in page
+    assert "cocondenser run tiny --set stage1.seed=2" in page
+    ablation(config(), **inputs, work=work(tmp_path / "again"))
+    for name in ("ablation.html", "table.json", "table.csv", "table.md", "tests.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (made / name).read_bytes()
+
+
+def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Path) -> None:
+    cells = [cell.model_copy(update={"systems": {}} if cell.row == "learned" else {}) for cell in config().cells]
+    ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
+    assert "| learned | – | – | – | – |" in (tmp_path / "out/table.md").read_text()
+    assert "No index can search learned" in (tmp_path / "out/ablation.html").read_text()
+
+
+def test_other_questions_and_unknown_measures_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"measures: no RR@11; there are RR@10"):
+        ablation(config(measures=["RR@11"]), **inputs, work=work(tmp_path / "unknown"))
+    fewer = tmp_path / "fewer"
+    fewer.mkdir()
+    own = inputs["evaluate_1"]
+    (fewer / "metrics.json").write_bytes((own / "metrics.json").read_bytes())
+    table = pd.read_parquet(own / "per_query.parquet")
+    table[table.query_id != "dev3"].to_parquet(fewer / "per_query.parquet")
+    with pytest.raises(InputError, match=r"rows <b>plain and <b>plain were measured on different questions of dev"):
+        ablation(config(), **{**inputs, "evaluate_1": fewer}, work=work(tmp_path / "other"))
