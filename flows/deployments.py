@@ -16,7 +16,8 @@ from flows.sentences.recipe import SentenceRecipe
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 POOL = "cocondenser"
 HEAD = """\
-# Made from flows/recipes, flows/ablations and flows/sentences by `cocondenser deployments --write`; edit those, not this.
+# Made from flows/recipes, flows/ablations and flows/sentences by `cocondenser deployments --write`; edit those, not
+# this.
 # `make up` deploys it; `prefect deployment run cocondenser/pydocs-small` then starts a run, `prefect deployment run
 # ablation/pydocs-small` an ablation. Parts of a recipe are changed by the parameter `set`:
 # --param 'set=["cocondenser.tokens=1000000"]'.

@@ -41,8 +41,6 @@ from tasks.tracking import Tracking
 
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseModel)
 
-AnyRecipe = TypeVar("AnyRecipe", bound=BaseModel)
-
 
 class Rounds(Config):
     """Mining and training in turn."""

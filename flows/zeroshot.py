@@ -52,7 +52,7 @@ def zeroshot(
         **searched.more,
     }
     layer = layers.merge(layers.read("base"), layers.Layer(own))
-    recipe = validate(layers.override(layer, settings))
+    recipe = validate(layers.override(layer, settings), Recipe)
     _check(recipe, ready)
     return recipe, {"extends": "base", **layers.override(layers.Layer(own), settings).data}
 

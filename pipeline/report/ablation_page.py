@@ -1,5 +1,6 @@
 """ablation.html: the tables of an ablation, its curves, and the command that makes each cell alone."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Any
 from pipeline import ablation_table
 from pipeline.ablation import AblationConfig, CellConfig
 from pipeline.ablation_table import Figure
-from pipeline.report.build import ATTENTION, DIGEST
+from pipeline.report.build import ATTENTION
 from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
 from pipeline.stored import read_table
 from pipeline.tables import p_text, share_text
 from pipeline.templates import environment, styles
 
+DIGEST = re.compile("[0-9a-f]{64}")
 FIRST_EPOCHS = 10
 """Drawn of the loss (Condenser, version 1, figure 5)."""
 
