@@ -88,7 +88,7 @@ def test_a_cell_that_fails_stops_no_other(first, run_cli, store: Path, tmp_path:
     own = ("ablation", "run", str(tmp_path / "own.yaml"), "--device", "cpu", "--seeds", "1", "--seeds", "2")
     ended = run_cli(*own, store=store)
     assert ended.returncode == 1
-    assert "stage1 (broken, seed 1): " in ended.stderr
+    assert "encode-stage1 (broken, seed 1): vectors beyond float16" in ended.stderr
     assert "4 of 6 cells are measured and no table is made" in ended.stderr
     assert "evaluate (coCondenser, seed 2)" in made(ended.stderr, "cached")
     rest = run_cli(*own, "--rows", "initialisation only", "--rows", "coCondenser", store=store)
