@@ -201,6 +201,7 @@ def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, c
     ("arguments", "line"),
     [
         (["run", "tiny"], "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (["ablation", "run", "tiny"], "error: interrupted; the same command goes on from the last checkpoint\n"),
         (["sentences", "run", "stsb"], "error: interrupted; the same command goes on from the last checkpoint\n"),
         (["recipes"], "error: interrupted\n"),
         (["plan", "update"], "error: interrupted\n"),
@@ -211,7 +212,7 @@ def test_ctrl_c_says_how_to_go_on_where_it_does(arguments, line, monkeypatch, ca
         raise KeyboardInterrupt
 
     monkeypatch.setattr("flows.layers.named", interrupt)
-    monkeypatch.setattr("flows.layers.read", interrupt)
+    monkeypatch.setattr("flows.layers.parse", interrupt)
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
