@@ -7,15 +7,23 @@ from pydantic import ValidationError
 
 from flows import layers
 from flows.ablation import Ablation, Row, cells
+from flows.layers import Family, Layer
 from flows.recipe import resolve
 from pipeline.errors import InputError
 
-ABLATIONS = Path(__file__).parent / "ablations"
+
+def _texts(data: dict[str, Any], name: str) -> None:
+    for field, text in (("title", name), ("description", ""), ("hidden", False)):
+        data.setdefault(field, text)
+
+
+ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser ablation list", _texts)
 
 
 def named() -> list[str]:
     """The ablations that come with the project and are not hidden."""
-    return sorted(path.stem for path in ABLATIONS.glob("*.yaml") if not layers.parse(path).data.get("hidden", False))
+    found = layers.named(ABLATIONS)
+    return [name for name in found if not layers.parse(ABLATIONS.folder / f"{name}.yaml").data.get("hidden", False)]
 
 
 def load(name: str) -> Ablation:
@@ -23,7 +31,7 @@ def load(name: str) -> Ablation:
 
     Raises InputError, naming file and line, for unknown fields, wrong values and rows whose settings do not fit.
     """
-    layer = _read(_find(name, Path()), ())
+    layer = layers.read(name, ABLATIONS)
     data = layer.data
     rows = data.get("rows")
     if isinstance(rows, dict):
@@ -31,7 +39,7 @@ def load(name: str) -> Ablation:
     if not isinstance(data.get("recipe"), str):
         raise InputError(f"{layer.origin(('recipe',))}: recipe: a recipe's name or the path of its file is missing")
     try:
-        data["recipe"] = resolve(data["recipe"]).model_dump(mode="json")
+        data["recipe"] = resolve(_beside(data["recipe"], layer)).model_dump(mode="json")
     except InputError as error:
         raise InputError(f"{layer.origin(('recipe',))}: recipe: {error}") from None
     try:
@@ -46,41 +54,15 @@ def load(name: str) -> Ablation:
     return ablation
 
 
-def _find(name: str, folder: Path) -> Path:
-    if name.endswith((".yaml", ".yml")):
-        path = folder / name
-        if not path.is_file():
-            raise InputError(f"{path}: no such file of an ablation")
-        return path
-    path = ABLATIONS / f"{name}.yaml"
-    if not path.is_file():
-        raise InputError(f"no ablation {name!r}{layers.hint(name, named())}; `cocondenser ablation list` lists them")
-    return path
+def _beside(recipe: str, layer: Layer) -> str:
+    """A recipe's path is from the file that names it."""
+    if not recipe.endswith((".yaml", ".yml")):
+        return recipe
+    named_in = str(layer.origin(("recipe",))).rpartition(":")[0]
+    return str(Path(named_in).parent / recipe)
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> layers.Layer:
-    if path.resolve() in seen:
-        raise InputError(f"{path}: extends itself")
-    layer = layers.parse(path)
-    layer.data.setdefault("name", path.stem)
-    recipe = layer.data.get("recipe")
-    if isinstance(recipe, str) and recipe.endswith((".yaml", ".yml")):
-        layer.data["recipe"] = str(path.parent / recipe)
-    parent = layer.data.pop("extends", None)
-    if parent is None:
-        return layer
-    own: dict[str, Any] = {"title": path.stem, "description": "", "hidden": False}  # not inherited
-    layer.data.update({field: layer.data.get(field, value) for field, value in own.items()})
-    if not isinstance(parent, str):
-        raise InputError(f"{layer.origin(('extends',))}: extends: takes one ablation's name or path")
-    try:
-        below = _find(parent, path.parent)
-    except InputError as error:
-        raise InputError(f"{layer.origin(('extends',))}: {error}") from None
-    return layers.merge(_read(below, (*seen, path.resolve())), layer)
-
-
-def _one_line(error: ValidationError, layer: layers.Layer) -> str:
+def _one_line(error: ValidationError, layer: Layer) -> str:
     """The first problem, with its place; a field spelt wrongly before those that are missing for it."""
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])

@@ -11,7 +11,7 @@ from flows.ablation_file import load
 from flows.layers import named
 from flows.recipe import Recipe, resolve
 from flows.sentences import recipe as of_sentences
-from flows.sentences.recipe import SentenceRecipe
+from flows.sentences.recipe import SENTENCES, SentenceRecipe
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 POOL = "cocondenser"
@@ -29,7 +29,7 @@ def deployed() -> list[Recipe]:
 
 
 def deployed_sentences() -> list[SentenceRecipe]:
-    return [recipe for recipe in map(of_sentences.resolve, of_sentences.named()) if not recipe.hidden]
+    return [recipe for recipe in map(of_sentences.resolve, named(SENTENCES)) if not recipe.hidden]
 
 
 def deployed_ablations() -> list[Ablation]:

@@ -1,11 +1,11 @@
-"""Recipe files as plain data: YAML with line numbers, `extends:`, merging, and `--set`.
+"""Files of recipes and their like as plain data: YAML with line numbers, `extends:`, merging, and `--set`.
 
 Nothing here knows the configuration classes. The path of every value leads to where it was written (`FILE:LINE` or
 `--set ...`), so that an error found later can name that place.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,8 +14,6 @@ from typing import Any
 import yaml
 
 from pipeline.errors import InputError
-
-RECIPES = Path(__file__).parent / "recipes"
 
 Keys = tuple[str, ...]
 
@@ -49,47 +47,7 @@ for kind, pattern in {
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list("-+.0123456789"))
 
 
-def named() -> list[str]:
-    """The recipes that come with the project, the base aside."""
-    return sorted(path.stem for path in RECIPES.glob("*.yaml") if path.stem != "base")
-
-
-def read(name: str) -> Layer:
-    """The recipe `name` (one of the project's, or the path of a YAML file) over all that it extends."""
-    return _read(_find(name, Path()), seen=())
-
-
-def _find(name: str, folder: Path) -> Path:
-    if name.endswith((".yaml", ".yml")):
-        path = folder / name
-        if not path.is_file():
-            raise InputError(f"{path}: no such recipe file")
-        return path
-    path = RECIPES / f"{name}.yaml"
-    if not path.is_file():
-        raise InputError(f"no recipe {name!r}{hint(name, named())}; `cocondenser recipes` lists them")
-    return path
-
-
-def _read(path: Path, seen: tuple[Path, ...]) -> Layer:
-    if path.resolve() in seen:
-        raise InputError(f"{path}: extends itself")
-    layer = parse(path)
-    layer.data.setdefault("name", path.stem)
-    parent = layer.data.pop("extends", None)
-    if parent is None:
-        return layer
-    _own_texts(layer.data, path.stem)
-    if not isinstance(parent, str):
-        raise InputError(f"{layer.origin(('extends',))}: extends: takes one recipe's name or path")
-    try:
-        below = _find(parent, path.parent)
-    except InputError as error:
-        raise InputError(f"{layer.origin(('extends',))}: {error}") from None
-    return merge(_read(below, (*seen, path.resolve())), layer)
-
-
-def _own_texts(data: dict[str, Any], name: str) -> None:
+def _texts_of_recipes(data: dict[str, Any], name: str) -> None:
     """What a recipe says of itself is not inherited: on another collection it would be untrue."""
     data.setdefault("title", name)
     data.setdefault("description", "")
@@ -98,6 +56,66 @@ def _own_texts(data: dict[str, Any], name: str) -> None:
     if isinstance(report, dict):
         report.setdefault("title", data["title"])
         report.setdefault("published", [])
+
+
+@dataclass(frozen=True)
+class Family:
+    """Files that extend each other."""
+
+    folder: Path
+    """Of those that come with the project; base.yaml is for the others to extend."""
+    what: str
+    """One of them, as errors call it."""
+    listing: str
+    """The command that lists them."""
+    texts: Callable[[dict[str, Any], str], None]
+    """Gives the data of a file of that name what it says of itself and does not inherit."""
+    kind: str = "reader"
+    """The field that tells what a section's others are: where it changes, the section is replaced."""
+
+
+RECIPES = Family(Path(__file__).parent / "recipes", "recipe", "cocondenser recipes", _texts_of_recipes)
+
+
+def named(family: Family = RECIPES) -> list[str]:
+    """Those that come with the project, the base aside."""
+    return sorted(path.stem for path in family.folder.glob("*.yaml") if path.stem != "base")
+
+
+def read(name: str, family: Family = RECIPES) -> Layer:
+    """The file `name` (one of the project's, or the path of a YAML file) over all that it extends."""
+    return _read(_find(name, Path(), family), (), family)
+
+
+def _find(name: str, folder: Path, family: Family) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{path}: no such {family.what} file")
+        return path
+    path = family.folder / f"{name}.yaml"
+    if not path.is_file():
+        known = hint(name, named(family))
+        raise InputError(f"no {family.what} {name!r}{known}; `{family.listing}` lists them")
+    return path
+
+
+def _read(path: Path, seen: tuple[Path, ...], family: Family) -> Layer:
+    if path.resolve() in seen:
+        raise InputError(f"{path}: extends itself")
+    layer = parse(path)
+    layer.data.setdefault("name", path.stem)
+    parent = layer.data.pop("extends", None)
+    if parent is None:
+        return layer
+    family.texts(layer.data, path.stem)
+    if not isinstance(parent, str):
+        raise InputError(f"{layer.origin(('extends',))}: extends: takes one {family.what}'s name or path")
+    try:
+        below = _find(parent, path.parent, family)
+    except InputError as error:
+        raise InputError(f"{layer.origin(('extends',))}: {error}") from None
+    return merge(_read(below, (*seen, path.resolve()), family), layer, family.kind)
 
 
 def parse(path: Path) -> Layer:
@@ -128,18 +146,18 @@ def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Key
         yield from _lines(value, (*keys, key.value), path)
 
 
-def merge(below: Layer, above: Layer) -> Layer:
-    """`above` over `below`, section by section; a section that changes its `reader` replaces the section.
+def merge(below: Layer, above: Layer, kind: str = RECIPES.kind) -> Layer:
+    """`above` over `below`, section by section; a section that changes its field `kind` replaces the section.
 
     So does a value that stands where a section was, or the other way round.
     """
     replaced: list[Keys] = []
-    data = _merge(below.data, above.data, (), replaced)
+    data = _merge(below.data, above.data, (), replaced, kind)
     kept = {k: v for k, v in below.origins.items() if not any(k[: len(gone)] == gone for gone in replaced)}
     return Layer(data, kept | above.origins)
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: list[Keys]) -> dict[str, Any]:
+def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: list[Keys], kind: str) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -148,11 +166,11 @@ def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: l
             if isinstance(value, dict) or isinstance(old, dict):
                 replaced.append(here)
             merged[key] = value
-        elif "reader" in value and value["reader"] != old.get("reader"):
+        elif kind in value and value[kind] != old.get(kind):
             replaced.append(here)
             merged[key] = value
         else:
-            merged[key] = _merge(old, value, here, replaced)
+            merged[key] = _merge(old, value, here, replaced, kind)
     return merged
 
 

@@ -47,6 +47,7 @@ def zeroshot(
         "encoder": ready.encoder,
         "bm25": {"k1": 0.9, "b": 0.4},  # Anserini's defaults, as in BEIR's tables
         "encode": {"passage_tokens": ready.passage_tokens, "shard_passages": 2000},
+        "attention": {"sections": 0},
         "report": {"title": called},
         **({"machine": {"token_budget": CPU_BUDGET}} if cpu else {}),
         **searched.more,

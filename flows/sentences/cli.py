@@ -25,9 +25,10 @@ Name = Annotated[str, typer.Argument(metavar="RECIPE", help="One of `cocondenser
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences recipes --json[/bold]")
 def recipes(as_json: Json = False) -> None:
     """List the recipes of sentence tasks."""
-    from flows.sentences.recipe import named, resolve
+    from flows.layers import named
+    from flows.sentences.recipe import SENTENCES, resolve
 
-    found = [recipe for recipe in map(resolve, named()) if not recipe.hidden]
+    found = [recipe for recipe in map(resolve, named(SENTENCES)) if not recipe.hidden]
     if as_json:
         print_json([{"name": r.name, "title": r.title, "description": r.description} for r in found])
         return

@@ -10,13 +10,20 @@ from pydantic import Field, field_validator, model_validator
 from flows import layers
 from flows.recipe import validate
 from pipeline.config import Config, Seed
-from pipeline.errors import InputError
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import LabelledConfig, ScoredConfig, TripletConfig
 from pipeline.sentences.tune import TuneTraining
 from pipeline.work import Machine
 
-FOLDER = Path(__file__).parent
+
+def _texts(data: dict[str, Any], name: str) -> None:
+    for field, text in (("title", name), ("description", ""), ("hidden", False)):
+        data.setdefault(field, text)
+
+
+SENTENCES = layers.Family(
+    Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", _texts, kind="kind"
+)
 ALL = "all"
 """The size that has all training rows."""
 
@@ -113,48 +120,11 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "model"
 
 
-def named() -> list[str]:
-    """The recipes of sentence tasks that come with the project, the base aside."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "base")
-
-
-def read(name: str) -> layers.Layer:
-    """The recipe `name` (the project's, or a YAML file's path) over all that it extends."""
-    return _read(_find(name, Path()), ())
-
-
 def resolve(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
     """The complete recipe with `section.field=value` settings applied. InputError as in flows/recipe.py."""
-    return validate(layers.override(read(name), settings), SentenceRecipe)
+    return validate(layers.override(layers.read(name, SENTENCES), settings), SentenceRecipe)
 
 
 def change(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:
     """A complete recipe with settings applied."""
     return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings), SentenceRecipe)
-
-
-def _find(name: str, folder: Path) -> Path:
-    path = folder / name if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
-    if path.is_file():
-        return path
-    if path.parent == FOLDER:
-        raise InputError(
-            f"no recipe of sentences {name!r}{layers.hint(name, named())}; `cocondenser sentences recipes` lists them"
-        )
-    raise InputError(f"{path}: no such recipe file")
-
-
-def _read(path: Path, seen: tuple[Path, ...]) -> layers.Layer:
-    if path.resolve() in seen:
-        raise InputError(f"{path}: extends itself")
-    layer = layers.parse(path)
-    layer.data.setdefault("name", path.stem)
-    parent = layer.data.pop("extends", None)
-    if parent is None:
-        return layer
-    for field, text in (("title", path.stem), ("description", ""), ("hidden", False)):
-        layer.data.setdefault(field, text)
-    below = _read(_find(str(parent), path.parent), (*seen, path.resolve()))
-    if layer.data.get("table", {}).get("kind") not in (None, below.data.get("table", {}).get("kind")):
-        below.data.pop("table", None)  # other columns
-    return layers.merge(below, layer)

@@ -29,7 +29,7 @@ def test_each_deployment_holds_its_complete_recipe() -> None:
 
 def test_so_has_each_of_sentences() -> None:
     found = of_flow("flows/sentences/flow.py:sentences")
-    assert [*found] == of_sentences.named()
+    assert [*found] == layers.named(of_sentences.SENTENCES)
     for name, item in found.items():
         recipe = of_sentences.SentenceRecipe.model_validate(item["parameters"]["recipe"])
         assert recipe == of_sentences.resolve(name)

@@ -8,8 +8,9 @@ from sentences import scored
 
 from artifacts.runs import record_run
 from artifacts.store import Store
+from flows.layers import named
 from flows.sentences.dag import nodes
-from flows.sentences.recipe import SentenceRecipe, change, named, resolve
+from flows.sentences.recipe import SENTENCES, SentenceRecipe, change, resolve
 from flows.sentences.results import lines, markdown
 from pipeline.errors import InputError
 
@@ -21,7 +22,7 @@ def dag(tmp_path: Path, *settings: str, recipe: str = "stsb") -> list:
 
 
 def test_the_papers_sizes_and_epochs(tmp_path) -> None:
-    assert named() == ["sections", "stsb"]
+    assert named(SENTENCES) == ["sections", "stsb"]
     found = [node.name for node in dag(tmp_path)]
     cells = ["bert-0", "bert-500-4x", "bert-500-8x", "bert-1000-4x", "bert-1000-8x", "bert-all-4x"]
     assert found == ["table", "model-bert", *cells, "summary"]
@@ -200,6 +201,6 @@ def tiny_model(folder: Path) -> Path:
 
 
 def test_recipes_are_complete() -> None:
-    for name in named():
+    for name in named(SENTENCES):
         recipe = resolve(name)
         assert SentenceRecipe.model_validate(recipe.model_dump(mode="json")) == recipe
