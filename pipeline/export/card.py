@@ -40,8 +40,12 @@ def header(source: Source) -> str:
 
 
 def counts(source: Source) -> str:
-    """`11,500 documents, 25,000 passages and 3,000 training questions`, as far as they are known."""
-    found = read_json(source.collection / "ingest.json")
+    """`11,500 documents, 25,000 passages and 3,000 training questions`, as far as they are known.
+
+    An index is exported without its collection, which may be gone.
+    """
+    path = source.collection / "ingest.json"
+    found = read_json(path) if path.exists() else {}
     said = [f"{found[name]:,} {what}" for name, what in COUNTS.items() if isinstance(found.get(name), int)]
     return " and ".join(part for part in (", ".join(said[:-1]), *said[-1:]) if part)
 

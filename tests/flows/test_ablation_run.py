@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BROKEN = """\
 extends: tiny
 rows:
   broken: [stage1.optimiser.learning_rate=1e30]
 """
-CELLS = [(row, seed) for row in ("initialisation only", "coCondenser") for seed in (1, 2)]
+CELLS = [("initialisation only", 1), ("coCondenser", 1)]
 
 
 def made(stderr: str, how: str) -> list[str]:
@@ -27,8 +27,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first(run_cli, store: Path):
-    ended = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=1400)
+def stages(run_cli, store: Path) -> int:
+    """What is to be built, as the plan has it before there is anything."""
+    total = json.loads(run_cli("ablation", "plan", "tiny", "--json", store=store).stdout)["total"]
+    assert total["reused"] == 0
+    assert total["stages"] == total["to_build"] + total["shared"]
+    return total["to_build"]
+
+
+@pytest.fixture(scope="module")
+def first(run_cli, store: Path, stages: int):
+    ended = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=800)
     assert ended.returncode == 0, ended.stderr
     return ended
 
@@ -38,9 +47,9 @@ def given(first) -> dict[str, Any]:
     return json.loads(first.stdout)
 
 
-def test_what_cells_share_is_built_once(first) -> None:
+def test_what_cells_share_is_built_once(first, stages: int) -> None:
     built = made(first.stderr, "built")
-    assert len(built) == len({*built}) == 34
+    assert len(built) == len({*built}) == stages
     assert not made(first.stderr, "cached")
     assert [name for name in built if name.startswith(("condenser", "cocondenser"))] == ["condenser", "cocondenser"]
     assert len([name for name in built if name.startswith("stage1")]) == len(CELLS)
@@ -51,31 +60,29 @@ def test_what_cells_share_is_built_once(first) -> None:
 def test_the_table_holds_the_cells_own_figures(given: dict[str, Any]) -> None:
     table = {(f["row"], f["seed"], f["split"], f["measure"]): f for f in given["table"]}
     for row, seed in CELLS:
-        path = Path(given["artifacts"][f"evaluate ({row}, seed {seed})"]["path"])
+        path = Path(given["artifacts"][f"evaluate ({row})"]["path"])
         for split, found in json.loads((path / "metrics.json").read_text())["splits"].items():
             for measure, figure in found["systems"]["stage1"].items():
                 own = table[row, seed, split, measure]
                 assert {name: own[name] for name in ("mean", "low", "high")} == figure
     for split in ("dev", "test"):
-        means = [table["coCondenser", seed, split, "RR@10"]["mean"] for seed in (1, 2)]
-        assert table["coCondenser", None, split, "RR@10"]["mean"] == pytest.approx(sum(means) / 2, abs=2e-6)
+        assert table["coCondenser", None, split, "RR@10"] | {"seed": 1} == table["coCondenser", 1, split, "RR@10"]
     assert {(t["row"], t["reference"]) for t in given["tests"]} == {("coCondenser", "initialisation only")}
 
 
-def test_again_all_is_reused_and_the_plan_says_so(first, given: dict[str, Any], run_cli, store: Path) -> None:
+def test_again_all_is_reused_and_the_plan_says_so(first, given, stages: int, run_cli, store: Path) -> None:
     again = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store)
     assert again.returncode == 0, again.stderr
     assert made(again.stderr, "cached") == made(first.stderr, "built")
     assert json.loads(again.stdout) == given
     planned = json.loads(run_cli("ablation", "plan", "tiny", "--json", store=store).stdout)
-    assert (planned["total"]["to_build"], planned["total"]["reused"]) == (0, 34)
-    assert planned["total"]["stages"] == 34 + planned["total"]["shared"]
+    assert (planned["total"]["to_build"], planned["total"]["reused"]) == (0, stages)
 
 
 def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], run_cli, store: Path) -> None:
     """Of the same artifacts."""
     table = Path(given["artifacts"]["ablation"]["path"]) / "ablation.html"
-    command = next(line for line in table.read_text().splitlines() if "--set stage1.seed=2" in line)
+    command = next(line for line in table.read_text().splitlines() if "--set stage1.seed=1" in line and "head_layers=0" not in line)
     settings = [word for word in command.replace("</pre>", " ").split() if "=" in word and not word.startswith("<")]
     steps = json.loads(
         run_cli("plan", "tiny", "--json", *(w for one in settings for w in ("--set", one)), store=store).stdout
@@ -85,12 +92,12 @@ def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], run_cli, store: Pa
 
 def test_a_cell_that_fails_stops_no_other(first, run_cli, store: Path, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(BROKEN)
-    own = ("ablation", "run", str(tmp_path / "own.yaml"), "--device", "cpu", "--seeds", "1", "--seeds", "2")
+    own = ("ablation", "run", str(tmp_path / "own.yaml"), "--device", "cpu")
     ended = run_cli(*own, store=store)
     assert ended.returncode == 1
-    assert "encode-stage1 (broken, seed 1): vectors beyond float16" in ended.stderr
-    assert "4 of 6 cells are measured and no table is made" in ended.stderr
-    assert "evaluate (coCondenser, seed 2)" in made(ended.stderr, "cached")
+    assert "encode-stage1 (broken): vectors beyond float16" in ended.stderr
+    assert "2 of 3 cells are measured and no table is made" in ended.stderr
+    assert "evaluate (coCondenser)" in made(ended.stderr, "cached")
     rest = run_cli(*own, "--rows", "initialisation only", "--rows", "coCondenser", store=store)
     assert rest.returncode == 0, rest.stderr
     assert not [name for name in made(rest.stderr, "built") if name != "ablation"]

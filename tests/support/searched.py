@@ -1,5 +1,6 @@
 """Small collections and their first stage. Used by several test files."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def write_collection(folder: Path, passages: Sequence, queries: Sequence, judged
     write_table(folder / "passages.parquet", tables["passages"], passages)
     write_table(folder / "queries.parquet", tables["queries"], [(*query, []) for query in queries])
     write_table(folder / "qrels.parquet", tables["qrels"], judged)
+    (folder / "ingest.json").write_text(json.dumps({"passages": len(passages)}))
     return folder
 
 
