@@ -12,6 +12,9 @@ from flows.selection import up_to
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
 from pipeline.errors import InputError
 
+HOW = ("machine.", "tracking.")
+"""Settings that change no result, and so no key."""
+
 Place = tuple[str, int | None, int]
 """Row, size and seed of a cell."""
 
@@ -194,7 +197,7 @@ def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node])
                 seed=one.cell.seed,
                 systems=_systems(ablation, made[one.parts["evaluate"]]),
                 epochs=one.cell.recipe.stage1.epochs,
-                settings=one.cell.settings,
+                settings=[setting for setting in one.cell.settings if not setting.startswith(HOW)],
                 start=ablation.rows[one.cell.row].start,
             )
             for one in needs

@@ -130,6 +130,13 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     assert plain.recipe == resolve("marco", ["attention.text=collection"])
 
 
+def test_where_it_runs_changes_no_table(three: Ablation) -> None:
+    def table(*settings: str) -> object:
+        return union(*chosen(three, settings)).nodes[-1].config
+
+    assert table("machine.device=cpu", "tracking.tensorboard=false") == table() != table("stage1.epochs=2")
+
+
 def test_sizes_and_negatives(three: Ablation) -> None:
     sized, rows = chosen(three, sizes=[10, None], rows=["Condenser"], reference="Condenser")
     found = cells(sized, rows)

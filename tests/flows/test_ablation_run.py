@@ -82,7 +82,9 @@ def test_again_all_is_reused_and_the_plan_says_so(first, given, stages: int, run
 def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], run_cli, store: Path) -> None:
     """Of the same artifacts."""
     table = Path(given["artifacts"]["ablation"]["path"]) / "ablation.html"
-    command = next(line for line in table.read_text().splitlines() if "--set stage1.seed=1" in line and "head_layers=0" not in line)
+    command = next(
+        line for line in table.read_text().splitlines() if "--set stage1.seed=1" in line and "head_layers=0" not in line
+    )
     settings = [word for word in command.replace("</pre>", " ").split() if "=" in word and not word.startswith("<")]
     steps = json.loads(
         run_cli("plan", "tiny", "--json", *(w for one in settings for w in ("--set", one)), store=store).stdout
