@@ -130,8 +130,11 @@ def pair_label(metrics: Mapping[str, Any], pair: str, between: str) -> str:
 
 
 def p_of(figure: Mapping[str, float]) -> str:
-    """Corrected, where it was tested."""
-    return p_text(figure["p_holm"]) if "p_holm" in figure else ""
+    """`p = .043`, `p < .001`: corrected, where it was tested."""
+    if "p_holm" not in figure:
+        return ""
+    p = p_text(figure["p_holm"])
+    return f"p {p}" if p.startswith("<") else f"p = {p}"
 
 
 def headline(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
@@ -164,17 +167,12 @@ def verdict(metrics: Mapping[str, Any], part: Part) -> str | None:
     figure = part.differences[pair][part.lead]
     shown = signed(cell(figure))
     after, before = (metrics["labels"].get(name, name) for name in pair.split(" - "))
-    p = f", p {equals(p_of(figure))}" if "p_holm" in figure else ""
+    p = f", {p_of(figure)}" if "p_holm" in figure else ""
     counts = ""
     if "wins" in figure:
         counts = f"; better for {figure['wins']:,} questions, worse for {figure['losses']:,}"
     text = f"{after} against {before}: {shown['mean']} {part.head} {shown['interval']}{p}{counts}."
     return text[0].upper() + text[1:]
-
-
-def equals(p: str) -> str:
-    """`= .043`, `< .001`."""
-    return p if p.startswith("<") else f"= {p}"
 
 
 def cell(figure: Mapping[str, float]) -> dict[str, str]:
