@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -43,12 +44,25 @@ def run_cli(environment: dict[str, str]) -> Cli:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(run_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """(store, what it printed as JSON) of one run of `tiny` for all tests; nobody writes into this store."""
+def tiny_ended(run_cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """(store, the command) of one run of `tiny` for all tests; nobody writes into this store."""
     store = tmp_path_factory.mktemp("tiny") / "store"
     ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store, seconds=500)
     assert ended.returncode == 0, ended.stderr
+    return store, ended
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_ended: tuple[Path, subprocess.CompletedProcess[str]]) -> tuple[Path, dict]:
+    """(store, what it printed as JSON)."""
+    store, ended = tiny_ended
     return store, json.loads(ended.stdout)
+
+
+@pytest.fixture
+def tiny_copy(tiny_ended: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> Path:
+    """A store of the test's own that holds a run of `tiny`."""
+    return shutil.copytree(tiny_ended[0], tmp_path / "store")
 
 
 @pytest.fixture(scope="module")

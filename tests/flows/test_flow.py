@@ -229,13 +229,15 @@ def test_a_ready_models_vectors_that_cannot_be_cut_into_bytes_are_told_before_an
         check(tmp_path / "untied", 2)
 
 
-def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
+def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(
+    run_cli, tiny_copy: Path, tmp_path: Path
+) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     BertForSequenceClassification(BertConfig(vocab_size=999, num_labels=1, **shape)).save_pretrained(tmp_path / "other")
     given = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
-    ended = run_cli("run", "tiny", *(word for one in given for word in ("--set", one)), store=tmp_path / "store")
+    ended = run_cli("run", "tiny", *(word for one in given for word in ("--set", one)), store=tiny_copy)
     assert ended.returncode == 2
     assert "other knows 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
     assert "condenser " not in ended.stderr + ended.stdout
@@ -268,11 +270,11 @@ def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monke
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 
-def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_cli, tmp_path: Path) -> None:
+def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_cli, tiny_copy: Path) -> None:
     """All of them in one message."""
     documents = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")
     given = ("--set", "condenser.batch_tokens=9999999", "--set", "condenser.batch_blocks=null", *documents)
-    ended = run_cli("run", "tiny", *given, store=tmp_path / "store")
+    ended = run_cli("run", "tiny", *given, store=tiny_copy)
     assert ended.returncode == 2
     first, second = ended.stderr.splitlines()[-2:]
     assert first.startswith("error: condenser.batch_tokens: 9,999,999 asked for, but the whole collection holds")

@@ -295,7 +295,7 @@ def test_a_tested_difference_has_p_and_counts():
     metrics = metrics_of(test=split("stage1", "stage2", differences=("stage2 - stage1",), tested=True))
     part = parts(metrics, [])[0]
     (row,) = difference_rows(metrics, part)
-    assert row["cells"][0]["p"] == ".043"
+    assert row["cells"][0]["p"] == "p = .043"
     assert row["counts"] == {"wins": 1200, "ties": 30, "losses": 7}
     assert verdict(metrics, part) == (
         "Stage 2 against stage 1: +.012 MRR@10 [−.001, .025], p = .043; better for 1,200 questions, worse for 7."
