@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pytest
+from sentences import SPLITS, scored
 
 from artifacts.fingerprint import code_version
 from artifacts.store import Store
+from flows import ablation_file
 from flows.dag import nodes
 from flows.recipe import resolve
+from flows.sentences import recipe as of_sentences
+from flows.sentences.dag import nodes as sentence_nodes
+from flows.union import union
 from pipeline.config import Config
 from tasks.keys import key_of, paths, sources_of, without_paths
 from tasks.stages import STAGES
@@ -93,6 +98,11 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
             ["ingest.limit=1", "ict.steps=1", "attention.sections=1", *labelled, *reranked, *source.get(stage, [])],
         )
     )
+    cells = ablation_file.load("tiny")
+    dag += union(cells, [*cells.rows]).nodes
+    scored(tmp_path)
+    tables = [f"table.{split}={tmp_path / f'sts-{split}.csv'}" for split in SPLITS]
+    dag += sentence_nodes(of_sentences.resolve("stsb", tables), store)
     key = key_of(store, stage, next(node.config for node in dag if node.stage == stage), {})
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)
