@@ -224,10 +224,9 @@ def _run(store: Store, reader: Reader, staged: Path, member: Member, records: It
     try:
         named = run and member.name == f"runs/{runs.called(run.name, datetime.fromisoformat(run.created))}.json"
         unknown = [node for node, ref in run.nodes.items() if known.get(ref.key) != ref] if run else []
-        complete = run and isinstance(run.details["recipe"], dict)
-    except (TypeError, ValueError, LookupError):
-        named = complete = False
-    if run is None or not named or not complete:
+    except (TypeError, ValueError):
+        named = False
+    if run is None or not named or not isinstance(run.details, dict):
         raise reader.wrong(f"{member.name} is no record of a run of that name")
     if unknown:
         raise reader.wrong(f"{member.name} has an artifact of {unknown[0]} that the pack's records do not have")

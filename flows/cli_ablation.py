@@ -127,7 +127,8 @@ def run(
     own, cells = _cells(name, set, rows, sizes, seeds, reference)
     root = store_folder(store)
     # All that can be known to fail does so here, before Prefect is imported.
-    preflight.check(Store(root), cells.nodes, cells.nodes, cells.needs[0].cell.recipe.machine)
+    shared = cells.needs[0].cell.recipe
+    preflight.check(Store(root), cells.nodes, cells.nodes, shared.machine, shared.tracking)
 
     from flows.server import reachable_server
     from tasks.terminal import shown_in
@@ -138,8 +139,8 @@ def run(
             address, is_own = running.enter_context(reachable_server())
             from flows.ablation_flow import ablation
         where = f"{'its own page' if is_own else 'the page'} {address.removesuffix('/api')}"
-        shared = f"{len(cells.parts)} stages for {len(cells.needs)} cells"
-        terminal.print(f"[bold]{own.title}[/], {shared}, store {root}, {where}", highlight=False, soft_wrap=True)
+        stages = f"{len(cells.parts)} stages for {len(cells.needs)} cells"
+        terminal.print(f"[bold]{own.title}[/], {stages}, store {root}, {where}", highlight=False, soft_wrap=True)
         try:
             given = set or [], rows or [], _sizes(sizes), seeds or []
             refs = ablation(load(name), *given, reference, str(root), device)

@@ -26,7 +26,7 @@ def measure_rows(
     """
     same = {"split": [split] * len(query_ids), "query_id": [*query_ids], "system": [system] * len(query_ids)}
     columns = {
-        name: pa.array([found[q][m] if q in found else None for q in query_ids], pa.float32())
+        name: pa.array([found[q][m] if q in found else None for q in query_ids], pa.float64())
         for names, found in ((MEASURES, measured), (HITS, hits))
         for m, name in enumerate(names)
     }

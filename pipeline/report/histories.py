@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.attention import TABLE
-from pipeline.errors import InputError
 from pipeline.stored import read_table
 
 Curve = tuple[list[float], list[float]]
@@ -16,14 +15,11 @@ def loss_by_epoch(checkpoint: Path, epochs: int) -> Curve | None:
     """The loss of each update of a fine-tuning of so many epochs; None where the checkpoint has no history.
 
     An epoch is the history's updates by `epochs`: all have the same number. Skipped updates are left out, and count.
-    Raises InputError where the updates are not those of so many epochs.
     """
     path = next((p for p in (checkpoint, checkpoint / "query") if (p / "history.parquet").exists()), None)
     if path is None:
         return None
     table = read_table(path / "history.parquet")
-    if len(table) == 0 or len(table) % epochs:
-        raise InputError(f"{path / 'history.parquet'}: {len(table):,} updates are not those of {epochs} epochs")
     epoch = np.arange(1, len(table) + 1) * epochs / len(table)
     kept = table["skipped"].to_numpy() == 0
     return epoch[kept].tolist(), table["loss"].to_numpy()[kept].tolist()

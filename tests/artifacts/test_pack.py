@@ -161,7 +161,7 @@ def test_a_lean_pack_holds_the_lineage_and_gives_the_other_hits(store, other, ru
 
 
 def test_what_a_run_reads_beyond_its_own_nodes_goes_along(store, other, run, tmp_path):
-    record_run(store, "only", {"stage1": run.nodes["stage1"]}, {"recipe": {}})
+    record_run(store, "only", {"stage1": run.nodes["stage1"]}, {"ablation": {}})
     only = runs(store, "only")[0]
     assert pack(store, only, tmp_path / "only").artifacts == 3
     assert unpack(other, tmp_path / "only").new == 3

@@ -21,6 +21,7 @@ from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
 from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.per_query import measure_rows
 from pipeline.tables import p_text, share_text, tables
 from pipeline.work import Work, silent
 
@@ -367,3 +368,9 @@ def test_share_text(share, text):
 @pytest.mark.parametrize(("p", "text"), [(0.0, "< .001"), (0.00099, "< .001"), (0.001, ".001"), (1.0, "1.000")])
 def test_p_text(p, text):
     assert p_text(p) == text
+
+
+def test_each_questions_figures_are_kept_to_the_last_bit():
+    """Sums of them are compared: 1/2 + 1/6 is a tie with 1/3 + 1/3."""
+    kept = measure_rows("dev", "bm25", ["q"], {"q": [1 / 3] * len(MEASURES)}, {})
+    assert kept["RR@10"].to_pylist() == [1 / 3]
