@@ -49,6 +49,8 @@ def show(metrics: dict) -> None:
     """Every measure of every system, a table a split; the flow's own table has but three."""
     from flows.cli_evaluate import table
 
-    for split, found in metrics["splits"].items():
-        out.print(f"\n{split}: {found['questions']:,} questions, mean [95 % interval]", highlight=False)
-        out.print(table({metrics["labels"][name]: figures for name, figures in found["systems"].items()}))
+    for split, judged in metrics["splits"].items():
+        for found, kind in ((judged, "questions"), (judged.get("answers"), "questions with answers")):
+            if found and found["systems"]:
+                out.print(f"\n{split}: {found['questions']:,} {kind}, mean [95 % interval]", highlight=False)
+                out.print(table({metrics["labels"][name]: figures for name, figures in found["systems"].items()}))

@@ -19,6 +19,7 @@ from artifacts.runs import record_run
 from artifacts.store import Store
 from flows import given_collection, given_model
 from flows.cli import app
+from flows.cli_zeroshot import show
 from flows.dag import nodes
 from flows.recipe import Recipe, resolve
 from flows.zeroshot import zeroshot
@@ -539,3 +540,14 @@ def test_minilm_on_scifact_passages(store: Store, tmp_path: Path) -> None:
     joined = [f"{title} {text}".strip() for title, text in passages]
     np.testing.assert_allclose(ours[0], theirs(package.get_model_path(), "query", questions), atol=1e-4)
     np.testing.assert_allclose(ours[1], theirs(package.get_model_path(), "document", joined), atol=1e-4)
+
+
+def test_hits_are_shown_where_there_are_no_judgements(capsys) -> None:
+    figures = {"hits@5": {"mean": 0.25, "low": 0.2, "high": 0.3}}
+    answered = {"questions": 8, "systems": {"model": figures}}
+    show({"labels": {"model": "MiniLM"}, "splits": {"test": {"questions": 0, "systems": {}, "answers": answered}}})
+    shown = capsys.readouterr().out
+    assert "test: 8 questions with answers" in shown
+    assert "hits@5" in shown
+    assert ".250" in shown
+    assert "0 questions" not in shown
