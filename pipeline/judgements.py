@@ -28,6 +28,8 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     found: dict[str, dict[str, int]] = {}
     width = 0
     for number, line in lines(path):
+        if "\0" in line:  # where trec_eval's code would end the id
+            raise InputError(f"{path}:{number}: holds a NUL character")
         fields = line.split()
         if not width:
             width = 3 if len(fields) == 3 else 4

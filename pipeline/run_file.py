@@ -51,6 +51,8 @@ def rows(path: Path) -> Iterator[Row]:
     """
     width = 0
     for number, line in lines(path):
+        if "\0" in line:  # where trec_eval's code would end the id
+            raise InputError(f"{path}:{number}: holds a NUL character")
         fields = line.split()
         width = width or (3 if len(fields) == 3 else 6)
         if len(fields) != width:
