@@ -1,23 +1,16 @@
 """Ablations as files: YAML over what it extends, every error with its file and line."""
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from flows import layers
 from flows.ablation import Ablation, Row, cells
-from flows.layers import Family, Layer
+from flows.layers import Family, Layer, own_texts
 from flows.recipe import resolve
 from pipeline.errors import InputError
 
-
-def _texts(data: dict[str, Any], name: str) -> None:
-    for field, text in (("title", name), ("description", ""), ("hidden", False)):
-        data.setdefault(field, text)
-
-
-ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser ablation list", _texts)
+ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser ablation list", own_texts)
 
 
 def named() -> list[str]:

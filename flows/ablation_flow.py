@@ -59,7 +59,7 @@ def ablation(
         lost = [given.name for given in part.node.inputs.values() if given and given.name not in refs]
         if lost:
             continue
-        state = walk.run(part.node, refs, part.recipe.machine, part.recipe.name, root, logs, width=width)
+        state = walk.run(part.node, refs, part.recipe.machine, part.recipe.name, root, logs=logs, width=width)
         try:
             refs[part.node.name] = state.result()
         except (RuntimeError, InputError) as error:  # of a child process that failed, or of bad input

@@ -49,8 +49,8 @@ def cocondenser(
     refs: dict[str, Ref] = upstream(shelf, dag, wanted, recipe.name) if only else {}
     for node in wanted:
         since = begun if node.name in anew else None
-        kept_here = node.name in kept
-        state = walk.run(node, refs, recipe.machine, recipe.name, root, logs, kept_here, since)
+        accepted = node.name in kept
+        state = walk.run(node, refs, recipe.machine, recipe.name, root, logs=logs, keep=accepted, refresh_since=since)
         refs[node.name] = state.result()
         walk.check_first(node.name, refs, recipe, wanted)
 

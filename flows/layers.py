@@ -58,6 +58,12 @@ def _texts_of_recipes(data: dict[str, Any], name: str) -> None:
         report.setdefault("published", [])
 
 
+def own_texts(data: dict[str, Any], name: str) -> None:
+    """What any file says of itself and does not inherit."""
+    for key, text in (("title", name), ("description", ""), ("hidden", False)):
+        data.setdefault(key, text)
+
+
 @dataclass(frozen=True)
 class Family:
     """Files that extend each other."""

@@ -15,14 +15,8 @@ from pipeline.sentences.readers import LabelledConfig, ScoredConfig, TripletConf
 from pipeline.sentences.tune import TuneTraining
 from pipeline.work import Machine
 
-
-def _texts(data: dict[str, Any], name: str) -> None:
-    for field, text in (("title", name), ("description", ""), ("hidden", False)):
-        data.setdefault(field, text)
-
-
 SENTENCES = layers.Family(
-    Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", _texts, kind="kind"
+    Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", layers.own_texts, kind="kind"
 )
 ALL = "all"
 """The size that has all training rows."""

@@ -1,5 +1,6 @@
 """report.html: one page with the tables, the pictures, questions and what it all was made from."""
 
+import itertools
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ def report(
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
         lineage=summary(lineage) if lineage else None,
         command=shlex.join(config.command),
-        changed=[word for flag, word in zip(config.command, config.command[1:], strict=False) if flag == "--set"],
+        changed=[word for flag, word in itertools.pairwise(config.command) if flag == "--set"],
         configuration=as_yaml(config.configuration),
     )
     (work.out / "report.html").write_text(page, encoding="utf-8", newline="\n")
