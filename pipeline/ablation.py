@@ -51,7 +51,7 @@ class AblationConfig(Config):
 
 
 def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path | None) -> Metrics:
-    """Write `table.json`, `table.csv`, `table.md`, `tests.json` and `ablation.html`.
+    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html` and its `pictures/NAME.png`.
 
     `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
     and `attention_n`. Raises InputError where cells were measured on other questions than the first, and for
@@ -61,6 +61,7 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
 
     from pipeline import ablation_table
     from pipeline.report import ablation_page
+    from pipeline.report.figures import write_pngs
 
     folders = [given[f"evaluate_{n}"] for n in range(len(config.cells))]
     measured = ablation_table.read(config, [folder for folder in folders if folder is not None], work.progress)
@@ -70,8 +71,9 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
     (work.out / "tests.json").write_text(_json(tests), encoding="utf-8")
     pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(work.out / "table.csv", index=False)
     (work.out / "table.md").write_text(ablation_table.markdown(config, figures, tests), encoding="utf-8")
-    page = ablation_page.page(config, figures, tests, collection, given)
+    page, pictures = ablation_page.page(config, figures, tests, collection, given)
     (work.out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
+    write_pngs(work.out, pictures)
     return ablation_table.flat(config, figures)
 
 

@@ -10,6 +10,7 @@ from pipeline import ablation_table
 from pipeline.ablation import AblationConfig, CellConfig
 from pipeline.ablation_table import Figure
 from pipeline.report.build import ATTENTION
+from pipeline.report.figures import Picture
 from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
 from pipeline.stored import read_table
@@ -27,15 +28,18 @@ def page(
     tests: Sequence[Figure],
     collection: Path,
     given: Mapping[str, Path | None],
-) -> str:
-    """The whole page; it needs no other file and no network. Equal inputs give equal bytes."""
+) -> tuple[str, list[Picture]]:
+    """The whole page, which needs no other file and no network, and its pictures. Equal inputs give equal bytes."""
     from markupsafe import Markup
 
     split = ablation_table.splits(figures)[0]
     first = (ablation_table.measures_of(config, figures, split) or config.measures)[0]
+    by_size = list(size_pictures(config, figures, collection, split, first))
+    trainings = list(training_pictures(config, given))
+    panels = list(attention_pictures(config, given))
     pages = environment()
     pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
-    return pages.get_template("ablation.html").render(
+    page = pages.get_template("ablation.html").render(
         css=styles("palette.css", "report.css", "ablation.css"),
         title=config.title,
         lead=lead(config),
@@ -46,13 +50,14 @@ def page(
         missing=without_run(config, figures),
         differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
         reference=config.reference,
-        by_size=list(size_pictures(config, figures, collection, split, first)),
-        trainings=list(training_pictures(config, given)),
-        panels=list(attention_pictures(config, given)),
+        by_size=by_size,
+        trainings=trainings,
+        panels=panels,
         seeds=seed_rows(config, figures, split, first),
         cells=[(cell_name(config, n), cell.start, command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
         lineage=lineage(config, {"collection": collection, **given}),
     )
+    return page, [*by_size, *trainings, *panels]
 
 
 def lineage(config: AblationConfig, given: Mapping[str, Path | None]) -> dict[str, str]:
@@ -123,7 +128,7 @@ def difference_rows(
 
 def size_pictures(
     config: AblationConfig, figures: Sequence[Figure], collection: Path, split: str, measure: str
-) -> Iterator[str]:
+) -> Iterator[Picture]:
     """A measure by training questions, a picture for each kind of negatives."""
     sizes = {cell.size for cell in config.cells}
     if len(sizes) < 2:
@@ -137,7 +142,7 @@ def size_pictures(
                 rows.setdefault(f["row"], []).append((questions[f["size"]], f["mean"], f["low"], f["high"]))
         if rows:
             title = {"bm25": "BM25 negatives", "mined": "+ mined negatives"}[negatives]
-            yield size_curves(rows, ablation_table.heading(measure), title)
+            yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), title)
 
 
 def training_questions(collection: Path) -> int:
@@ -146,7 +151,7 @@ def training_questions(collection: Path) -> int:
     return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())
 
 
-def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
+def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[Picture]:
     """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
     drawn = [(cell, folder) for n, cell in ablation_table.drawn(config) if (folder := given.get(f"stage1_{n}"))]
     losses = {cell.row: curve for cell, folder in drawn if (curve := loss_by_epoch(folder, cell.epochs))}
@@ -154,13 +159,13 @@ def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) 
     if losses:
         epochs = min(FIRST_EPOCHS, max(cell.epochs for cell, _ in drawn))
         title = f"Stage 1, loss of the first {epochs} epochs" if epochs > 1 else "Stage 1, loss"
-        yield first_epochs(losses, epochs, title)
+        yield first_epochs("first-epochs", losses, epochs, title)
     if validated:
-        yield training_curves(validated, "dev MRR@10", "Stage 1, reranking of dev candidates")
-        yield training_curves(losses, "loss", "Stage 1, loss")
+        yield training_curves("training-dev", validated, "dev MRR@10", "Stage 1, reranking of dev candidates")
+        yield training_curves("training-loss", losses, "loss", "Stage 1, loss")
 
 
-def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[str]:
+def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[Picture]:
     """The entropy of [CLS]'s attention by layer, a panel a row, pre-trained against fine-tuned."""
     panels: dict[str, dict[str, list[float]]] = {}
     for n, cell in ablation_table.drawn(config):
@@ -170,7 +175,7 @@ def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None])
             last = next(reversed(found))
             panels[cell.row] = {name: found[name] for name in dict.fromkeys(("pretrained", last))}
     if panels:
-        yield entropy_panels(panels, ATTENTION)
+        yield entropy_panels("attention", panels, ATTENTION)
 
 
 def seed_rows(

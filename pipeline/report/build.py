@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pipeline.report.figures import Picture
     from pipeline.report.results import Part
 
-PICTURES = "pictures"
 ATTENTION = "Entropy of [CLS]'s attention"
 
 
@@ -61,6 +60,7 @@ def report(
     collection is escaped by the template.
     """
     from pipeline.report import examples
+    from pipeline.report.figures import write_pngs
 
     metrics = read_json(evaluate / "metrics.json")
     found = results.parts(metrics, config.published)
@@ -90,10 +90,7 @@ def report(
     )
     (work.out / "report.html").write_text(page, encoding="utf-8", newline="\n")
     drawn = [picture for section in pictures.values() for picture in section]
-    (work.out / PICTURES).mkdir()
-    for picture in drawn:
-        if picture.png is not None:
-            (work.out / PICTURES / f"{picture.name}.png").write_bytes(picture.png)
+    write_pngs(work.out, drawn)
     work.progress(1, 1, "pages")
     return {"examples": len(questions["random"]), "pictures": len(drawn), "bytes": len(page.encode())}
 
@@ -148,11 +145,10 @@ def draw(
 
 
 def attention_picture(folder: Path) -> "Picture":
-    from pipeline.report.figures import Picture
     from pipeline.report.histories import entropies
     from pipeline.report.panels import entropy_panels
 
-    return Picture("attention", entropy_panels({"": entropies(folder)}, ATTENTION), None)
+    return entropy_panels("attention", {"": entropies(folder)}, ATTENTION)
 
 
 def chosen(

@@ -6,10 +6,11 @@ Equal figures give equal bytes: no dates, a fixed salt for ids, matplotlib's own
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -74,8 +75,15 @@ class Picture:
     """Lower-case words with dashes: its file's name, and the end of its key on Prefect's page."""
     svg: str
     """An inline `<svg>`, coloured by the page."""
-    png: bytes | None
-    """The same on white; None where it is on the page alone."""
+    png: bytes
+    """The same on white."""
+
+
+def write_pngs(out: Path, pictures: Iterable[Picture]) -> None:
+    """As `pictures/NAME.png`, from where Prefect's page takes them."""
+    (out / "pictures").mkdir()
+    for one in pictures:
+        (out / "pictures" / f"{one.name}.png").write_bytes(one.png)
 
 
 def colour_of(system: str) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of several models or rows beside each other: inline SVG in the page's colours (figures.py).
+"""Pictures of several models or rows beside each other, in the page's colours (figures.py).
 
 What a line is stands in a legend below the axes, where no line can run. Rows without a point are left out.
 """
@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from pipeline.report.figures import GOOD, POINTS, SYSTEMS, as_svg, styled
+from pipeline.report.figures import GOOD, POINTS, SYSTEMS, Picture, as_png, as_svg, styled
 from pipeline.tables import label
 
 Style = dict[str, Any]
@@ -39,13 +39,13 @@ WIDE = 5
 """Largest figure by smallest from which a logarithmic axis has a logarithm's ticks."""
 
 
-def entropy_panels(models: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> str:
+def entropy_panels(name: str, models: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Picture:
     """The entropy of [CLS]'s attention by layer, a panel a model, on one scale (Condenser, figure 2).
 
     `models`: {panel's label: {"pretrained", "fine-tuned" or a stage: [entropy in nats, by layer]}}.
     """
-    names = list(dict.fromkeys(name for lines in models.values() for name, values in lines.items() if len(values)))
-    styles = dict(zip(names, map(entropy_style, names, range(len(names))), strict=True))
+    kinds = list(dict.fromkeys(kind for lines in models.values() for kind, values in lines.items() if len(values)))
+    styles = dict(zip(kinds, map(entropy_style, kinds, range(len(kinds))), strict=True))
     most = max((value for lines in models.values() for values in lines.values() for value in values), default=1.0)
     columns = 1 if len(models) < 2 else 2
     down = max(1, math.ceil(len(models) / columns))
@@ -55,8 +55,8 @@ def entropy_panels(models: Mapping[str, Mapping[str, Sequence[float]]], title: s
         for n, axes in enumerate(grid.flat):
             axes.set_visible(n < len(models))
         for axes, (model, lines) in zip(grid.flat, models.items(), strict=False):
-            for name in (name for name in names if len(lines.get(name, ()))):
-                axes.plot(range(1, len(lines[name]) + 1), lines[name], marker="o", markersize=3, **styles[name])
+            for kind in (kind for kind in kinds if len(lines.get(kind, ()))):
+                axes.plot(range(1, len(lines[kind]) + 1), lines[kind], marker="o", markersize=3, **styles[kind])
             axes.set_title(model, fontsize=9, fontweight="normal")
             axes.xaxis.set_major_locator(MaxNLocator(6 // columns + 1, integer=True, min_n_ticks=1))
             axes.set_xlabel("layer")
@@ -71,17 +71,20 @@ def entropy_panels(models: Mapping[str, Mapping[str, Sequence[float]]], title: s
 
     height = HEIGHT if columns < 2 else 0.25 + 1.6 * down
     shown = {"pretrained": "pre-trained"}
-    return picture(draw, height, title, {shown.get(name) or label(name): style for name, style in styles.items()})
+    legend = {shown.get(kind) or label(kind): style for kind, style in styles.items()}
+    return picture(name, draw, height, title, legend)
 
 
-def entropy_style(name: str, place: int) -> Style:
+def entropy_style(kind: str, place: int) -> Style:
     """Pre-trained models are grey and dashed, stages have their own colours."""
-    if name == "pretrained":
+    if kind == "pretrained":
         return style_of(0) | {"color": SYSTEMS["quiet"], "linestyle": DASHES[1]}
-    return style_of(max(place - 1, 0)) | ({"color": SYSTEMS[name]} if name in SYSTEMS else {})
+    return style_of(max(place - 1, 0)) | ({"color": SYSTEMS[kind]} if kind in SYSTEMS else {})
 
 
-def size_curves(rows: Mapping[str, Sequence[tuple[float, float, float, float]]], measure: str, title: str) -> str:
+def size_curves(
+    name: str, rows: Mapping[str, Sequence[tuple[float, float, float, float]]], measure: str, title: str
+) -> Picture:
     """A measure over the size of the training set, with intervals (Condenser, tables 3 and 5).
 
     `rows`: {row: [(training questions, mean, low, high)]}.
@@ -114,10 +117,12 @@ def size_curves(rows: Mapping[str, Sequence[tuple[float, float, float, float]]],
         axes.yaxis.set_major_locator(MaxNLocator(5))
         quieten(axes)
 
-    return picture(draw, HEIGHT, title, styles)
+    return picture(name, draw, HEIGHT, title, styles)
 
 
-def first_epochs(losses: Mapping[str, tuple[Sequence[float], Sequence[float]]], epochs: int, title: str) -> str:
+def first_epochs(
+    name: str, losses: Mapping[str, tuple[Sequence[float], Sequence[float]]], epochs: int, title: str
+) -> Picture:
     """The loss of the first epochs, averaged over short stretches, on a logarithmic scale (Condenser v1, figure 5).
 
     `losses`: {row: (epochs done, loss)}, a point an update.
@@ -142,10 +147,12 @@ def first_epochs(losses: Mapping[str, tuple[Sequence[float], Sequence[float]]], 
         axes.set_ylabel("loss")
         over_epochs(axes, epochs)
 
-    return picture(draw, HEIGHT, title, styles)
+    return picture(name, draw, HEIGHT, title, styles)
 
 
-def training_curves(rows: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str, title: str) -> str:
+def training_curves(
+    name: str, rows: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str, title: str
+) -> Picture:
     """Dev MRR or the loss over training (ABS against other batches). `rows`: {row: (epochs done, figure)}."""
     drawn = {row: averaged(x, y, max(x), POINTS) for row, (x, y) in rows.items() if len(x)}
     styles = {row: style_of(n) for n, row in enumerate(drawn)}
@@ -159,7 +166,7 @@ def training_curves(rows: Mapping[str, tuple[Sequence[float], Sequence[float]]],
         axes.set_ylabel(label)
         over_epochs(axes, max((x[-1] for x, _ in drawn.values()), default=1.0))
 
-    return picture(draw, HEIGHT, title, styles)
+    return picture(name, draw, HEIGHT, title, styles)
 
 
 def averaged(x: Sequence[float], y: Sequence[float], end: float, stretches: int) -> tuple[np.ndarray, np.ndarray]:
@@ -217,7 +224,9 @@ def quieten(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def picture(draw: Callable[[Figure], None], height: float, title: str, styles: Mapping[str, Style]) -> str:
+def picture(
+    name: str, draw: Callable[[Figure], None], height: float, title: str, styles: Mapping[str, Style]
+) -> Picture:
     """What `draw` puts on a figure, over a legend of `styles`."""
     longest = max(map(len, styles), default=0)
     columns = max(1, min(len(styles), LETTERS // (longest + HANDLE)))
@@ -230,4 +239,4 @@ def picture(draw: Callable[[Figure], None], height: float, title: str, styles: M
             place: Any = {"loc": "outside lower left", "ncols": columns, "borderaxespad": 0.2}
             spacing: Any = {"handlelength": 1.8, "handletextpad": 0.4, "columnspacing": 1, "labelspacing": 0.25}
             figure.legend(handles, list(styles), **place, **spacing, frameon=False, fontsize=8)
-        return as_svg(figure)
+        return Picture(name, as_svg(figure), as_png(figure))

@@ -215,7 +215,9 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
     assert not re.search(r"""(src|href)=["']?(?!#)[a-z/]|@import|url\((?!#)""", page)
     for title in ("BM25 negatives", "Stage 1, loss of the first 4 epochs", "reranking of dev candidates"):
         assert title in page
-    assert page.count("<svg") == 6  # two by size, loss of the first epochs, validation, loss, attention
+    assert page.count("<svg") == 6
+    drawn = {"sizes-bm25", "sizes-mined", "first-epochs", "training-dev", "training-loss", "attention"}
+    assert {path.name for path in (made / "pictures").iterdir()} == {f"{name}.png" for name in drawn}
     assert "entropy (nats)" in page
     assert "cocondenser run tiny --set stage1.seed=2" in page
     ablation(config(), **inputs, work=work(tmp_path / "again"))

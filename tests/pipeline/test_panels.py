@@ -1,13 +1,16 @@
 """Pictures of several models beside each other: complete, in the page's colours, never hidden, the same bytes."""
 
+import io
 import re
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from pipeline.report import panels
+from pipeline.report.figures import COLOURS, light
 from pipeline.report.panels import (
     apart_enough,
     averaged,
@@ -22,13 +25,18 @@ ROWS = ["BERT", "Condenser, continued", "co<Condenser> & $more$", *(f"row {n}" f
 EPOCHS = [n / 100 for n in range(1, 501)]
 PICTURES = {
     "entropy": lambda: entropy_panels(
-        {row: {"pretrained": [4, 3, 1], "fine-tuned": [4, 3.5, 3]} for row in (*ROWS[:3], "row 4")}, "T"
+        "drawn", {row: {"pretrained": [4, 3, 1], "fine-tuned": [4, 3.5, 3]} for row in (*ROWS[:3], "row 4")}, "T"
     ),
     "sizes": lambda: size_curves(
-        {row: [(10_000, 0.3 + n / 50, 0.28, 0.4), (500, 0.1, 0.08, 0.12)] for n, row in enumerate(ROWS)}, "MRR@10", "T"
+        "drawn",
+        {row: [(10_000, 0.3 + n / 50, 0.28, 0.4), (500, 0.1, 0.08, 0.12)] for n, row in enumerate(ROWS)},
+        "MRR@10",
+        "T",
     ),
-    "first": lambda: first_epochs({row: (EPOCHS, [1 / e for e in EPOCHS]) for row in ROWS}, 3, "T"),
-    "training": lambda: training_curves({row: ([1, 2, 3], [0.2, 0.3, 0.25]) for row in ROWS}, "dev MRR@10", "T"),
+    "first": lambda: first_epochs("drawn", {row: (EPOCHS, [1 / e for e in EPOCHS]) for row in ROWS}, 3, "T"),
+    "training": lambda: training_curves(
+        "drawn", {row: ([1, 2, 3], [0.2, 0.3, 0.25]) for row in ROWS}, "dev MRR@10", "T"
+    ),
 }
 
 
@@ -43,18 +51,29 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
         return ""
 
     monkeypatch.setattr(panels, "as_svg", keep)
+    monkeypatch.setattr(panels, "as_png", lambda figure: b"")
     return drawn
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_has_every_row_in_the_pages_colours_and_equal_bytes(name):
-    picture = PICTURES[name]()
+    made = PICTURES[name]()
+    assert made.name == "drawn"
+    picture = made.svg
     assert picture.startswith('<svg role="img"')
     for text in ("BERT", "Condenser, continued", "co&lt;Condenser&gt; &amp; $more$", "row 4", ">T<"):
         assert text in picture, text
     assert not re.search(r"#0[12]0[0-9]0[0-9]", picture), "a stand-in is left"
     assert {"ink", "line"} < {*re.findall(r"var\(--([a-z0-9]+)\)", picture)}
-    assert picture == PICTURES[name]()
+    assert made == PICTURES[name]()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_a_file_in_light_colours_too(name):
+    pixels = (255 * imread(io.BytesIO(PICTURES[name]().png))[..., :3]).round().astype(int).reshape(-1, 3)
+    seen = {f"#{r:02x}{g:02x}{b:02x}" for r, g, b in np.unique(pixels, axis=0)}
+    assert {light()["paper"], light()["stage2"]} <= seen
+    assert not seen & {*COLOURS}, "a stand-in is left"
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -83,7 +102,9 @@ def test_every_line_lies_within_its_axes(name, figures):
 
 
 def test_entropies_have_a_panel_a_model_and_one_scale(figures):
-    entropy_panels({"BERT": {"pretrained": [4, 1]}, "ICT": {"pretrained": [1, 1], "fine-tuned": []}, "C": {}}, "T")
+    entropy_panels(
+        "drawn", {"BERT": {"pretrained": [4, 1]}, "ICT": {"pretrained": [1, 1], "fine-tuned": []}, "C": {}}, "T"
+    )
     axes = [axes for axes in figures[0].axes if axes.get_visible()]
     assert [one.get_title(loc="left") for one in axes] == ["BERT", "ICT", "C"]
     assert [one.get_ylim() for one in axes] == [pytest.approx((0, 4.32))] * 3
@@ -96,14 +117,15 @@ def test_entropies_have_a_panel_a_model_and_one_scale(figures):
 
 
 def test_stages_have_their_own_colours():
-    picture = entropy_panels({"": {"pretrained": [4, 1], "stage1": [4, 2], "stage2": [4, 3]}}, "Entropy")
+    lines = {"pretrained": [4, 1], "stage1": [4, 2], "stage2": [4, 3]}
+    picture = entropy_panels("drawn", {"": lines}, "Entropy").svg
     for text in ("--quiet", "--stage1", "--stage2", "pre-trained", "stage 1", "stage 2"):
         assert text in picture
 
 
 def test_first_epochs_are_averages_of_what_lies_within_them(figures):
     losses = [8.0] * 250 + [2.0, 4.0] * 125
-    first_epochs({"a": (EPOCHS, losses), "none": ([], []), "zero": ([1.0], [0.0])}, 3, "T")
+    first_epochs("drawn", {"a": (EPOCHS, losses), "none": ([], []), "zero": ([1.0], [0.0])}, 3, "T")
     axes = figures[0].axes[0]
     (line,) = axes.get_lines()
     assert axes.get_yscale() == "log"
@@ -127,7 +149,11 @@ def test_sizes_are_labelled_as_papers_print_them():
 
 
 def test_nothing_to_draw_is_an_empty_picture():
-    curves = [size_curves({}, "m", "T"), first_epochs({}, 3, "T"), training_curves({}, "m", "T")]
-    for picture in (entropy_panels({}, "T"), *curves):
-        assert picture.startswith("<svg")
-        assert ">T<" in picture
+    curves = [
+        size_curves("drawn", {}, "m", "T"),
+        first_epochs("drawn", {}, 3, "T"),
+        training_curves("drawn", {}, "m", "T"),
+    ]
+    for picture in (entropy_panels("drawn", {}, "T"), *curves):
+        assert picture.svg.startswith("<svg")
+        assert ">T<" in picture.svg

@@ -227,6 +227,7 @@ def test_the_entropy_of_attention_is_a_picture_of_the_analyses(inputs, page, tmp
     report(CONFIG, **inputs, attention=attention, work=work(tmp_path / "out"))
     shown = (tmp_path / "out" / "report.html").read_text()
     assert elements(shown).count("svg") == elements(page).count("svg") + 1
+    assert (tmp_path / "out" / "pictures" / "attention.png").is_file()
     for part in ("Entropy of [CLS]'s attention", "entropy (nats)", "pre-trained"):
         assert part in shown.split('<section id="analyses">')[1].split("</section>")[0]
         assert part not in page
