@@ -1,13 +1,13 @@
 """`cocondenser ablation`: rows x negatives x sizes of training data x seeds of a recipe, in one call."""
 
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from flows.cli_options import Device, Json, Settings, StoreFolder, fail, out, print_json, terminal
+from flows.cli_options import Device, Json, Settings, StoreFolder, out, print_json
+from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
     from flows.ablation import Ablation
@@ -130,22 +130,11 @@ def run(
     shared = cells.needs[0].cell.recipe
     preflight.check(Store(root), cells.nodes, cells.nodes, shared.machine, shared.tracking)
 
-    from flows.server import reachable_server
-    from tasks.terminal import shown_in
+    given = set or [], rows or [], _sizes(sizes), seeds or []
+    with prefect(own.title, f", {len(cells.parts)} stages for {len(cells.needs)} cells", root):
+        from flows.ablation_flow import ablation
 
-    with ExitStack() as running:
-        running.enter_context(shown_in(terminal))
-        with terminal.status("Starting Prefect ..."):
-            address, is_own = running.enter_context(reachable_server())
-            from flows.ablation_flow import ablation
-        where = f"{'its own page' if is_own else 'the page'} {address.removesuffix('/api')}"
-        stages = f"{len(cells.parts)} stages for {len(cells.needs)} cells"
-        terminal.print(f"[bold]{own.title}[/], {stages}, store {root}, {where}", highlight=False, soft_wrap=True)
-        try:
-            given = set or [], rows or [], _sizes(sizes), seeds or []
-            refs = ablation(load(name), *given, reference, str(root), device)
-        except RuntimeError as error:  # cells that failed: their last words
-            fail(str(error), 1)
+        refs = ablation(load(name), *given, reference, str(root), device)
     if as_json:
         print_json(_outcome(refs))
 

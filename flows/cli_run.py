@@ -1,14 +1,14 @@
 """`cocondenser run` and `cocondenser update`: the flow, once all that can be known to fail has been looked at."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flows.cli_options import Device, Json, RecipeName, Settings, StoreFolder, Until, fail, print_json, terminal
+from flows.cli_options import Device, Json, RecipeName, Settings, StoreFolder, Until, print_json, terminal
+from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
     from artifacts.records import Ref
@@ -108,22 +108,12 @@ def start(
     if only:
         upstream(shelf, dag, wanted, called)
 
-    from flows.server import reachable_server
-    from tasks.terminal import shown_in
+    name = "" if recipe.title == recipe.name else f" ({recipe.name})"
+    with prefect(recipe.title, name, root):
+        from flows.flow import cocondenser
 
-    with ExitStack() as running:
-        running.enter_context(shown_in(terminal))
-        with terminal.status("Starting Prefect ..."):
-            address, own = running.enter_context(reachable_server())
-            from flows.flow import cocondenser
-        where = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
-        name = "" if recipe.title == recipe.name else f" ({recipe.name})"
-        terminal.print(f"[bold]{recipe.title}[/]{name}, store {root}, {where}", highlight=False, soft_wrap=True)
-        try:
-            # The settings once more, which changes nothing: the page and the run's record then name them.
-            return cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
-        except RuntimeError as error:  # a child process that failed: its last words
-            fail(str(error), 1)
+        # The settings once more, which changes nothing: the page and the run's record then name them.
+        return cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
 
 
 def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:

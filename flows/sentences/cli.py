@@ -1,12 +1,12 @@
 """`cocondenser sentences ...`: sentence similarity."""
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from flows.cli_options import Device, Json, Settings, StoreFolder, fail, out, print_json, terminal
+from flows.cli_options import Device, Json, Settings, StoreFolder, out, print_json
+from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
     from artifacts.store import Store
@@ -75,20 +75,11 @@ def run(
 
     from flows.sentences import results
     from flows.sentences.dag import SUMMARY
-    from flows.server import reachable_server
-    from tasks.terminal import shown_in
 
-    with ExitStack() as running:
-        running.enter_context(shown_in(terminal))
-        with terminal.status("Starting Prefect ..."):
-            address, own = running.enter_context(reachable_server())
-            from flows.sentences.flow import sentences
-        where = f"{'its own page' if own else 'the page'} {address.removesuffix('/api')}"
-        terminal.print(f"[bold]{resolved.title}[/], store {shelf.root}, {where}", highlight=False, soft_wrap=True)
-        try:
-            refs = sentences(resolved, settings, str(shelf.root), device)
-        except RuntimeError as error:  # a child process that failed: its last words
-            fail(str(error), 1)
+    with prefect(resolved.title, "", shelf.root):
+        from flows.sentences.flow import sentences
+
+        refs = sentences(resolved, settings, str(shelf.root), device)
     found: dict[str, Any] = results.read(refs[SUMMARY].path)
     if as_json:
         artifacts = {node: {"digest": ref.digest, "path": str(ref.path)} for node, ref in refs.items()}
