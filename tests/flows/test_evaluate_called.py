@@ -66,3 +66,20 @@ def test_what_cannot_be_written_is_one_line(model: Path, collection: Path, tmp_p
 def test_a_name_needs_a_letter(model: Path, collection: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"--name '.*': no name for a run$"):
         zeroshot(Store(tmp_path / "store"), str(model), str(collection), name=name)
+
+
+@pytest.mark.parametrize(
+    ("folder", "called"),
+    [
+        ("mine/model", "mine"),
+        ("mine/3f2a90c1d4e5", "mine"),
+        ("mine/model/" + "3f2a90c1" * 8, "mine"),
+        ("mine/models", "models"),
+        ("mine/decade", "decade"),
+    ],
+)
+def test_a_folder_whose_name_says_nothing_goes_by_its_parent(collection: Path, tmp_path: Path, folder, called) -> None:
+    path = plain(tmp_path / folder)
+    found = [zeroshot(Store(tmp_path / "store"), str(path), str(collection), name=name)[0] for name in (None, "other")]
+    assert [recipe.name for recipe in found] == [f"{called} on lamps", "other"]
+    assert found[0].description == f"{called} as it is, without training, on lamps."
