@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from artifacts.errors import StoreError
@@ -55,6 +55,28 @@ def empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
+
+
+@contextmanager
+def provisional(*folders: Path) -> Iterator[ExitStack]:
+    """Makes the folders. At the end those that were not there are gone again, if they are empty; `pop_all` of what is
+    given keeps them. Raises `StoreError` where they cannot be made.
+    """
+    absent = [one for folder in folders for one in (folder, *folder.parents) if not one.exists()]
+    with ExitStack() as undone:
+        for folder in reversed(absent):
+            undone.callback(_remove_if_empty, folder)
+        try:
+            for folder in folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{error.filename}: {str(error.strerror).lower()}") from error
+        yield undone
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager

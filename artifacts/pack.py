@@ -26,6 +26,7 @@ from artifacts.store import Store
 
 FORMAT = 1
 INDEX = "pack.json"
+ENDING = ".tar.zst"
 
 Report = Callable[[int, int], None]
 """Told bytes done and bytes in all."""
@@ -59,11 +60,15 @@ def pack(
     """Writes the run with all that it was made from into `path`; equal runs give equal bytes.
 
     `without`: nodes or stages of which only the lineage goes in. Every file is hashed on its way. Raises `StoreError`
-    where an artifact is not whole, where `path` is there (unless `overwrite`) and on a full disk; then no file, or the
-    one that was there, is left.
+    where an artifact is not whole, for a name without ENDING, where `path` is there (unless `overwrite`) and on a full
+    disk; then no file, or the one that was there, is left.
     """
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise StoreError(f"{path}: is there already" + ("" if path.is_dir() else "; --overwrite writes it anew"))
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder")
+    if not path.name.endswith(ENDING):
+        raise StoreError(f"{path}: a pack is a tar by zstd: its name must end in {ENDING}")
+    if path.exists() and not overwrite:
+        raise StoreError(f"{path}: is there already; --overwrite writes it anew")
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
     made = lineage(store, run)

@@ -49,6 +49,7 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root).absolute()
+        self.format = self.root / "format.json"
         self.objects = self.root / "objects"
         self.keys = self.root / "keys"
         self.locks = self.root / "locks"
@@ -57,15 +58,15 @@ class Store:
         self.runs = self.root / "runs"
         self.sources = self.root / "sources.json"
         self._cache: dict[Path, tuple[tuple[int, int, int], Record | None]] = {}
-        _check_format(self.root)
+        _check_format(self.format)
 
     def prepare(self) -> None:
         """Makes the folders, unless they are there. Raises `StoreError` if that is refused."""
         try:
             for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
                 folder.mkdir(parents=True, exist_ok=True)
-            if not (self.root / "format.json").exists():
-                files.write(self.root / "format.json", json.dumps({"format": FORMAT}).encode() + b"\n")
+            if not self.format.exists():
+                files.write(self.format, json.dumps({"format": FORMAT}).encode() + b"\n")
         except OSError as error:
             raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
 
@@ -263,14 +264,13 @@ class Store:
         return self._cache[path][1]
 
 
-def _check_format(root: Path) -> None:
-    path = root / "format.json"
+def _check_format(path: Path) -> None:
     try:
         found = json.loads(path.read_bytes())["format"]
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise StoreError(f"{root}: not a folder") from None
+        raise StoreError(f"{path.parent}: not a folder") from None
     except PermissionError:
         raise StoreError(f"{path}: permission denied") from None
     except (ValueError, KeyError, TypeError):

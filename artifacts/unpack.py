@@ -85,12 +85,17 @@ def unpack(
     with archive.opened(path) as reader:
         index, name = read_index(reader)
         check_room(store, index)
-        store.prepare()
-        lock = store.lock_file(name)
-        with files.storage_errors(store.root), locks.hold(lock, locks.holder("import", index.recipe, {}), on_wait):
+        lock, who = store.lock_file(name), locks.holder("import", index.recipe, {})
+        with (
+            files.provisional(store.work, store.locks) as made,
+            files.storage_errors(store.root),
+            locks.hold(lock, who, on_wait),
+        ):
             staged = files.empty(store.work / name)
             try:
                 run, records = stage(store, reader, index, staged, replace, report)
+                store.prepare()
+                made.pop_all()
                 return file(store, run, records, index, staged, replace, on_wait)
             finally:
                 shutil.rmtree(staged, ignore_errors=True)

@@ -24,7 +24,10 @@ Which = Annotated[str, typer.Argument(metavar="WHICH", help="A stage's name (its
 
 
 def opened(given: Path | None) -> "Store":
-    """The store, which must be there: a folder misspelt is no store without artifacts."""
+    """The store, which must be there: a folder misspelt is no store without artifacts, and nothing for `gc`.
+
+    An empty folder is one to be.
+    """
     from artifacts.store import Store
     from flows.selection import store_folder
     from pipeline.errors import InputError
@@ -32,7 +35,10 @@ def opened(given: Path | None) -> "Store":
     root = store_folder(given)
     if not root.exists():
         raise InputError(f"{root}: no such store")
-    return Store(root)
+    shelf = Store(root)
+    if not shelf.format.exists() and any(root.iterdir()):
+        raise InputError(f"{root}: no store: it has no {shelf.format.name}")
+    return shelf
 
 
 @artifacts_app.command("ls", epilog="Example: [bold]cocondenser artifacts ls --stage finetune[/bold]")

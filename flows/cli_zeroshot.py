@@ -31,11 +31,13 @@ def evaluate_model(
     cpu = device == "cpu" or (device != "cuda" and not gpus())
     recipe, described = zeroshot(Store(root), model, collection, settings, name=name, cpu=cpu)
     if write is not None:
-        try:
-            write.write_text(yaml.safe_dump(described, sort_keys=False, allow_unicode=True), "utf-8")
-        except OSError as error:
-            raise InputError(f"--write {write}: {str(error.strerror).lower()}") from error
-        terminal.print(f"{write}: `cocondenser plan {write}` shows what it would do", highlight=False, soft_wrap=True)
+        keep(write, yaml.safe_dump(described, sort_keys=False, allow_unicode=True))
+        if as_json:
+            print_json({"recipe": recipe.name, "file": str(write)})
+        else:
+            terminal.print(
+                f"{write}: `cocondenser plan {write}` shows what it would do", highlight=False, soft_wrap=True
+            )
         return
     refs = start(recipe, settings, root, called=recipe.name, device=device)
     done = outcome(refs)
@@ -43,6 +45,18 @@ def evaluate_model(
         print_json({"recipe": recipe.name, **done})
         return
     show(done["results"])
+
+
+def keep(path: Path, text: str) -> None:
+    """Writes the file unless it is there already. Raises InputError where it is with other content, or cannot be."""
+    if path.suffix not in (".yaml", ".yml"):  # `plan` and `run` would take it for one of the project's recipes
+        raise InputError(f"--write {path}: its name must end in .yaml")
+    try:
+        if path.exists() and path.read_bytes() != text.encode():
+            raise InputError(f"--write {path}: is there already, with other content")
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"--write {path}: {str(error.strerror).lower()}") from error
 
 
 def show(metrics: dict) -> None:

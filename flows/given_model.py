@@ -17,6 +17,8 @@ from pipeline.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
 HUB_SNAPSHOT = re.compile("models--(?:.*--)?(?P<name>.+)")
+UNTELLING = re.compile("model|[0-9a-f]{12,64}")
+"""Names of folders that tell nothing of the model: an export's own, a digest."""
 QUESTION_TOKENS, PASSAGE_TOKENS = 32, 128
 """Of a folder of transformers alone, which does not say: those of the base recipe."""
 
@@ -111,7 +113,8 @@ def _of_folder(path: Path) -> Model:
     question, passage = _sides(path)
     section = _section(path, question, passage)
     snapshot = HUB_SNAPSHOT.fullmatch(path.parent.parent.name) if path.parent.name == "snapshots" else None
-    name = snapshot["name"] if snapshot else path.name
+    telling = (folder.name for folder in (path, *path.parents) if not UNTELLING.fullmatch(folder.name))
+    name = snapshot["name"] if snapshot else next(telling) or path.name
     longest = passage.passage_tokens or min(PASSAGE_TOKENS, passage.positions)
     return Model(path, name, question, passage, section, longest)
 

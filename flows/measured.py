@@ -13,6 +13,8 @@ from pipeline.errors import InputError
 
 SHOWN = 8
 """Characters of an id."""
+SHORTEST = 4
+"""Characters of an id that name its run: fewer fit many a word, such as a recipe's name misspelt."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,13 @@ def measured(run: Run) -> Measured | None:
 def found(store: Store, which: str) -> Measured:
     """The newest run of the recipe `which`, or the one with this id (or its start) or this report.html.
 
-    Raises InputError where there is none, where the start is that of several, and where its measures are gone.
+    Raises InputError where there is none, where the start is too short or that of several, and where the
+    measures are gone.
     """
+    if not which.strip():
+        raise InputError(
+            f"{which!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"
+        )
     evaluated = [run for run in runs(store) if "evaluate" in run.nodes]
     of_recipe = [run for run in evaluated if run.name == which]
     if of_recipe:
@@ -81,6 +88,10 @@ def found(store: Store, which: str) -> Measured:
         matching = [run for run in evaluated if "report" in run.nodes and run.nodes["report"].digest == digest]
     else:
         matching = [run for run in evaluated if run.nodes["evaluate"].digest.startswith(which)]
+        if matching and len(which) < SHORTEST:
+            raise InputError(
+                f"{store.root}: {which!r} is too short for an id: give {SHORTEST} characters or more of it"
+            )
     digests = {run.nodes["evaluate"].digest for run in matching}
     if len(digests) > 1:
         raise InputError(f"{store.root}: {len(digests)} runs have ids that begin with {which!r}; give more of it")

@@ -32,9 +32,9 @@ def zeroshot(
     """
     settings = list(settings)
     ready, searched = given_model.find(store, model), given_collection.find(collection)
-    called = UNSAFE.sub("-", name or f"{ready.name} on {searched.name}").strip(" -.")
+    called = UNSAFE.sub("-", f"{ready.name} on {searched.name}" if name is None else name).strip(" -.")
     if not called:
-        raise InputError(f"--name {name}: no name for a run")
+        raise InputError(f"--name {name!r}: no name for a run")
     own: dict[str, Any] = {
         "name": called,
         "title": called,

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, cast
 from pipeline.errors import InputError
 
 ENDINGS = (".gz", ".xz", ".zst")
+BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+"""Of compressed files, none of which is UTF-8."""
 CHUNK = 1 << 20  # bytes read at a time
 SHOWN = 30  # characters of a wrong value in a message
 FIELD_LIMIT = 1 << 27  # characters of one CSV field; the csv module's own limit is 128 KiB
@@ -96,11 +98,19 @@ def lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise InputError(f"{path}:{number}: invalid UTF-8 at byte {error.start + 1} of the line") from None
+                raise _no_text(path, number, raw, f" at byte {error.start + 1} of the line") from None
             if blank or line.strip():
                 yield number, line
     if number == 0:
         raise InputError(f"{path}: empty file")
+
+
+def _no_text(path: Path, line: int, data: bytes, where: str = "") -> InputError:
+    """Of a line that is no UTF-8, or of a compressed file whose name does not say so."""
+    for (beginning, kind), ending in zip(BEGINNINGS.items(), ENDINGS, strict=True):
+        if line == 1 and data.startswith(beginning):
+            return InputError(f"{path}: is compressed by {kind}: its name must end in {ending}")
+    return InputError(f"{path}:{line}: invalid UTF-8{where}")
 
 
 def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tuple[str, list[str]]]:
@@ -203,7 +213,7 @@ def _decoded(path: Path) -> Iterator[str]:
                 text = decode.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 line += error.object.count(b"\n", 0, error.start)
-                raise InputError(f"{path}:{line}: invalid UTF-8") from None
+                raise _no_text(path, line, error.object) from None
             if not chunk:
                 return
             if text:  # none where a character is cut in two
@@ -237,15 +247,15 @@ def is_plain(number: str) -> bool:
     return number.isascii() and "_" not in number
 
 
-def integer(place: str, value: str) -> int:
-    """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError."""
+def integer(place: str, value: str, name: str = "relevance") -> int:
+    """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError, which calls it `name`."""
     shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     try:
         if not is_plain(value):
             raise ValueError
         number = int(value)
     except ValueError:
-        raise InputError(f"{place}: relevance {shown!r} is not an integer") from None
+        raise InputError(f"{place}: {name} {shown!r} is not an integer") from None
     if not -(2**31) <= number < 2**31:
-        raise InputError(f"{place}: relevance {shown!r} does not fit 32 bits")
+        raise InputError(f"{place}: {name} {shown!r} does not fit 32 bits")
     return number

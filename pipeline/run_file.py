@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
-from pipeline.files import is_plain, lines
+from pipeline.files import integer, is_plain, lines
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ BLOCK = 1 << 22
 """Rows that are looked through at once for a passage that stands twice."""
 COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
 
-Row = tuple[int, str, str, float]
-"""Number of the line, question, passage, score."""
+Row = tuple[int, str, str, float, bool]
+"""Number of the line, question, passage, score, and whether this is minus the rank."""
 Number = Callable[[str], int | None]
 """The number of an id; None where it is not known."""
 
@@ -47,25 +47,39 @@ class Rows:
 def rows(path: Path) -> Iterator[Row]:
     """The lines of a TREC run (six columns), or of one in MS MARCO's three columns, whose score is minus the rank.
 
-    Raises InputError for other lines, and for scores and ranks that are no numbers from -1e38 to 1e38.
+    Raises InputError for other lines, a file without any, scores that are no numbers from -1e38 to 1e38, ranks that are
+    no integers, and ranks below 1 where they decide.
     """
     width = 0
     for number, line in lines(path):
+        place = f"{path}:{number}"
         if "\0" in line:  # where trec_eval's code would end the id
-            raise InputError(f"{path}:{number}: holds a NUL character")
+            raise InputError(f"{place}: holds a NUL character")
         fields = line.split()
         width = width or (3 if len(fields) == 3 else 6)
         if len(fields) != width:
-            raise InputError(f"{path}:{number}: {width} columns expected ({COLUMNS[width]}), {len(fields)} found")
-        written = fields[4 if width == 6 else 2]
-        try:
-            score = float(written) if is_plain(written) else float("nan")
-        except ValueError:
-            score = float("nan")
-        if not -LARGEST <= score <= LARGEST:
-            name = "score" if width == 6 else "rank"
-            raise InputError(f"{path}:{number}: {name} {written[:30]!r} is no number from -{LARGEST:g} to {LARGEST:g}")
-        yield (number, fields[0], fields[2], score) if width == 6 else (number, fields[0], fields[1], -score)
+            raise InputError(f"{place}: {width} columns expected ({COLUMNS[width]}), {len(fields)} found")
+        rank = integer(place, fields[3 if width == 6 else 2], "rank")
+        if width == 6:
+            yield number, fields[0], fields[2], _score(place, fields[4]), False
+        elif rank < 1:
+            raise InputError(f"{place}: rank {rank}, but ranks count from 1")
+        else:
+            yield number, fields[0], fields[1], float(-rank), True
+    if not width:
+        raise InputError(f"{path}: blank lines alone")
+
+
+def _score(place: str, written: str) -> float:
+    try:
+        score = float(written)
+    except ValueError:
+        score = float("nan")
+    if not -LARGEST <= score <= LARGEST:
+        raise InputError(f"{place}: score {written[:30]!r} is no number from -{LARGEST:g} to {LARGEST:g}")
+    if not is_plain(written):
+        raise InputError(f"{place}: score {written[:30]!r} is not written as a plain number, such as 10 or 0.5")
+    return score
 
 
 def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work) -> Metrics:
@@ -96,13 +110,14 @@ def read(path: Path, question: Number, passage: Number, progress: Progress) -> t
     """The rows whose question and passage are known, and the counts of all. Memory: 20 bytes a row.
 
     Raises InputError as `rows` does, where no question is known, where more than 1 % of the passages are unknown, and
-    for a passage twice under one question.
+    for a passage or a deciding rank twice under one question.
     """
     counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
     question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")
-    first = ""
-    for number, query_id, passage_id, score in rows(path):
+    first, by_rank = "", False
+    for number, query_id, passage_id, score, is_rank in rows(path):
         counts["rows"] += 1
+        by_rank = is_rank
         if counts["rows"] % 1000 == 0:
             progress(counts["rows"], None, "rows")
         asked = question(query_id)
@@ -127,21 +142,23 @@ def read(path: Path, question: Number, passage: Number, progress: Progress) -> t
         by = np.argsort(columns[0], kind="stable")
         columns = [column[by] for column in columns]
     known = Rows(*columns)
-    _check_unique(path, known)
+    _check_unique(path, known, known.passage_R, "passage")
+    if by_rank:
+        _check_unique(path, known, -known.score_R.astype(np.int64), "rank")
     return known, counts
 
 
-def _check_unique(path: Path, found: Rows) -> None:
-    """Raises InputError where a question has a passage twice. Memory: 16 bytes for each row of a block."""
+def _check_unique(path: Path, found: Rows, value_R: np.ndarray, name: str) -> None:
+    """Raises InputError where a question has a value twice. Memory: 16 bytes for each row of a block."""
     from pipeline.runs import again
 
     start, end = 0, len(found.question_R)
     while start < end:
         last = found.question_R[min(start + BLOCK, end) - 1]
         stop = int(np.searchsorted(found.question_R, last, side="right"))
-        twice = again(found.question_R[start:stop], found.passage_R[start:stop])
+        twice = again(found.question_R[start:stop], value_R[start:stop])
         if twice is not None:  # rows of a question stand in the file's order
-            raise InputError(f"{path}:{found.line_R[start + twice]}: this passage stands twice under its question")
+            raise InputError(f"{path}:{found.line_R[start + twice]}: this {name} stands twice under its question")
         start = stop
 
 

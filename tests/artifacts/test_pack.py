@@ -89,11 +89,11 @@ def test_there_and_a_hit_at_every_node(store, other, run, key, never, tmp_path):
 
 
 def test_equal_runs_give_equal_bytes_and_tar_reads_them(store, run, tmp_path):
-    for name in "ab":
+    for name in ("a.tar.zst", "b.tar.zst"):
         pack(store, run, tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a.tar.zst").read_bytes() == (tmp_path / "b.tar.zst").read_bytes()
     with (
-        pa.CompressedInputStream(str(tmp_path / "a"), "zstd") as stream,
+        pa.CompressedInputStream(str(tmp_path / "a.tar.zst"), "zstd") as stream,
         tarfile.open(mode="r|", fileobj=stream) as tar,
     ):
         names = [(member.name, member.mtime, member.uid) for member in tar]
@@ -112,6 +112,17 @@ def test_a_file_that_is_there_is_kept(store, run, tmp_path):
     assert path.stat().st_size > 1000
     with pytest.raises(StoreError, match="no such folder"):
         pack(store, run, tmp_path / "nowhere" / "run.tar.zst")
+
+
+def test_what_can_be_no_pack_is_told_before_the_work(store, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("artifacts.pack.lineage", None)
+    (tmp_path / "folder.tar.zst").mkdir()
+    for name in ("run.tar.gz", "run.zst", "run"):
+        with pytest.raises(StoreError, match=rf"/{name}: a pack is a tar by zstd: its name must end in \.tar\.zst$"):
+            pack(store, run, tmp_path / name, overwrite=True)
+    for folder in (tmp_path, tmp_path / "folder.tar.zst"):
+        with pytest.raises(StoreError, match=rf"{folder}: is a folder$"):
+            pack(store, run, folder, overwrite=True)
 
 
 def test_a_run_that_is_not_whole_is_not_written(store, run, key, writes, tmp_path):
@@ -148,11 +159,11 @@ def test_a_disk_that_fills_up_leaves_no_file(store, run, tmp_path, monkeypatch):
 
 def test_a_lean_pack_holds_the_lineage_and_gives_the_other_hits(store, other, run, tmp_path):
     with pytest.raises(StoreError, match="--without encode: the run of tiny has bm25, finetune, stage1, tokens"):
-        pack(store, run, tmp_path / "lean", without=["encode"])
+        pack(store, run, tmp_path / "lean.tar.zst", without=["encode"])
     (run.nodes["bm25"].path / "model.bin").unlink()  # what is left out need not be there
-    packed = pack(store, run, tmp_path / "lean", without=["bm25"])
+    packed = pack(store, run, tmp_path / "lean.tar.zst", without=["bm25"])
     assert (packed.artifacts, packed.left_out) == (2, ["bm25"])
-    done = unpack(other, tmp_path / "lean")
+    done = unpack(other, tmp_path / "lean.tar.zst")
     assert (done.artifacts, done.left_out) == (2, ["bm25"])
     assert [other.problem(other.record(run.nodes[node].key)) for node in ("tokens", "stage1")] == [None, None]
     assert other.record(run.nodes["bm25"].key) is None
@@ -163,8 +174,8 @@ def test_a_lean_pack_holds_the_lineage_and_gives_the_other_hits(store, other, ru
 def test_what_a_run_reads_beyond_its_own_nodes_goes_along(store, other, run, tmp_path):
     record_run(store, "only", {"stage1": run.nodes["stage1"]}, {"ablation": {}})
     only = runs(store, "only")[0]
-    assert pack(store, only, tmp_path / "only").artifacts == 3
-    assert unpack(other, tmp_path / "only").new == 3
+    assert pack(store, only, tmp_path / "only.tar.zst").artifacts == 3
+    assert unpack(other, tmp_path / "only.tar.zst").new == 3
     assert other.record(run.nodes["tokens"].key)
 
 
@@ -304,6 +315,22 @@ def test_what_is_no_pack_is_refused(refused, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_refused_pack_leaves_no_store_where_there_was_none(store, run, tmp_path):
+    good, bad = tmp_path / "good.tar.zst", tmp_path / "bad.tar.zst"
+    pack(store, run, good)
+    first = next(name for name, _ in members(good) if name.startswith("keys/"))
+    write_members(bad, [(name, b"x" * len(data) if name == first else data) for name, data in members(good)])
+    (tmp_path / "mine").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    for root in (tmp_path / "new", tmp_path / "deep" / "er", tmp_path / "mine"):
+        with pytest.raises(StoreError, match=f"{first} was changed"):
+            unpack(Store(root), bad)
+        assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"/link: file exists$"):
+        unpack(Store(tmp_path / "link"), good)
+
+
 @pytest.mark.parametrize(
     "name",
     ["objects/{0}/../../../escaped", "/escaped", "objects/../escaped", "runs/../x.json", "broken/x", "keys/x.json"],
@@ -435,8 +462,8 @@ def test_cut_off_between_two_artifacts_what_is_there_is_whole(store, other, run,
 
 
 def test_two_imports_at_once(store, other, run, tmp_path):
-    pack(store, run, tmp_path / "whole")
-    pack(store, run, tmp_path / "lean", without=["bm25"])
+    pack(store, run, tmp_path / "whole.tar.zst")
+    pack(store, run, tmp_path / "lean.tar.zst", without=["bm25"])
     failures: list[BaseException] = []
 
     def work(name: str) -> None:
@@ -445,7 +472,9 @@ def test_two_imports_at_once(store, other, run, tmp_path):
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("whole", "lean", "whole")]
+    threads = [
+        threading.Thread(target=work, args=(name,)) for name in ("whole.tar.zst", "lean.tar.zst", "whole.tar.zst")
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

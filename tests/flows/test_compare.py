@@ -188,6 +188,10 @@ def test_what_no_run_is_is_told(store):
     assert "no measured run of marco; `cocondenser run marco` makes one" in refused(store, "one", "marco")
     assert "no measured run" in refused(store, "one", str(store.root.parent / "two" / "report.html"))
     assert "--measure MRR: there are RR@10" in refused(store, "one", "two", "--measure", "MRR")
+    for nothing in ("", " "):
+        told = f"{nothing!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"
+        assert refused(store, nothing, "two") == told
+    assert refused(store, "one", "2") == f"{store.root}: '2' is too short for an id: give 4 characters or more of it"
     add(store, "more", 11, LISTS["good"], QUESTIONS)
     assert "2 runs have ids that begin with '1111'; give more of it" in refused(store, "1111", "two")
 

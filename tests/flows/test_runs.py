@@ -13,6 +13,7 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.cli import app
+from pipeline.errors import InputError
 
 
 def figures(mean: float) -> dict[str, Any]:
@@ -121,6 +122,25 @@ def test_an_empty_store_says_what_makes_a_run(tmp_path):
     empty.prepare()
     assert called(empty).splitlines()[-1].endswith("0; `cocondenser run pydocs-small` makes one")
     assert called(empty, "--json") == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "runs",
+        "compare a b",
+        "artifacts ls",
+        "artifacts show x",
+        "artifacts gc --days 0",
+        "artifacts export a b.tar.zst",
+    ],
+)
+def test_a_folder_that_is_no_store_is_told(tmp_path, command):
+    (tmp_path / "work" / "mine").mkdir(parents=True)
+    ended = CliRunner().invoke(app, [*command.split(), "--store", str(tmp_path)])
+    assert isinstance(ended.exception, InputError)
+    assert str(ended.exception) == f"{tmp_path}: no store: it has no format.json"
+    assert [*tmp_path.rglob("*")] == [tmp_path / "work", tmp_path / "work" / "mine"]
 
 
 def test_eighty_columns_hold_a_row_a_run(store):

@@ -1,12 +1,16 @@
 """Run files measured without a collection."""
 
+import gzip
+import lzma
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from writing import put
 
 from pipeline.errors import InputError
 from pipeline.evaluate_files import Counts, Evaluated, evaluate_files
+from pipeline.files import json_list
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 
@@ -89,9 +93,18 @@ def test_bad_files_are_one_line(tmp_path):
             evaluated(run, **{"qrels": qrels} | given)
 
     refused(r"run:3: this passage stands twice under its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
-    for score in ("nan", "1_0", "１", "inf"):
+    for score in ("nan", "inf", "best"):
         refused(f"run:2: score '{score}' is no number", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
-    refused(r"run:1: rank '1_0' is no number", "q a 1_0")
+    for score in ("1_0", "１"):
+        refused(f"run:2: score '{score}' is not written as", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
+    for rank in ("x", "1_0", "1.5", "nan", "9" * 5000):
+        refused(f"run:2: rank '{rank[:9]}.*' (is not an integer|does not fit)", "q Q0 a 1 3 x", f"q Q0 b {rank} 2 x")
+        refused(f"run:2: rank '{rank[:9]}.*' (is not an integer|does not fit)", "q a 1", f"q b {rank}")
+    for rank in ("0", "-1"):
+        refused(f"run:2: rank {rank}, but ranks count from 1$", "q a 1", f"q b {rank}")
+    refused(r"run:4: this rank stands twice under its question$", "q a 1", "r a 1", "r b 2", "q b 1")
+    refused(r"run: empty file$")
+    refused(r"run: blank lines alone$", "", " ")
     refused(r"run: none of its questions has a relevant passage in .*qrels$", "other Q0 a 1 1 x")
     irrelevant = put(tmp_path, "irrelevant", "q 0 a 0")
     refused(r"irrelevant: no question has a passage of relevance 1 or more$", "q Q0 a 1 1 x", qrels=irrelevant)
@@ -100,6 +113,31 @@ def test_bad_files_are_one_line(tmp_path):
     with pytest.raises(InputError, match="a folder, no file"):
         evaluated(tmp_path, qrels=qrels)
     refused("empty: no judgements$", "q Q0 a 1 1 x", qrels=put(tmp_path, "empty", "query-id\tcorpus-id\tscore"))
+
+
+def test_a_compressed_file_under_a_plain_name_says_how_to_name_it(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 a 1")
+    for compress, ending in ((gzip.compress, "gzip: .* .gz"), (lzma.compress, "xz: .* .xz")):
+        (tmp_path / "run").write_bytes(compress(b"q Q0 a 1 1 x\n"))
+        with pytest.raises(InputError, match=f"run: is compressed by {ending}$"):
+            evaluated(tmp_path / "run", qrels=qrels)
+    with pa.CompressedOutputStream(str(tmp_path / "run"), "zstd") as file:
+        file.write(b"q Q0 a 1 1 x\n")
+    with pytest.raises(InputError, match=r"run: is compressed by zstd: its name must end in \.zst$"):
+        evaluated(tmp_path / "run", qrels=qrels)
+    (tmp_path / "list").write_bytes(gzip.compress(b"[{}]"))
+    with pytest.raises(InputError, match="list: is compressed by gzip"):
+        list(json_list(tmp_path / "list"))
+
+
+def test_ranks_of_a_trec_run_decide_nothing(tmp_path):
+    qrels = put(tmp_path, "qrels", "q 0 b 1")
+    run = put(
+        tmp_path, "run", *(f"q Q0 {p} {rank} {n} x" for n, (p, rank) in enumerate([("a", 0), ("b", -1), ("c", 0)]))
+    )
+    assert mean(evaluated(run, qrels=qrels), run, "RR@10") == 1 / 2
+    ranks = put(tmp_path, "gaps.tsv", "q a 9", "q b 4")  # as of a run that was cut, in any order
+    assert mean(evaluated(ranks, qrels=qrels), ranks, "RR@10") == 1.0
 
 
 def test_names_that_hold_a_minus_are_told_apart(tmp_path):

@@ -21,7 +21,7 @@ def trec(folder: Path, name: str, **lists: str) -> Path:
 
 def found(path: Path) -> dict[str, str]:
     lists: dict[str, str] = {}
-    for _, query_id, passage_id, _ in rows(path):
+    for _, query_id, passage_id, _, _ in rows(path):
         lists[query_id] = lists.get(query_id, "") + passage_id
     return lists
 
@@ -37,7 +37,7 @@ def test_without_judgements_all_weigh_alike(tmp_path):
     )
     fused = join(first, second, third)
     assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("reciprocal_rank", 1 / 3, False, {})
-    scores = {passage_id: score for _, _, passage_id, score in rows(tmp_path / "out")}
+    scores = {passage_id: score for _, _, passage_id, score, _ in rows(tmp_path / "out")}
     assert scores["b"] == pytest.approx((1 / 62 + 1 / 62 + 1 / 61) / 3, rel=1e-6)
     assert found(tmp_path / "out") == {"q": "bcad"}
 
