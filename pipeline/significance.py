@@ -13,6 +13,8 @@ from pipeline.bootstrap import DIGITS, summary
 Test = Literal["randomisation", "t"]
 SAMES = 1e-9
 """Differences of a question's figures below this are none, and sums of them equal: sums may end in other last bits."""
+SURE = 0.05
+"""Corrected p below which a difference counts as one, in every table."""
 CELLS = 4_000_000
 """Numbers of one block of random signs: 32 MB."""
 
@@ -84,6 +86,11 @@ def holm(p_PM: np.ndarray) -> np.ndarray:
 def rounded_p(p: float) -> float:
     """Without the last bits; to significant digits, so that a small p does not become 0."""
     return float(f"{p:.{DIGITS}g}")
+
+
+def sure(figure: Mapping[str, Any]) -> bool:
+    """Whether a difference counts as one: by its p_holm alone; one that was not tested does not."""
+    return bool(figure.get("p_holm", 1.0) < SURE)
 
 
 def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]]:
