@@ -44,8 +44,8 @@ class Record:
     bytes: int
     """Size of the artifact's files."""
     seconds: float
-    """Wall clock of the build that made it; of one that was interrupted, of all parts as far as they were of use: up to
-    their last checkpoint."""
+    """Wall clock of the work that made it, without what it waited for; of one that was interrupted, of all parts as far
+    as they were of use: up to their last checkpoint."""
     host: str
     versions: dict[str, str]
     created: str

@@ -6,17 +6,18 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from artifacts import files, locks, objects, records, sources, spent, versions
+from artifacts import files, locks, objects, records, sources, versions
 from artifacts.errors import StoreError
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
+from artifacts.spent import Clock
 
 FORMAT = 1
 
@@ -96,6 +97,7 @@ class Store:
         refresh_since: datetime | None = None,
         on_wait: Callable[[Holder], None] | None = None,
         gpus: Callable[[], int | None] = lambda: None,
+        clock: Clock | None = None,
     ) -> Built:
         """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
 
@@ -103,7 +105,8 @@ class Store:
         and is removed once the artifact is filed. `identity`: `key` where the bytes vary from build to build.
         `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
         `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
-        another process is at the same key, with its holder. `gpus` counts those that `make` has held, for the record.
+        another process is at the same key, with its holder. For the record `gpus` counts those that `make` has held,
+        and `clock` runs in `make` while that is at work (None: all the time).
         Raises `StoreError` on a full or read-only disk, else whatever `make` raises.
         """
         self.prepare()
@@ -115,7 +118,7 @@ class Store:
                 found = self._accept(key, node, recipe, keep, refresh_since)
                 if found is not None:
                     return found
-                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus)
+                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock)
                 return Built(ref, hit=False, kept=False)
 
     def older(self, key: Key) -> Record | None:
@@ -137,7 +140,7 @@ class Store:
         """Newest record of a stage or node, or the one whose key or digest begins so. `StoreError` if none does."""
         everything = self.records()
         named = [record for record in everything if which in (record.stage, record.node)]
-        begun = [record for record in everything if which and _begins(record, which)]
+        begun = [r for r in everything if which and (r.key.startswith(which) or r.digest.startswith(which))]
         if not named and not begun:
             raise StoreError(f"{self.root}: holds no artifact {which!r}")
         if not named and len({record.digest for record in begun}) > 1:
@@ -210,15 +213,16 @@ class Store:
         recipe: str | None,
         since: datetime | None,
         gpus: Callable[[], int | None],
+        clock: Clock | None,
     ) -> Ref:
-        work = self.work / key.hex
+        work, own = self.work / key.hex, clock or Clock()
         out = work / "out"
         try:
             with files.storage_errors(self.root):
                 checkpoints = _start(work, since)
                 files.empty(out)
-                before, begun = spent.begin(work), time.monotonic()
-                metrics = records.plain_metrics(make(out, checkpoints))
+                with nullcontext() if clock else own.at_work(work):
+                    metrics = records.plain_metrics(make(out, checkpoints))
                 digest, size = objects.seal(out)
                 record = Record(
                     **_components(key),
@@ -227,7 +231,7 @@ class Store:
                     identity=digest if identity == "content" else key.hex,
                     metrics=metrics,
                     bytes=size,
-                    seconds=round(before + time.monotonic() - begun, 3),
+                    seconds=round(own.seconds, 3),
                     host=socket.gethostname(),
                     versions=versions.recorded(),
                     created=_now(),
@@ -289,10 +293,6 @@ def _start(work: Path, since: datetime | None) -> Path:
     if not begun.exists():
         begun.touch()
     return checkpoints
-
-
-def _begins(record: Record, which: str) -> bool:
-    return record.key.startswith(which) or record.digest.startswith(which)
 
 
 def _components(key: Key) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from artifacts.store import Store
 from flows.layers import hint
 from flows.measured import found as measured_run
 from pipeline.errors import InputError
-from pipeline.ready import Ready, folders, read
-from pipeline.tokenizer import FILES as TOKENIZER_FILES
+from pipeline.ready import Ready, folders, read_whole
 from pipeline.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
@@ -121,18 +120,10 @@ def _of_folder(path: Path) -> Model:
 
 def _sides(path: Path) -> tuple[Ready, Ready]:
     """Of questions and passages. Raises InputError where either cannot be used, or the two do not fit together."""
-    ready = [read(folder) for folder in folders(path)]
+    ready = [read_whole(folder) for folder in folders(path)]
     question, passage = ready[0], ready[-1]
     if (question.pooling, question.normalise) != (passage.pooling, passage.normalise):
         raise InputError(f"{path}: `query` and `passage` make vectors in two ways")
-    for one in ready:
-        if not any((one.folder / name).is_file() for name in TOKENIZER_FILES):
-            raise InputError(
-                f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing"
-            )
-        normaliser = read_tokenizer(one.folder).normalizer
-        if one.lowercase and (normaliser is None or normaliser.normalize_str("A") != "a"):
-            raise InputError(f"{one.folder}: its texts are lower-cased before its tokenizer, which is not known here")
     return question, passage
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline import significance
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
 from pipeline.bootstrap import summary
 from pipeline.errors import InputError
 from pipeline.measures import HITS, MEASURES
-from pipeline.significance import tabulated
 from pipeline.stored import read_json, read_table
 from pipeline.tables import TABLE, share_text
 from pipeline.work import Metrics, Progress
@@ -22,8 +22,6 @@ from pipeline.work import Metrics, Progress
 if TYPE_CHECKING:
     import pyarrow
 
-SURE = 0.05
-"""Corrected p below which a difference has its mark."""
 BASELINE = "bm25"
 """The evaluation's run that is the same in all cells."""
 Figure = Mapping[str, Any]
@@ -149,7 +147,7 @@ def tests(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str
         means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items()}
         pairs = [(row, config.reference) for row in others]
         samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
-        found = tabulated(means, kind, pairs, config.test, **samples)["differences"]
+        found = significance.tabulated(means, kind, pairs, config.test, **samples)["differences"]
         for row, reference in pairs:
             place = {"row": row, "reference": reference, "negatives": negatives, "size": size, "split": split}
             rows += [{**place, "measure": name, **figure} for name, figure in found[f"{row} - {reference}"].items()]
@@ -192,7 +190,7 @@ def lines(
     sure = {
         (t["row"], t["negatives"], t["size"])
         for t in tests
-        if (t["split"], t["measure"]) == (split, measure) and t["p_holm"] < SURE
+        if (t["split"], t["measure"]) == (split, measure) and significance.sure(t)
     }
     rows = dict.fromkeys([f["row"] for f in own if f["negatives"] is None] + [cell.row for cell in config.cells])
     shown = []

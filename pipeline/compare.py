@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.bootstrap import interval, resampled_means, rounded
 from pipeline.errors import InputError
 from pipeline.measures import HITS, MEASURES
-from pipeline.significance import SAMES, Test, holm, outcomes, p_values
+from pipeline.significance import SAMES, Test, holm, outcomes, p_values, rounded_p
 from pipeline.stored import read_table
 
 Figures = Mapping[str, Mapping[str, float]]
@@ -95,8 +95,8 @@ def compare(
             mean=rounded(difference_QS[:, s].mean()),
             low=rounded(low_S[s]),
             high=rounded(high_S[s]),
-            p=rounded(p_S[s]),
-            p_holm=rounded(holm_S[s]),
+            p=rounded_p(p_S[s]),
+            p_holm=rounded_p(holm_S[s]),
             wins=wins_S[s],
             ties=ties_S[s],
             losses=losses_S[s],

@@ -3,19 +3,16 @@
 Shapes: V questions, C candidates of each, E dimensions.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
-from safetensors.torch import save as to_bytes
 
 from pipeline import distributed
+from pipeline.best import Best, Row
 from pipeline.inputs import Form, passage_rows, question_rows
 from pipeline.ragged import Tokens
 from pipeline.ranking import pair_scores
-from pipeline.resume import write
 from pipeline.towers import Towers, encode_all
 from pipeline.validation import Candidates, reciprocal_rank
 
@@ -23,7 +20,7 @@ MEASURE = "RR@10"
 
 
 class Judge:
-    """Its rows and the best weights lie in `folder`, so that a training that goes on after a kill finds them."""
+    """Its rows and the best weights lie in `folder`, that of the training's checkpoints (pipeline/best.py)."""
 
     def __init__(
         self,
@@ -39,28 +36,24 @@ class Judge:
         self._questions = question_rows(data, candidates.queries_V, form)
         unique, self._place_VC = np.unique(candidates.passages_VC, return_inverse=True)
         self._passages = passage_rows(data, unique, form, passage_tokens)
-        self._log, self._best = folder / "validation.json", folder / "best.safetensors"
-        self.rows: list[dict[str, float]] = json.loads(self._log.read_text()) if self._log.is_file() else []
+        self._best = Best(towers.trained, MEASURE, folder)
+
+    @property
+    def rows(self) -> list[Row]:
+        return self._best.rows
 
     def after(self, epoch: int, step: int) -> None:
         """Measure the weights after `epoch` epochs and `step` updates; keep them where they are the best so far."""
-        before = [row for row in self.rows if row["epoch"] < epoch]
-        value = self.measure()
-        self.rows = [*before, {"epoch": epoch, "step": step, MEASURE: value}]
-        if distributed.rank() == 0:
-            if value > max((row[MEASURE] for row in before), default=-1.0):
-                state = self._towers.trained.state_dict()
-                write(self._best, to_bytes({name: x.cpu().contiguous() for name, x in state.items()}))
-            write(self._log, json.dumps(self.rows).encode())
+        self._best.add(epoch, step, self.measure())
 
     def last(self, epoch: int, step: int, select: str) -> dict[str, float]:
         """Measure the last epoch too; for `best` put the best one's weights back. Returns the kept one's."""
         self.after(epoch, step)
         kept = self.rows[-1]
         if select == "best":
-            kept = max(self.rows, key=lambda row: (row[MEASURE], -row["epoch"]))
+            kept = self._best.row()
             if distributed.rank() == 0:  # which writes the checkpoint
-                self._towers.trained.load_state_dict(load_file(self._best))
+                self._best.put_back()
         return {f"dev_{MEASURE}": kept[MEASURE], "dev_epoch": kept["epoch"]}
 
     def measure(self) -> float:

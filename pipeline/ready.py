@@ -11,6 +11,8 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.starts import model_config, positions
+from pipeline.tokenizer import FILES as TOKENIZER_FILES
+from pipeline.tokenizer import read_tokenizer
 from pipeline.vector_files import POOLING, Pooling, is_tied, projected, side
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -51,8 +53,6 @@ class Ready:
     passage_tokens: int | None
     question_prefix: str
     passage_prefix: str
-    lowercase: bool
-    """Whether texts are to be lower-cased even where the tokenizer does not."""
 
 
 def folders(checkpoint: Path) -> list[Path]:
@@ -75,6 +75,8 @@ def read(folder: Path) -> Ready:
     said = bool(modules) or pooling.is_dir()
     prefixes = _prompts(folder, own)
     texts = _json(inner / TEXTS)
+    if texts.get("do_lower_case") and _has_tokenizer(inner):
+        _check_case(inner)
     lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
     return Ready(
         folder=inner,
@@ -86,8 +88,15 @@ def read(folder: Path) -> Ready:
         passage_tokens=lengths[1],
         question_prefix=prefixes[0],
         passage_prefix=prefixes[1],
-        lowercase=bool(texts.get("do_lower_case")),
     )
+
+
+def read_whole(folder: Path) -> Ready:
+    """As `read`, of a folder whose own tokenizer is used: InputError where it has none."""
+    one = read(folder)
+    if not _has_tokenizer(one.folder):
+        raise InputError(f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing")
+    return one
 
 
 def _modules(folder: Path) -> dict[str, Path]:
@@ -123,6 +132,17 @@ def _check(folder: Path, config: Mapping[str, Any]) -> None:
         old = (folder / "pytorch_model.bin").is_file()
         how = "; of pytorch_model.bin transformers' save_pretrained makes one" if old else ""
         raise InputError(f"{folder}: no model.safetensors{how}")
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
+def _check_case(folder: Path) -> None:
+    """sentence-transformers lower-cases the texts of such a folder itself; here its tokenizer alone does."""
+    normaliser = read_tokenizer(folder).normalizer
+    if normaliser is None or normaliser.normalize_str("A") != "a":
+        raise InputError(f"{folder}: its texts are lower-cased before its tokenizer, which is not known here")
 
 
 def _pooling(folder: Path, prompted: bool) -> Pooling:

@@ -3,17 +3,18 @@
 Legend of suffixes: Q questions, M measures, P pairs of systems, C columns (pairs times measures), S draws of signs.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.bootstrap import rounded, summary
+from pipeline.bootstrap import DIGITS, summary
 
 Test = Literal["randomisation", "t"]
 SAMES = 1e-9
 """Differences of a question's figures below this are none, and sums of them equal: sums may end in other last bits."""
+SURE = 0.05
+"""Corrected p below which a difference counts as one, in every table."""
 CELLS = 4_000_000
 """Numbers of one block of random signs: 32 MB."""
 
@@ -23,23 +24,27 @@ def p_values(difference_QM: np.ndarray, test: Test, samples: int, seed: int) -> 
 
     `randomisation`: the sign of each question's difference is drawn anew, `samples` times (Fisher's test; Smucker,
     Allan and Carterette, 2007), from `seed`; all signs are taken instead where there are no more than that. `t`:
-    Student's, which draws nothing.
+    Student's, which draws nothing; it is not defined where all questions differ by the same, as far as SAMES tells (no
+    variance), and such a column has the p of `randomisation`.
     """
     p_M = np.ones(difference_QM.shape[1])
     differs_M = np.abs(difference_QM).max(axis=0, initial=0) > SAMES
     if len(difference_QM) < 2 or not differs_M.any():
         return p_M
-    differing = difference_QM[:, differs_M]
-    p_M[differs_M] = _students(differing) if test == "t" else _randomised(differing, samples, seed)
+    spreads_M = np.ptp(difference_QM, axis=0) > SAMES
+    by_t_M = differs_M & spreads_M & (test == "t")
+    by_signs_M = differs_M & ~by_t_M
+    if by_t_M.any():
+        p_M[by_t_M] = _students(difference_QM[:, by_t_M])
+    if by_signs_M.any():
+        p_M[by_signs_M] = _randomised(difference_QM[:, by_signs_M], samples, seed)
     return p_M
 
 
 def _students(difference_QM: np.ndarray) -> np.ndarray:
     from scipy import stats
 
-    with np.errstate(divide="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all questions differ alike: p is 0
-        return np.asarray(stats.ttest_1samp(difference_QM, 0.0, axis=0).pvalue)
+    return np.asarray(stats.ttest_1samp(difference_QM, 0.0, axis=0).pvalue)
 
 
 def _randomised(difference_QM: np.ndarray, samples: int, seed: int) -> np.ndarray:
@@ -78,6 +83,16 @@ def holm(p_PM: np.ndarray) -> np.ndarray:
     return corrected_PM
 
 
+def rounded_p(p: float) -> float:
+    """Without the last bits; to significant digits, so that a small p does not become 0."""
+    return float(f"{p:.{DIGITS}g}")
+
+
+def sure(figure: Mapping[str, Any]) -> bool:
+    """Whether a difference counts as one: by its p_holm alone; one that was not tested does not."""
+    return bool(figure.get("p_holm", 1.0) < SURE)
+
+
 def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]]:
     """Questions that are better, alike and worse, one number for each column."""
     wins_M, losses_M = (difference_QM > SAMES).sum(0), (difference_QM < -SAMES).sum(0)
@@ -107,7 +122,7 @@ def comparisons(
         found[f"{a} - {b}"] = {}
         for m, measure in enumerate(measures):
             wins, ties, losses = next(counts)
-            p, p_holm = rounded(p_PM[n, m]), rounded(corrected_PM[n, m])
+            p, p_holm = rounded_p(p_PM[n, m]), rounded_p(corrected_PM[n, m])
             found[f"{a} - {b}"][measure] = {"p": p, "p_holm": p_holm, "wins": wins, "ties": ties, "losses": losses}
     return found
 

@@ -19,6 +19,7 @@ from rich.markup import escape
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Ref
+from artifacts.spent import Clock
 from artifacts.store import Built, Store
 from pipeline.config import Config
 from pipeline.resume import saved_state
@@ -83,6 +84,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     key = key_of(store, order.stage, order.config, inputs, order.shared)
     on_ray = entry.parts and order.machine.ray is not None  # where each part takes the turn of its own GPU
     computes = entry.gpu and order.machine.device != "cpu"
+    clock = Clock()
 
     def held() -> int | None:
         """GPUs that the stage holds; those of other machines are not known here."""
@@ -98,8 +100,13 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
             tell(f"{order.node}: other nodes take part by `cocondenser join --store {order.store}`")
         in_log = lines(order.node, get_run_logger().info)
         log = tracking.live(order.logs, order.node, order.stage, without_paths(order.config), checkpoints, out)
-        # The trackers last: what one of them takes at its end holds no GPU.
-        with log as in_trackers, turn, bar(order.node) as in_terminal, page.live(order.node) as on_page:
+        with (
+            log as in_trackers,  # first, and so the last to end: what a tracker takes then holds no GPU
+            turn,
+            bar(order.node) as in_terminal,
+            page.live(order.node) as on_page,
+            clock.at_work(checkpoints.parent),
+        ):
             before = earlier(store, key, order.refresh_since) if entry.earlier else []
             progress = each(in_terminal, on_page, in_log, in_trackers)
             elsewhere = partial(spread, order.node, progress) if on_ray else None
@@ -123,6 +130,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         refresh_since=order.refresh_since,
         on_wait=wait_for,
         gpus=held,
+        clock=clock,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline import ablation_table
+from pipeline import ablation_table, significance
 from pipeline.ablation import AblationConfig, CellConfig
 from pipeline.ablation_table import Figure
 from pipeline.report.build import ATTENTION
@@ -119,7 +119,7 @@ def difference_rows(
             "mean": f"{'+' if t['mean'] > 0 else ''}{share_text(t['mean'])}",
             "interval": f"[{share_text(t['low'])}, {share_text(t['high'])}]",
             "p": p_text(t["p_holm"]),
-            "sure": t["p_holm"] < ablation_table.SURE,
+            "sure": significance.sure(t),
             "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
         }
         for t in found

@@ -17,7 +17,7 @@ class Step:
     kept: bool
     """Made by other code than the run's, and accepted for it."""
     seconds: float | None
-    """Wall clock of its making; None: the store holds no record of it."""
+    """Wall clock of the work that made it; None: the store holds no record of it."""
     gpus: int | None
     """GPUs that its making held; None: not recorded."""
     versions: dict[str, str]

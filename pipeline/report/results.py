@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.report.published import Published
+from pipeline.significance import sure
 from pipeline.tables import TABLE, estimate_text, p_text, share_text
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
@@ -115,7 +116,7 @@ def published_row(part: Part, row: Published) -> dict[str, Any]:
 
 
 def difference_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
-    """A row a pair; `sure` marks intervals without zero, `counts` are questions by the leading measure."""
+    """A row a pair; `sure` as in pipeline/significance.py, `counts` are questions by the leading measure."""
     found = []
     for pair, figures in part.differences.items():
         lead = figures.get(part.lead, {})
@@ -184,10 +185,6 @@ def cell(figure: Mapping[str, float]) -> dict[str, str]:
 def signed(cell: Mapping[str, str]) -> dict[str, str]:
     """The cell of a difference: a gain has a plus."""
     return {**cell, "mean": cell["mean"] if cell["mean"].startswith("−") else f"+{cell['mean']}"}
-
-
-def sure(figure: Mapping[str, float]) -> bool:
-    return figure["low"] > 0 or figure["high"] < 0
 
 
 def in_file_name(text: str) -> str:

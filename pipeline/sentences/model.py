@@ -43,11 +43,11 @@ class SentenceModelConfig(Config):
 def missing(config: SentenceModelConfig) -> list[str]:
     """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder."""
     from pipeline.initial import FILES
-    from pipeline.starts import model_config
+    from pipeline.ready import read_whole
 
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
-            model_config(one_encoder(config.checkpoint))
+            read_whole(one_encoder(config.checkpoint))
         except InputError as error:
             return [f"models: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "models.LABEL")
@@ -65,31 +65,34 @@ def one_encoder(folder: Path) -> Path:
 def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: Work) -> Metrics:
     """Write the encoder as a checkpoint with its own tokenizer.
 
-    Raises InputError where it cannot be loaded, has no tokenizer that is known here or fewer entries than that, or has
-    fewer positions than `encoder.tokens`.
+    Raises InputError where pipeline/ready.py does, where it cannot be loaded, has no tokenizer that is known here or
+    fewer entries than that, or has fewer positions than `encoder.tokens`.
     """
     import json
 
     from pipeline.biencoder import Encoder, check_fits
     from pipeline.checkpoint import load_encoder, save_checkpoint
     from pipeline.initial import FILES, HUB_FILES
+    from pipeline.ready import read_whole
     from pipeline.tokenizer import kind, read_tokenizer, special_tokens
-    from pipeline.vector_files import CLS, POOLING, read_vector
+    from pipeline.vector_files import CLS, read_vector
 
     if config.checkpoint is not None:
         folder = one_encoder(config.checkpoint)
     else:
         assert config.pretrained is not None
-        folder = hub.fetch(config.pretrained, config.revision, [*HUB_FILES, "*.json", "*_Pooling/*"], FILES)
-    model = load_encoder(folder)
-    tokenizer = read_tokenizer(folder)
+        wanted = [*HUB_FILES, "*.json", "*_Pooling/*", "*_Dense/*"]
+        folder = hub.fetch(config.pretrained, config.revision, wanted, FILES)
+    ready = read_whole(folder)
+    model = load_encoder(ready.folder)
+    tokenizer = read_tokenizer(ready.folder)
     specials, names = special_tokens(tokenizer)
-    described = (folder / "modules.json").is_file() or (folder / POOLING).is_dir()
-    vector = read_vector(folder) if described else CLS
-    if encoder.pooling != "own":
-        vector = replace(vector, pooling=encoder.pooling)
-    if encoder.prefix is not None:
-        vector = replace(vector, question_prefix=encoder.prefix)
+    vector = replace(
+        CLS if ready.pooling is None else read_vector(folder),
+        pooling=encoder.pooling if encoder.pooling != "own" else ready.pooling or "cls",
+        question_prefix=ready.question_prefix if encoder.prefix is None else encoder.prefix,
+        passage_prefix=ready.passage_prefix,
+    )
     check_fits(Encoder(model, vector.pooling), specials, folder, "encoder.tokens", encoder.tokens)
     files = work.checkpoints / "tokenizer"
     files.mkdir(parents=True, exist_ok=True)

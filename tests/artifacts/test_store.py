@@ -12,6 +12,7 @@ import pytest
 
 from artifacts import objects
 from artifacts.errors import StoreError
+from artifacts.spent import Clock
 from artifacts.store import Store
 
 
@@ -66,6 +67,38 @@ def test_a_record_of_an_older_version_is_read(store, key, writes, never):
     path.write_text(json.dumps(older))
     assert Store(store.root).build(key(), never, node="stage1").hit
     assert Store(store.root).record(key().hex).gpus is None
+
+
+def test_a_clock_counts_the_work_alone(store, key):
+    """The first part is set to have waited an hour, then worked for 40 minutes up to its checkpoint; then it waited
+    again and was killed."""
+    saved = store.work / key().hex / "checkpoints" / "step-1"
+
+    def interrupted(out, checkpoints):
+        ago = time.time() - 3600
+        with clock.at_work(checkpoints.parent):
+            os.utime(checkpoints.parent / "seconds", (ago, ago))
+            saved.touch()
+            os.utime(saved, (ago + 2400, ago + 2400))
+        raise InterruptedError
+
+    def waiting(out, checkpoints):
+        raise InterruptedError
+
+    def finished(out, checkpoints):
+        time.sleep(1.0)
+        with clock.at_work(checkpoints.parent):
+            (out / "model.bin").write_text("model")
+        time.sleep(1.0)
+        return {}
+
+    for make in (interrupted, waiting):
+        clock = Clock()
+        with pytest.raises(InterruptedError):
+            store.build(key(), make, node="stage1", clock=clock)
+    clock = Clock()
+    store.build(key(), finished, node="stage1", clock=clock)
+    assert 2400 <= store.record(key().hex).seconds < 2401
 
 
 def test_an_interrupted_builds_parts_count_up_to_their_last_checkpoint(store, key):

@@ -26,6 +26,7 @@ from flows.zeroshot import zeroshot
 from pipeline.adopt import AdoptConfig, adopt, dimension
 from pipeline.errors import InputError
 from pipeline.ready import read
+from pipeline.sentences.model import SentenceModelConfig, missing
 from pipeline.work import Work, silent
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +209,8 @@ def test_what_is_no_bi_encoder_that_is_known_is_one_line(store: Store, tmp_path:
         given_model.find(store, str(folder))
     assert line.format(folder) in str(told.value)
     assert "\n" not in str(told.value)
+    config = SentenceModelConfig(checkpoint=folder, pretrained=None, revision="main")
+    assert missing(config) == [f"models: {told.value}"]  # of the sentence tasks
 
 
 def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:

@@ -304,6 +304,17 @@ def test_a_tested_difference_has_p_and_counts():
     assert verdict(metrics_of("stage1", test=split("bm25", "stage1")), part) is None
 
 
+@pytest.mark.parametrize(("p_holm", "sure"), [(0.049, True), (0.05, False), (0.7, False)])
+def test_a_difference_is_sure_by_its_corrected_p_alone(p_holm, sure):
+    """As in the table of an ablation; the interval of one pair is corrected for nothing."""
+    found = split("stage1", "stage2", differences=("stage2 - stage1",), tested=True)
+    for interval in ({"low": -0.001, "high": 0.025}, {"low": 0.001, "high": 0.023}):
+        found["differences"]["stage2 - stage1"] = {key: {**FIGURES, **interval, "p_holm": p_holm} for key in MEASURES}
+        metrics = metrics_of(test=found)
+        (row,) = difference_rows(metrics, parts(metrics, [])[0])
+        assert {cell["sure"] for cell in row["cells"]} == {sure}
+
+
 def test_what_was_published_leads_and_has_its_columns():
     metrics = metrics_of(dev=split("bm25", "stage2"), test={**split("bm25", "stage2"), "questions": 43})
     assert [part.split for part in parts(metrics, [])] == ["test", "dev"]

@@ -61,7 +61,23 @@ def test_what_cannot_be_told_is_1(test):
     assert p_values(np.zeros((5, 2)), test, samples=100, seed=1).tolist() == [1.0, 1.0]
     assert p_values(np.array([[0.5]]), test, samples=100, seed=1).tolist() == [1.0]
     one = p_values(np.array([[0.0, 0.5], [0.0, 0.5], [0.0, 0.5]]), test, samples=100, seed=1)
-    assert one.tolist() == [1.0, 0.25 if test == "randomisation" else 0.0]
+    assert one.tolist() == [1.0, 0.25]  # without variance there is no t: all signs, of which two are as far from zero
+
+
+def test_t_of_equal_differences_is_the_randomisations():
+    """They have no variance but that of their last bits, and t none but theirs: p would be 0 or next to it."""
+    last_bits = np.linspace(0.0, 1e-12, 40)
+    spread = np.random.default_rng(4).normal(0.3, 1.0, 40)
+    difference_QM = np.stack([np.full(40, 0.1), 0.1 + last_bits, spread], axis=1)
+    found_M = p_values(difference_QM, "t", samples=999, seed=1)
+    assert found_M[:2].tolist() == [0.001, 0.001]
+    assert found_M[2] == p_values(difference_QM[:, 2:], "t", samples=0, seed=0)[0]
+
+
+def test_a_small_p_is_not_written_as_0():
+    values = {"a": np.random.default_rng(3).normal(1.0, 0.1, (50, 1)), "b": np.zeros((50, 1))}
+    found = comparisons(values, ["AP"], [("a", "b")], "t", 100, 1)["a - b"]["AP"]
+    assert 0.0 < found["p"] < 1e-20
 
 
 def test_holm_is_that_of_the_textbook():

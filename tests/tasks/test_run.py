@@ -3,7 +3,8 @@
 import base64
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from prefect.client.schemas.objects import State
 from artifacts.records import Ref
 from artifacts.store import Store
 from pipeline.errors import InputError
-from pipeline.work import Machine, Metrics, Work
+from pipeline.work import Machine, Metrics, Work, silent
 from tasks import page
 from tasks.keys import key_of
 from tasks.run import Order, earlier, stage
@@ -187,6 +188,31 @@ def test_a_stage_that_asks_for_its_lineage_is_given_it(
     on_three = run(order(store, on_gpus, "c"), {"before": None}).result()
     on_many = run(order(store, on_gpus.model_copy(update={"torchrun": ["--nnodes=2"]}), "d"), {"before": None}).result()
     assert [store.record(one.key).gpus for one in (ref, on_three, on_many)] == [0, 3, None]  # type: ignore[union-attr]
+
+
+def test_the_seconds_are_the_stages_own_work(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the wait for a GPU nor what trackers take at their end."""
+    from letters import letter
+
+    @contextmanager
+    def turn(device: str, on_wait: Any) -> Iterator[None]:
+        time.sleep(3.0)
+        yield
+
+    @contextmanager
+    def live(*given: Any) -> Iterator[Any]:
+        yield silent
+        time.sleep(3.0)
+
+    def works(config: Any, before: Path | None, work: Work) -> Metrics:
+        time.sleep(0.1)
+        return letter(config, before, work)
+
+    monkeypatch.setitem(STAGES, "letter", Stage(works, gpu=True))
+    monkeypatch.setattr("tasks.run.turn_on_gpus", turn)
+    monkeypatch.setattr("tasks.run.tracking.live", live)
+    ref = run(order(store, machine, "a"), {"before": None}).result()
+    assert 0.1 <= store.record(ref.key).seconds < 3.0  # type: ignore[union-attr]
 
 
 def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,46 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from encoders import ENCODER, OPTIMISER
+from encoders import ENCODER
+from finetuned import CONFIG, train
 from safetensors.numpy import load_file
 
 from pipeline import examples
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
+from pipeline.finetune import FinetuneConfig
 from pipeline.validation import ValidationConfig
 from pipeline.vector_files import read_vector
-
-CONFIG = FinetuneConfig(
-    epochs=2,
-    batch_queries=7,
-    negatives_per_query=2,
-    negatives_from="bm25",
-    negative_depth=0,
-    mix="twice",
-    positives_considered=3,
-    max_queries=0,
-    subset_seed=0,
-    share_negatives=0,
-    loss="contrastive",
-    teacher_temperature=1.0,
-    order="random",
-    abs=AbsConfig(beam_width=3, list_depth=100, pool=0),
-    validation=ValidationConfig(questions=0, candidates=10, select="last"),
-    passage_tokens=40,
-    temperature=1.0,
-    mask_positives=True,
-    dropout=0.0,
-    seed=0,
-    optimiser=OPTIMISER,
-)
-
-
-def train(world, work, mined=None, scores=None, pseudo=None, start=None, encoder=ENCODER, **fields):
-    config = CONFIG.model_copy(update=fields)
-    given = {"bm25": world.bm25, "mined": mined, "scores": scores, "pseudo": pseudo}
-    start = start or world.checkpoint
-    return finetune(config, encoder, world.collection, world.tokens, start, **given, work=work), work.out
 
 
 def encoder(**fields):
@@ -200,7 +170,7 @@ def test_the_best_epoch_is_kept(world, work, inline, monkeypatch):
     validation = ValidationConfig(questions=12, candidates=10, select="best")
     metrics, best = train(world, work("best"), epochs=4, validation=validation)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.9, 2)
-    state = load_file(work_folder(best) / "best.safetensors")
+    state = load_file(work_folder(best) / "best-8.safetensors")
     assert_close({k.removeprefix("0.model."): v for k, v in state.items()}, weights(best), 0)
     figures = iter([0.5, 0.9, 0.9, 0.1])
     last = train(world, work("last"), epochs=4, validation=validation.model_copy(update={"select": "last"}))[1]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from crossed import make_roberta
 from machines import make_machine
+from ready import sentence
 from safetensors.numpy import load_file
 from sentences import ENCODER, TRAINING, labelled, scored, triplets
 
@@ -63,6 +64,18 @@ def same_files(one: Path, other: Path) -> None:
     assert names == [path.relative_to(other) for path in sorted(other.rglob("*")) if path.is_file()]
     for name in names:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_a_folder_is_read_as_by_the_other_flows(tmp_path) -> None:
+    """Its model in a folder of its own, its question prefix by name."""
+    folder = sentence(tmp_path / "given", ("Transformer", "Pooling"), prompts={"query": "query: ", "document": None})
+    (folder / "0_Transformer").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).rename(folder / "0_Transformer" / name)
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([{**modules[0], "path": "0_Transformer"}, *modules[1:]]))
+    found = read_vector(model(folder, tmp_path / "made"))
+    assert (found.pooling, found.question_prefix, found.passage_prefix) == ("mean", "query: ", "")
 
 
 def test_a_table_is_written_and_counted(tmp_path) -> None:
