@@ -25,8 +25,8 @@ class CellConfig(Config):
     """The evaluation's runs by the negatives that they were trained on."""
     epochs: int = Field(ge=1)
     """Of stage 1, for its curves."""
-    settings: list[str]
-    """What makes it of the recipe, for the page."""
+    command: list[str]
+    """The words of the command that makes it alone, for the page."""
     start: str | None
     """The row whose pre-trained model it goes on from, for the page."""
 
@@ -34,8 +34,6 @@ class CellConfig(Config):
 class AblationConfig(Config):
     title: str = Field(min_length=1)
     """The page's heading."""
-    recipe: str
-    """The recipe of all cells, for the page."""
     reference: str
     """The row that the others are tested against."""
     measures: list[str] = Field(min_length=1)

@@ -1,5 +1,7 @@
 """Ablations: their files, what their cells share, and what is planned."""
 
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from flows.recipe import resolve
 from flows.selection import up_to
 from flows.union import Union, union
 from pipeline.errors import InputError
+from pipeline.report.ablation_page import command as shown_command
 
 ROWS = """\
 extends: standard
@@ -135,6 +138,28 @@ def test_where_it_runs_changes_no_table(three: Ablation) -> None:
         return union(*chosen(three, settings)).nodes[-1].config
 
     assert table("machine.device=cpu", "tracking.tensorboard=false") == table() != table("stage1.epochs=2")
+
+
+def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
+    def table(folder: str) -> object:
+        text = f"  RetroMAE2: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
+        return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
+
+    assert table("data/notes") == table("/home/me/notes") != table("data/others")
+
+
+def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
+    """Of a recipe of one's own too, which no command knows by its name; quoted for a shell."""
+    (tmp_path / "mine.yaml").write_text("extends: marco\nstage1: {epochs: 9}\nencoder: {question_prefix: 'query: '}\n")
+    text = ROWS.replace("recipe: tiny", "recipe: mine.yaml") + "set: [stage1.order=sequential]\n"
+    ablation = own(tmp_path, text)
+    found = union(ablation, [*ablation.rows])
+    for one, cell in zip(found.needs, found.nodes[-1].config.cells, strict=True):
+        words = shlex.split(shown_command(cell))
+        assert words[:2] == ["cocondenser", "run"]
+        again = resolve(words[2], [word for flag, word in pairwise(words) if flag == "--set"])
+        ends = ("evaluate", "search-stage1")
+        assert [up_to(nodes(again), end) for end in ends] == [up_to(nodes(one.cell.recipe), end) for end in ends]
 
 
 def test_sizes_and_negatives(three: Ablation) -> None:

@@ -91,13 +91,13 @@ def places() -> list[tuple[str, int | None, int]]:
 def config(**changes) -> AblationConfig:
     systems = {"bm25": "stage1", "mined": "stage2"}
     same = {"systems": systems, "epochs": 4, "start": None}
+    words = ["cocondenser", "run", "tiny", "--set"]
     cells = [
-        CellConfig(row=row, size=size, seed=seed, settings=[f"stage1.seed={seed}"], **same)
+        CellConfig(row=row, size=size, seed=seed, command=[*words, f"stage1.seed={seed}"], **same)
         for row, size, seed in places()
     ]
     fields = {
         "title": "An <script>",
-        "recipe": "tiny",
         "reference": "<b>plain",
         "measures": ["RR@10", "R@20", "hits@5"],
         "test": "randomisation",
