@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline.config import Config, Seed
+from pipeline.measure_name import Measure
 from pipeline.significance import Test
 from pipeline.work import Metrics, Work
 
@@ -36,7 +37,7 @@ class AblationConfig(Config):
     """The page's heading."""
     reference: str
     """The row that the others are tested against."""
-    measures: list[str] = Field(min_length=1)
+    measures: list[Measure] = Field(min_length=1)
     """What the table and the page show; the files have all measures of the evaluation."""
     test: Test
     """Of differences, paired by question (pipeline/significance.py)."""
@@ -52,8 +53,7 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
     """Write `table.json`, `table.csv`, `table.md`, `tests.json` and `ablation.html`.
 
     `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
-    and `attention_n`. Raises InputError where cells were measured on other questions than the first, and for
-    measures that the evaluation lacks.
+    and `attention_n`. Raises InputError where cells were measured on other questions than the first.
     """
     import pandas as pd
 

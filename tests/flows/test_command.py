@@ -9,6 +9,7 @@ from flows.command import UNSAID, command
 from flows.dag import nodes
 from flows.layers import named, read
 from flows.recipe import Recipe, configuration, resolve
+from pipeline.errors import InputError
 
 SETTINGS = [
     ["stage2.epochs=2", "bm25.k1=1e-4"],
@@ -64,6 +65,14 @@ def test_a_recipe_of_ones_own_goes_by_the_nearest_of_the_project(tmp_path, given
 def test_the_report_is_told() -> None:
     page = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1].config
     assert page.command == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
+
+
+def test_published_measures_are_known() -> None:
+    row = "{row: bm25, label: A, split: dev, measures: {%s: 0.3}, source: B}"
+    (published,) = resolve("tiny", [f"report.published=[{row % 'MRR@10'}]"]).report.published
+    assert published.measures == {"RR@10": 0.3}
+    with pytest.raises(InputError, match=r"report\.published.*there are RR@10"):
+        resolve("tiny", [f"report.published=[{row % 'MRR@11'}]"])
 
 
 def test_published_figures_are_of_rows_and_measures_that_there_are() -> None:
