@@ -6,17 +6,25 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from flows.layers import hint
+from flows.layers import Keys, Layer, hint, override
 from flows.recipe import Recipe, change
 from pipeline.ablation import Negatives
-from pipeline.config import Config, Seed
+from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
+from pipeline.measure_name import Measure
 from pipeline.significance import Test
 
 Label = Annotated[str, Field(pattern=r"^\w[\w.+-]*( [\w.+-]+)*$")]
 """Words of letters, digits and `.+-_`: tasks and tables carry it."""
-Size = Annotated[int, Field(ge=1)] | None
+MOST = 1_000_000_000
+"""Training questions: more than any collection has."""
+Size = Annotated[Whole, Field(ge=1, le=MOST)] | None
 """Training questions; None: all."""
+FIXED = {
+    "seeds": [(stage, *field) for stage in ("stage1", "stage2") for field in (("seed",), ("optimiser", "seed"))],
+    "sizes": [(stage, "max_queries") for stage in ("stage1", "stage2", "cross_encoder")],
+}
+"""Fields of the recipe that these of the ablation give."""
 
 
 class Row(Config):
@@ -38,7 +46,7 @@ class Ablation(Config):
 
     name: str
     """The file without `.yaml`."""
-    title: str
+    title: str = Field(min_length=1)
     """One line for the listing and the page."""
     description: str
     """What it needs, takes and gives, in a few lines."""
@@ -61,11 +69,11 @@ class Ablation(Config):
     recipes."""
     reference: str
     """The row that the others are tested against."""
-    measures: list[str] = Field(min_length=1)
+    measures: list[Measure] = Field(min_length=1)
     """What the table shows, such as RR@10; table.json has all."""
     test: Test
     """Of differences from the reference, paired by question."""
-    samples: int = Field(ge=100)
+    samples: Whole = Field(ge=100, le=1_000_000)
     """Resamples of the questions, for intervals and the randomisation test."""
     test_seed: Seed
     """Of the resamples."""
@@ -122,25 +130,61 @@ def cells(ablation: Ablation, rows: Iterable[str] | None = None) -> list[Cell]:
     ]
 
 
+class SettingError(InputError):
+    """A row and the recipe do not go together."""
+
+    def __init__(self, row: str, keys: Keys, why: str) -> None:
+        super().__init__(f"row {row}: {why}")
+        self.keys = keys
+        """What of the ablation is to blame."""
+        self.why = why
+
+
 def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
-    settings = [*ablation.set, *(ablation.by_size.get(size, []) if size else []), *ablation.rows[label].set]
-    own = _changed(ablation.recipe, settings, label)
-    questions = [f"{stage}.max_queries={size or 0}" for stage in ("stage1", "stage2", "cross_encoder")]
+    row = ("rows", label)
+    given: dict[Keys, list[str]] = {
+        ("set",): ablation.set,
+        ("by_size", str(size)): ablation.by_size.get(size, []) if size else [],
+        row: ablation.rows[label].set,
+    }
+    own = _changed(ablation.recipe, given, label)
+    for keys, settings in given.items():
+        _check_fixed(settings, keys, label)
     rounds = max(own.rounds.number, 1) if "mined" in ablation.negatives else 0
-    seeds = [f"{stage}.{field}={seed + n}" for n, stage in enumerate(("stage1", "stage2")) for field in SEEDS]
-    # All rows' attention is looked at on the same sections, whether or not they read general text.
-    last = [*questions, f"rounds.number={rounds}", *seeds, "attention.text=collection"]
-    return Cell(label, size, seed, _changed(own, last, label), [*settings, *last])
+    fixed: dict[Keys, list[str]] = {
+        ("sizes",): [f"{'.'.join(field)}={size or 0}" for field in FIXED["sizes"]],
+        ("negatives",): [f"rounds.number={rounds}"],
+        ("seeds",): [f"{'.'.join(field)}={seed + (field[0] == 'stage2')}" for field in FIXED["seeds"]],
+        # All rows' attention is looked at on the same sections, whether or not they read general text.
+        row: ["attention.text=collection"],
+    }
+    settings = [setting for part in (given, fixed) for settings in part.values() for setting in settings]
+    return Cell(label, size, seed, _changed(own, fixed, label), settings)
 
 
-SEEDS = ("seed", "optimiser.seed")
-
-
-def _changed(recipe: Recipe, settings: Sequence[str], label: str) -> Recipe:
+def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe:
+    """The recipe with settings, by what of the ablation gives them."""
     try:
-        return change(recipe, settings)
+        return change(recipe, [setting for settings in given.values() for setting in settings])
     except InputError as error:
-        raise InputError(f"row {label}: {error}") from None
+        why = str(error)
+        blamed = (keys for keys, own in reversed(given.items()) if any(why.startswith(f"--set {one}: ") for one in own))
+        raise SettingError(label, next(blamed, ("rows", label)), why) from None
+
+
+def _check_fixed(settings: Sequence[str], keys: Keys, label: str) -> None:
+    """Raises SettingError for what would be overwritten without a word."""
+    layer = override(Layer({}), settings)
+    for field, fixed in FIXED.items():
+        for one in fixed:
+            if _value(layer.data, one) is not None:
+                raise SettingError(label, keys, f"{layer.origin(one)}: in an ablation {field} give {'.'.join(one)}")
+
+
+def _value(data: Any, keys: Keys) -> Any:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
 
 
 def chosen(
@@ -163,9 +207,9 @@ def chosen(
     for name, given in {"rows": rows, "sizes": sizes, "seeds": seeds}.items():
         if len({*given}) < len(given):
             raise InputError(f"--{name}: one stands twice")
-    wrong = next((size for size in sizes if size is not None and size < 1), None)
+    wrong = next((size for size in sizes if size is not None and not 1 <= size <= MOST), None)
     if wrong is not None:
-        raise InputError(f"--sizes {wrong}: a number of training questions from 1 on, or all")
+        raise InputError(f"--sizes {wrong}: a number of training questions from 1 to {MOST:,}, or all")
     reference = reference or ablation.reference
     if reference not in asked:
         raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")

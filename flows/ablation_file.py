@@ -1,12 +1,13 @@
 """Ablations as files: YAML over what it extends, every error with its file and line."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from flows import layers
-from flows.ablation import Ablation, Row, cells
-from flows.layers import Family, Layer, own_texts
+from flows.ablation import Ablation, Row, SettingError, cells
+from flows.layers import Family, Keys, Layer, own_texts
 from flows.recipe import resolve
 from pipeline.errors import InputError
 
@@ -39,12 +40,40 @@ def load(name: str) -> Ablation:
         ablation = Ablation.model_validate(data)
     except ValidationError as error:
         raise InputError(_one_line(error, layer)) from None
+    _check_null_rows(layers.chain(name, ABLATIONS))
+    _check_sizes(ablation, layer)
     for label in ablation.rows:
         try:
             cells(ablation, [label])
-        except InputError as error:
-            raise InputError(f"{layer.origin(('rows', label))}: {error}") from None
+        except SettingError as error:
+            row = "" if error.keys == ("rows", label) else f" (row {label})"
+            raise InputError(f"{_place(error.keys, layer)}: {error.why.removeprefix('--set ')}{row}") from None
     return ablation
+
+
+def _check_null_rows(found: Sequence[Layer]) -> None:
+    """Raises InputError where the first file takes back a row that none of the others has."""
+    rows, *others = [layer.data.get("rows") for layer in found]
+    there = [label for below in others if isinstance(below, dict) for label in below]
+    for label in [label for label, row in rows.items() if row is None] if isinstance(rows, dict) else []:
+        if label not in there:
+            place = _place(("rows", str(label)), found[0])
+            raise InputError(f"{place}: no row to take back{layers.hint(str(label), there)}")
+
+
+def _check_sizes(ablation: Ablation, layer: Layer) -> None:
+    """Raises InputError for settings of a size that no cell has. Those of an extended file may go without."""
+    known = ", ".join("null" if size is None else f"{size:,}" for size in ablation.sizes)
+    for size in ablation.by_size:
+        keys = ("by_size", str(size))
+        if size not in ablation.sizes and str(layer.origin(keys)).startswith(f"{layer.origin(())}:"):
+            raise InputError(f"{_place(keys, layer)}: sizes has no {size:,}, only {known}")
+
+
+def _place(keys: Keys, layer: Layer) -> str:
+    """`own.yaml:3: rows.BERT`; where an extended file says it, `own.yaml: rows.BERT, from standard.yaml:19`."""
+    where, own, field = str(layer.origin(keys)), str(layer.origin(())), ".".join(keys)
+    return f"{where}: {field}" if where.startswith(f"{own}:") else f"{own}: {field}, from {where}"
 
 
 def _beside(recipe: str, layer: Layer) -> str:

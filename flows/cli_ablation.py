@@ -160,7 +160,7 @@ def _sizes(given: list[str] | None) -> list[int | None]:
 
     sizes: list[int | None] = []
     for word in given or []:
-        if word != "all" and not word.isdecimal():
+        if word != "all" and not (word.isdecimal() and len(word) < 20):  # int() has a limit too
             raise InputError(f"--sizes {word}: a number of training questions, or all")
         sizes.append(None if word == "all" else int(word))
     return sizes

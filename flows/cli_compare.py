@@ -35,11 +35,11 @@ def compare(
     with terminal.status("Comparing ..."):
         both = comparison(found(shelf, a), found(shelf, b), measure, number, test, samples, seed)
     if as_json:
-        print_json(as_dict(both, measure))
+        print_json(as_dict(both))
         return
     for text in both.warnings:
         warn(text)
-    out.print(f"{measure} on {both.questions:,} questions of {both.split}", highlight=False)
+    out.print(f"{both.measure} on {both.questions:,} questions of {both.split}", highlight=False)
     out.print(f"a  {both.a.name}\nb  {both.b.name}\n", markup=False, highlight=False)
     out.print(table(both.systems))
     if both.changes:
@@ -50,13 +50,13 @@ def compare(
         show(question)
 
 
-def as_dict(both: "Comparison", measure: str) -> dict[str, Any]:
+def as_dict(both: "Comparison") -> dict[str, Any]:
     """For JSON."""
     runs = {key: {"recipe": one.run.name, "id": one.id} for key, one in (("a", both.a), ("b", both.b))}
     return {
         **runs,
         "split": both.split,
-        "measure": measure,
+        "measure": both.measure,
         "questions": both.questions,
         "warnings": both.warnings,
         "systems": [asdict(system) for system in both.systems],

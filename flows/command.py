@@ -18,17 +18,17 @@ PLACE = "PATH"
 
 
 def command(recipe: Recipe) -> list[str]:
-    """The command's words: the recipe by name, and a `--set` for each field in which it differs from that recipe.
+    """The command's words: a recipe of the project by name, and a `--set` for each field in which this one differs.
 
-    A recipe that does not come with the project goes by its file, whatever was set.
+    For a recipe of one's own it is the nearest of the project's: whoever reads the command need not have the file.
     """
-    words = ["cocondenser", "run"]
-    if recipe.name not in layers.named():
-        return [*words, f"{recipe.name}.yaml"]
+    known = layers.named()
     places = {name: f"{PLACE}/{path.name}" for name, path in paths(recipe)}
-    fields = recipe.model_dump(mode="json")
-    settings = _settings(_fields(recipe.name), {n: v for n, v in fields.items() if n not in UNSAID}, (), places)
-    return [*words, recipe.name, *(word for setting in settings for word in ("--set", setting))]
+    fields = {name: value for name, value in recipe.model_dump(mode="json").items() if name not in UNSAID}
+    names = [recipe.name] if recipe.name in known else known
+    settings = {name: list(_settings(_fields(name), fields, (), places)) for name in names}
+    nearest = min(names, key=lambda name: len(settings[name]))
+    return ["cocondenser", "run", nearest, *(word for setting in settings[nearest] for word in ("--set", setting))]
 
 
 @cache

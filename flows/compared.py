@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.measured import Measured
-from pipeline.compare import Change, Pair, Row, changes, check_measure, compare, questions_of, read_figures
+from pipeline.compare import Change, Pair, Row, changes, compare, known_measure, questions_of, read_figures
 from pipeline.errors import InputError
 from pipeline.measures import HITS
 from pipeline.significance import Test
@@ -45,6 +45,7 @@ class Comparison:
 
     a: Measured
     b: Measured
+    measure: str
     split: str
     questions: int
     systems: list[Compared]
@@ -58,7 +59,7 @@ def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, 
 
     Raises InputError where they have no split, question or system in common, and for a measure that is not known.
     """
-    check_measure(measure)
+    measure = known_measure(measure)
     split = split_of(a, b, measure)
     pairs, with_best = pairs_of(a, b, split, measure)
     of_a, of_b = read_figures(a.folder, split, measure), read_figures(b.folder, split, measure)
@@ -83,7 +84,7 @@ def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, 
         questions = changed_questions((a, b), pairs[-1], split, changed, measure in HITS)
     except InputError as error:  # the figures stand without them
         warnings.append(f"the questions that changed cannot be shown: {error}")
-    return Comparison(a, b, split, len(shared), systems, questions, warnings)
+    return Comparison(a, b, measure, split, len(shared), systems, questions, warnings)
 
 
 def split_of(a: Measured, b: Measured, measure: str) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,31 @@ def named(family: Family = RECIPES) -> list[str]:
 
 def read(name: str, family: Family = RECIPES) -> Layer:
     """The file `name` (one of the project's, or the path of a YAML file) over all that it extends."""
-    return _read(_find(name, Path(), family), (), family)
+    return reduce(lambda below, above: merge(below, above, family.kind), reversed(chain(name, family)))
+
+
+def chain(name: str, family: Family = RECIPES) -> list[Layer]:
+    """The file `name` and what it extends, each followed by what it extends itself."""
+    path = _find(name, Path(), family)
+    found: list[Layer] = []
+    seen: set[Path] = set()
+    while True:
+        if path.resolve() in seen:
+            raise InputError(f"{path}: extends itself")
+        seen.add(path.resolve())
+        layer = parse(path)
+        layer.data.setdefault("name", path.stem)
+        found.append(layer)
+        parent = layer.data.pop("extends", None)
+        if parent is None:
+            return found
+        family.texts(layer.data, path.stem)
+        if not isinstance(parent, str):
+            raise InputError(f"{layer.origin(('extends',))}: extends: takes one {family.what}'s name or path")
+        try:
+            path = _find(parent, path.parent, family)
+        except InputError as error:
+            raise InputError(f"{layer.origin(('extends',))}: {error}") from None
 
 
 def _find(name: str, folder: Path, family: Family) -> Path:
@@ -104,24 +129,6 @@ def _find(name: str, folder: Path, family: Family) -> Path:
         known = hint(name, named(family))
         raise InputError(f"no {family.what} {name!r}{known}; `{family.listing}` lists them")
     return path
-
-
-def _read(path: Path, seen: tuple[Path, ...], family: Family) -> Layer:
-    if path.resolve() in seen:
-        raise InputError(f"{path}: extends itself")
-    layer = parse(path)
-    layer.data.setdefault("name", path.stem)
-    parent = layer.data.pop("extends", None)
-    if parent is None:
-        return layer
-    family.texts(layer.data, path.stem)
-    if not isinstance(parent, str):
-        raise InputError(f"{layer.origin(('extends',))}: extends: takes one {family.what}'s name or path")
-    try:
-        below = _find(parent, path.parent, family)
-    except InputError as error:
-        raise InputError(f"{layer.origin(('extends',))}: {error}") from None
-    return merge(_read(below, (*seen, path.resolve()), family), layer, family.kind)
 
 
 def parse(path: Path) -> Layer:

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from flows.ablation import Ablation, Cell, cells, size_text
+from flows.command import command
 from flows.dag import Node, nodes
 from flows.recipe import Recipe
 from flows.selection import up_to
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
 from pipeline.errors import InputError
-
-HOW = ("machine.", "tracking.")
-"""Settings that change no result, and so no key."""
 
 Place = tuple[str, int | None, int]
 """Row, size and seed of a cell."""
@@ -184,7 +182,6 @@ def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node])
         inputs |= {f"{name}_{n}": made[one.parts[name]] for name in nodes_read}
     config = AblationConfig(
         title=ablation.title,
-        recipe=ablation.recipe.name,
         reference=ablation.reference,
         measures=ablation.measures,
         test=ablation.test,
@@ -197,7 +194,7 @@ def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node])
                 seed=one.cell.seed,
                 systems=_systems(ablation, made[one.parts["evaluate"]]),
                 epochs=one.cell.recipe.stage1.epochs,
-                settings=[setting for setting in one.cell.settings if not setting.startswith(HOW)],
+                command=command(one.cell.recipe),
                 start=ablation.rows[one.cell.row].start,
             )
             for one in needs

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline.config import Config, Seed
+from pipeline.measure_name import Measure
 from pipeline.significance import Test
 from pipeline.work import Metrics, Work
 
@@ -25,8 +26,8 @@ class CellConfig(Config):
     """The evaluation's runs by the negatives that they were trained on."""
     epochs: int = Field(ge=1)
     """Of stage 1, for its curves."""
-    settings: list[str]
-    """What makes it of the recipe, for the page."""
+    command: list[str]
+    """The words of the command that makes it alone, for the page."""
     start: str | None
     """The row whose pre-trained model it goes on from, for the page."""
 
@@ -34,11 +35,9 @@ class CellConfig(Config):
 class AblationConfig(Config):
     title: str = Field(min_length=1)
     """The page's heading."""
-    recipe: str
-    """The recipe of all cells, for the page."""
     reference: str
     """The row that the others are tested against."""
-    measures: list[str] = Field(min_length=1)
+    measures: list[Measure] = Field(min_length=1)
     """What the table and the page show; the files have all measures of the evaluation."""
     test: Test
     """Of differences, paired by question (pipeline/significance.py)."""
@@ -54,8 +53,7 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
     """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html` and its `pictures/NAME.png`.
 
     `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
-    and `attention_n`. Raises InputError where cells were measured on other questions than the first, and for
-    measures that the evaluation lacks.
+    and `attention_n`. Raises InputError where cells were measured on other questions than the first.
     """
     import pandas as pd
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.bootstrap import interval, resampled_means, rounded
 from pipeline.errors import InputError
-from pipeline.measures import HITS, MEASURES
+from pipeline.measures import known
 from pipeline.significance import SAMES, Test, holm, outcomes, p_values, rounded_p
 from pipeline.stored import read_table
 
@@ -56,7 +56,7 @@ def read_figures(folder: Path, split: str, measure: str) -> Figures:
 
     Raises InputError for an unknown measure and for a table that is missing or damaged.
     """
-    check_measure(measure)
+    measure = known_measure(measure)
     columns = ["query_id", "system", measure]
     rows = read_table(folder / "per_query.parquet", columns=columns, filters=[("split", "=", split)])
     found: dict[str, dict[str, float]] = {}
@@ -66,10 +66,12 @@ def read_figures(folder: Path, split: str, measure: str) -> Figures:
     return found
 
 
-def check_measure(measure: str) -> None:
-    """Raises InputError for one that is not known."""
-    if measure not in (*MEASURES, *HITS):
-        raise InputError(f"--measure {measure}: there are {', '.join((*MEASURES, *HITS))}")
+def known_measure(measure: str) -> str:
+    """Its name in the tables. Raises InputError for one that is not known."""
+    try:
+        return known(measure)
+    except ValueError as error:
+        raise InputError(f"--measure {measure}: {error}") from None
 
 
 def questions_of(figures: Figures) -> set[str]:

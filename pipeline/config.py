@@ -1,10 +1,19 @@
 """The base of every stage's configuration."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+def _no_truth(given: Any) -> Any:
+    if isinstance(given, bool):
+        raise ValueError("a number is expected")
+    return given
+
+
+Whole = Annotated[int, BeforeValidator(_no_truth)]
+"""A number that `true` is not."""
+Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
 """What numpy and torch both take."""
 
 

@@ -3,6 +3,7 @@
 The providers break ties in opposite ways, so they are never given any: a passage's score here is minus its rank.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -41,6 +42,14 @@ HIT_PROVIDERS: Providers = (
 )
 """Of judgements that were made of answers."""
 HITS = tuple(name for _, _, measures in HIT_PROVIDERS for name in measures)
+
+
+def known(name: str) -> str:
+    """The measure's name here: `RR@10` also for `MRR@10`, its mean. Raises ValueError for one that is not known."""
+    own = re.sub(r"^MRR(?=@)", "RR", name)
+    if own not in (*MEASURES, *HITS):
+        raise ValueError(f"there are {', '.join((*MEASURES, *HITS))}")
+    return own
 
 
 def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:

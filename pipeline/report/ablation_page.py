@@ -54,7 +54,7 @@ def page(
         trainings=trainings,
         panels=panels,
         seeds=seed_rows(config, figures, split, first),
-        cells=[(cell_name(config, n), cell.start, command(config.recipe, cell)) for n, cell in enumerate(config.cells)],
+        cells=[(cell_name(config, n), cell.start, command(cell)) for n, cell in enumerate(config.cells)],
         lineage=lineage(config, {"collection": collection, **given}),
     )
     return page, [*by_size, *trainings, *panels]
@@ -207,7 +207,7 @@ def cell_name(config: AblationConfig, n: int) -> str:
     return ", ".join(parts)
 
 
-def command(recipe: str, cell: CellConfig) -> str:
+def command(cell: CellConfig) -> str:
     """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from."""
-    settings = [*cell.settings, *(["initial.pretrained=null", "initial.checkpoint=DIR"] if cell.start else [])]
-    return " ".join(["cocondenser run", recipe, *(f"--set {shlex.quote(setting)}" for setting in settings)])
+    start = ["--set", "initial.pretrained=null", "--set", "initial.checkpoint=DIR"] if cell.start else []
+    return shlex.join([*cell.command, *start])

@@ -1,5 +1,7 @@
 """Ablations: their files, what their cells share, and what is planned."""
 
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from flows.recipe import resolve
 from flows.selection import up_to
 from flows.union import Union, union
 from pipeline.errors import InputError
+from pipeline.report.ablation_page import command as shown_command
 
 ROWS = """\
 extends: standard
@@ -137,6 +140,28 @@ def test_where_it_runs_changes_no_table(three: Ablation) -> None:
     assert table("machine.device=cpu", "tracking.tensorboard=false") == table() != table("stage1.epochs=2")
 
 
+def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
+    def table(folder: str) -> object:
+        text = f"  RetroMAE2: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
+        return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
+
+    assert table("data/notes") == table("/home/me/notes") != table("data/others")
+
+
+def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
+    """Of a recipe of one's own too, which no command knows by its name; quoted for a shell."""
+    (tmp_path / "mine.yaml").write_text("extends: marco\nstage1: {epochs: 9}\nencoder: {question_prefix: 'query: '}\n")
+    text = ROWS.replace("recipe: tiny", "recipe: mine.yaml") + "set: [stage1.order=sequential]\n"
+    ablation = own(tmp_path, text)
+    found = union(ablation, [*ablation.rows])
+    for one, cell in zip(found.needs, found.nodes[-1].config.cells, strict=True):
+        words = shlex.split(shown_command(cell))
+        assert words[:2] == ["cocondenser", "run"]
+        again = resolve(words[2], [word for flag, word in pairwise(words) if flag == "--set"])
+        ends = ("evaluate", "search-stage1")
+        assert [up_to(nodes(again), end) for end in ends] == [up_to(nodes(one.cell.recipe), end) for end in ends]
+
+
 def test_sizes_and_negatives(three: Ablation) -> None:
     sized, rows = chosen(three, sizes=[10, None], rows=["Condenser"], reference="Condenser")
     found = cells(sized, rows)
@@ -197,8 +222,11 @@ def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> No
     [
         ("seed: [1]\n", r"own\.yaml:11: seed: unknown field \(did you mean seeds or test_seed\?\)"),
         ("  RetroMAE2: {sett: []}\n", r"own\.yaml:11: rows\.RetroMAE2\.sett: unknown field \(did you mean set"),
-        ("  RetroMAE2: [condenser.stepps=1]\n", r"own\.yaml:11: row RetroMAE2: --set condenser\.stepps=1: .*unknown"),
-        ("  RetroMAE2: [condenser.objective=mlm]\n", r"own\.yaml:11: row RetroMAE2: --set .*: head_layers \(1\)"),
+        ("  RetroMAE2: [condenser.stepps=1]\n", r"own\.yaml:11: rows\.RetroMAE2: condenser\.stepps=1: .*unknown"),
+        (
+            "  RetroMAE2: [condenser.objective=mlm]\n",
+            r"own\.yaml:11: rows\.RetroMAE2: condenser\.obj.*: head_layers \(1\)",
+        ),
         (
             "  Own: {start: Condenserr, set: []}\n",
             r"own\.yaml:11: rows\.Own\.start: no row 'Condenserr' \(did you mean",
@@ -207,13 +235,51 @@ def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> No
         ("  'a [bold]b': []\n", r"own\.yaml:\d+: rows\.a \[bold\]b\.\[key\]: String should match pattern"),
         ("  bm25: []\n", r"own\.yaml:11: rows\.bm25: the tables' first row is called so"),
         ("sizes: [0]\n", r"own\.yaml:11: sizes\.0.*: Input should be greater than or equal to 1 \(got 0\)"),
-        ("measures: [RR@10, RR@10]\n", r"own\.yaml:11: measures: one stands twice"),
+        ("measures: [RR@10, MRR@10]\n", r"own\.yaml:11: measures: one stands twice"),
+        ("measures: [MRR@7]\n", r"own\.yaml:11: measures\.0: there are RR@10, .* \(got 'MRR@7'\)"),
+        ("title: ''\n", r"own\.yaml:11: title: String should have at least 1 character"),
+        ("sizes: [true]\n", r"own\.yaml:11: sizes\.0: a number is expected \(got True\)"),
+        ("sizes: [1000000000000]\n", r"own\.yaml:11: sizes\.0: .*less than or equal to 1000000000 "),
+        ("samples: 100000000000\n", r"own\.yaml:11: samples: .*less than or equal to 1000000 "),
+        ("test_seed: true\n", r"own\.yaml:11: test_seed: a number is expected \(got True\)"),
+        ("  RetroMAE2: null\n", r"own\.yaml:11: rows\.RetroMAE2: no row to take back \(did you mean RetroMAE\?\)"),
+        ("by_size: {7: []}\n", r"own\.yaml:11: by_size\.7: sizes has no 7, only null"),
+        (
+            "sizes: [7]\nby_size: {7: [a.b=1]}\n",
+            r"own\.yaml:12: by_size\.7: a\.b=1: .*unknown field.* \(row Condenser\)",
+        ),
+        (
+            "set: [stage1.epoch=1]\n",
+            r"own\.yaml:11: set: stage1\.epoch=1: .*unknown field .*epochs\?\) \(row Condenser\)",
+        ),
+        ("set: [stage1.seed=1]\n", r"own\.yaml:11: set: stage1\.seed=1: in an ablation seeds give stage1\.seed \(row"),
+        (
+            "  x: ['stage2={optimiser: {seed: 1}}']\n",
+            r"own\.yaml:11: rows\.x: stage2=.*: in an ablation seeds give stage2",
+        ),
+        ("  x: [stage1.max_queries=9]\n", r"own\.yaml:11: rows\.x: .*: in an ablation sizes give stage1\.max_queries"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as told:
         own(tmp_path, ROWS + text)
     assert "\n" not in str(told.value)
+
+
+def test_the_field_names_of_measures_are_understood(tmp_path: Path) -> None:
+    assert own(tmp_path, ROWS + "measures: [MRR@10, R@100]\n").measures == ["RR@10", "R@100"]
+
+
+def test_settings_of_sizes_that_are_extended_may_go_without_cells(tmp_path: Path) -> None:
+    assert own(tmp_path, "extends: low-data\nsizes: [1000]\n").by_size.keys() == {1000, 10000}
+
+
+def test_a_setting_of_an_extended_file_is_told_with_both(tmp_path: Path) -> None:
+    (tmp_path / "notes.yaml").write_text(ROWS.replace("tiny", "text") + "  x: [ingest.path=notes]\n")
+    with pytest.raises(
+        InputError, match=r"/own\.yaml: rows\.x, from .*/notes\.yaml:11: ingest\.path=notes: .*unknown field"
+    ):
+        own(tmp_path, "extends: notes.yaml\nrecipe: tiny\n")
 
 
 def test_other_files_that_are_wrong(tmp_path: Path) -> None:
@@ -224,6 +290,11 @@ def test_other_files_that_are_wrong(tmp_path: Path) -> None:
         (
             ROWS.replace("reference: coCondenser", "reference: BERT"),
             r"yaml:3: reference: 'BERT' is not among the rows",
+        ),
+        (ROWS.replace("[1, 2]", "[true]"), r"yaml:4: seeds\.0: a number is expected \(got True\)"),
+        (
+            ROWS.replace("[1, 2]", "[9223372036854775807]"),
+            r"yaml:4: seeds: stage2\.seed=9223372036854775808: .*less than .* \(row Condenser\)",
         ),
         ("extends: own.yaml\n", "extends itself"),
     ):
@@ -237,12 +308,18 @@ def test_choices_that_are_wrong(three: Ablation) -> None:
     for choice, message in (
         ({"rows": ["coCondensr"]}, r"no row 'coCondensr' \(did you mean coCondenser"),
         ({"rows": ["Condenser"]}, "the reference coCondenser is not among the rows"),
-        ({"sizes": [0]}, r"--sizes 0: a number of training questions from 1 on, or all"),
+        ({"sizes": [0]}, r"--sizes 0: a number of training questions from 1 to 1,000,000,000, or all"),
+        ({"sizes": [10**20]}, r"--sizes 10{20}: a number of training questions from 1 to"),
         ({"seeds": [3, 3]}, r"--seeds: one stands twice"),
         ({"reference": "none"}, "no row 'none'"),
     ):
         with pytest.raises(InputError, match=message):
             chosen(three, **choice)
+    settings, rows = chosen(three, set=["stage2.seed=1"])
+    with pytest.raises(
+        InputError, match=r"row Condenser: --set stage2\.seed=1: in an ablation seeds give stage2\.seed"
+    ):
+        union(settings, rows)
     settings, rows = chosen(three, set=["condenser.stepps=1"])
     with pytest.raises(InputError, match=r"row Condenser: --set condenser\.stepps=1: .*unknown field"):
         union(settings, rows)

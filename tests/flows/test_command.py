@@ -1,13 +1,15 @@
 """The command on the report computes the same again, and the papers' figures stand by the papers' recipes alone."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from flows.command import command
+from flows.command import UNSAID, command
 from flows.dag import nodes
 from flows.layers import named, read
-from flows.recipe import configuration, resolve
+from flows.recipe import Recipe, configuration, resolve
+from pipeline.errors import InputError
 
 SETTINGS = [
     ["stage2.epochs=2", "bm25.k1=1e-4"],
@@ -18,6 +20,10 @@ SETTINGS = [
 
 def settings(words: list[str]) -> list[str]:
     return [word for flag, word in pairwise(words) if flag == "--set"]
+
+
+def computed(recipe: Recipe) -> dict[str, Any]:
+    return {name: value for name, value in configuration(recipe).items() if name not in UNSAID}
 
 
 @pytest.mark.parametrize("given", SETTINGS)
@@ -43,16 +49,30 @@ def test_another_reader_replaces_the_section() -> None:
     assert setting == 'ingest={"reader": "beir", "folder": "PATH/b", "document_key": "doc", "metadata": []}'
 
 
-def test_a_recipe_of_ones_own_goes_by_its_file(tmp_path) -> None:
-    (tmp_path / "mine.yaml").write_text("extends: marco\nstage1:\n  epochs: 9\n")
-    recipe = resolve(str(tmp_path / "mine.yaml"))
-    assert command(recipe) == ["cocondenser", "run", "mine.yaml"]
-    assert recipe.report.published == []  # they are of marco, and this is another
+@pytest.mark.parametrize("given", [[], SETTINGS[0], SETTINGS[2]])
+def test_a_recipe_of_ones_own_goes_by_the_nearest_of_the_project(tmp_path, given: list[str]) -> None:
+    """Whoever reads a report or a model card has not the file."""
+    (tmp_path / "mine.yaml").write_text("extends: nq\nstage1:\n  epochs: 9\n")
+    recipe = resolve(str(tmp_path / "mine.yaml"), given)
+    words = command(recipe)
+    assert words[:3] == ["cocondenser", "run", "nq"]
+    assert "stage1.epochs=9" in settings(words)
+    again = resolve("nq", settings(words))
+    assert computed(again) == computed(recipe)
+    assert recipe.report.published == []  # they are of nq, and this is another
 
 
 def test_the_report_is_told() -> None:
     page = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1].config
     assert page.command == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
+
+
+def test_published_measures_are_known() -> None:
+    row = "{row: bm25, label: A, split: dev, measures: {%s: 0.3}, source: B}"
+    (published,) = resolve("tiny", [f"report.published=[{row % 'MRR@10'}]"]).report.published
+    assert published.measures == {"RR@10": 0.3}
+    with pytest.raises(InputError, match=r"report\.published.*there are RR@10"):
+        resolve("tiny", [f"report.published=[{row % 'MRR@11'}]"])
 
 
 def test_published_figures_are_of_rows_and_measures_that_there_are() -> None:
@@ -61,7 +81,7 @@ def test_published_figures_are_of_rows_and_measures_that_there_are() -> None:
     known = {*MEASURES, "hits@5", "hits@20", "hits@100"}
     found = {name: read(name).data["report"]["published"] for name in named()}
     assert {name for name, rows in found.items() if rows} == {
-        *("marco", "marco-bert", "marco-ict", "marco-doc", "marco-soft", "continued", "nq", "trivia")
+        *("marco", "marco-bert", "marco-ict", "marco-doc", "marco-soft", "continued", "low-data", "nq", "trivia")
     }
     for rows in found.values():
         assert {measure for row in rows for measure in row["measures"]} <= known

@@ -151,6 +151,11 @@ def test_the_figures_stand_without_the_collection(store):
     assert "the questions that changed cannot be shown: " in shown.stderr
 
 
+def test_a_measure_goes_by_the_name_of_its_mean_too(store):
+    by_mean = called(store, "one", "1111", "--measure", "MRR@10", "--json")
+    assert by_mean.stdout == called(store, "one", "1111", "--measure", "RR@10", "--json").stdout
+
+
 def test_questions_with_answers_are_compared_by_hits(store):
     add(store, "nq", 6, {**LISTS["poor"], "t0": "54321"}, QUESTIONS, by_answers=True)
     add(store, "nq", 7, LISTS["good"], QUESTIONS, by_answers=True)

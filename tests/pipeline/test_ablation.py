@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from answering import EVALUATE
 from machines import make_machine
+from pydantic import ValidationError
 from searched import write_collection
 
 from pipeline import runs
@@ -91,13 +92,13 @@ def places() -> list[tuple[str, int | None, int]]:
 def config(**changes) -> AblationConfig:
     systems = {"bm25": "stage1", "mined": "stage2"}
     same = {"systems": systems, "epochs": 4, "start": None}
+    words = ["cocondenser", "run", "tiny", "--set"]
     cells = [
-        CellConfig(row=row, size=size, seed=seed, settings=[f"stage1.seed={seed}"], **same)
+        CellConfig(row=row, size=size, seed=seed, command=[*words, f"stage1.seed={seed}"], **same)
         for row, size, seed in places()
     ]
     fields = {
         "title": "An <script>",
-        "recipe": "tiny",
         "reference": "<b>plain",
         "measures": ["RR@10", "R@20", "hits@5"],
         "test": "randomisation",
@@ -232,9 +233,13 @@ def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Pa
     assert "No index can search learned" in (tmp_path / "out/ablation.html").read_text()
 
 
-def test_other_questions_and_unknown_measures_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"measures: no RR@11; there are RR@10"):
-        ablation(config(measures=["RR@11"]), **inputs, work=work(tmp_path / "unknown"))
+def test_unknown_measures_are_refused() -> None:
+    assert config(measures=["MRR@10", "hits@5"]).measures == ["RR@10", "hits@5"]
+    with pytest.raises(ValidationError, match=r"there are RR@10, RR@100, nDCG@10, .* hits@100"):
+        config(measures=["RR@11"])
+
+
+def test_other_questions_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
     fewer = tmp_path / "fewer"
     fewer.mkdir()
     own = inputs["evaluate_1"]
