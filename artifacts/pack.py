@@ -20,6 +20,7 @@ from artifacts import archive, files, locks, objects, records, runs
 from artifacts.archive import Member
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
+from artifacts.lineage import Made, ancestry
 from artifacts.records import Record
 from artifacts.runs import Run
 from artifacts.store import Store
@@ -113,14 +114,8 @@ def lineage(store: Store, run: Run) -> list[Record]:
         if record.digest != ref.digest and record.identity != ref.identity:
             raise StoreError(f"{store.root}: {node} was built anew since this run of {run.name}; export a newer run")
         made[record.key] = record
-    by_identity = {record.identity: record for record in reversed(store.records())}
-    waiting = list(made.values())
-    while waiting:
-        for identity in waiting.pop().inputs.values():
-            record = by_identity.get(identity)
-            if record is not None and not any(identity == known.identity for known in made.values()):
-                made[record.key] = record
-                waiting.append(record)
+    ends = [Made(record.node, record.identity, record) for record in made.values()]
+    made |= {before.record.key: before.record for before in ancestry(store, ends) if before.record}
     return [made[key] for key in sorted(made)]
 
 

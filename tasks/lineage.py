@@ -1,9 +1,10 @@
-"""Everything that an artifact was made from, by the store's records."""
+"""What the report tells of everything that a run was made from."""
 
 import hashlib
 from collections.abc import Mapping
 
 from artifacts.keys import canonical
+from artifacts.lineage import Made, ancestry
 from artifacts.records import Record, Ref
 from artifacts.store import Store
 from pipeline.report.lineage import Step
@@ -12,33 +13,14 @@ from pipeline.report.lineage import Step
 def steps(store: Store, inputs: Mapping[str, Ref | None]) -> list[Step]:
     """The artifacts that lead to `inputs` and these themselves, each once, after all that it was made from.
 
-    A record tells its inputs by their identity. Where several keys gave the same bytes, the record of the same recipe
-    stands for them, else the newest. What the store has no record of any more is a step without figures.
+    What the store has no record of any more is a step without figures.
     """
-    of_identity: dict[str, list[Record]] = {}
-    for record in store.records():
-        of_identity.setdefault(record.identity, []).append(record)
-    found: dict[str, Step] = {}
-
-    def visit(name: str, identity: str, record: Record | None) -> None:
-        if identity in found:
-            return
-        if record is None:
-            found[identity] = Step(name, "", identity, "", False, None, None, {}, "")
-            return
-        for parameter, before in record.inputs.items():
-            visit(parameter, before, one_of(of_identity.get(before, []), record.recipe))
-        found[identity] = step(store, record)
-
-    for name, ref in inputs.items():
-        if ref is not None:
-            visit(name, ref.identity, store.record(ref.key))
-    return list(found.values())
+    ends = [Made(name, ref.identity, store.record(ref.key)) for name, ref in inputs.items() if ref is not None]
+    return [step(store, m.record) if m.record else unknown(m) for m in ancestry(store, ends)]
 
 
-def one_of(records: list[Record], recipe: str | None) -> Record | None:
-    same = [record for record in records if record.recipe == recipe]
-    return next(iter(same or records), None)
+def unknown(made: Made) -> Step:
+    return Step(made.name, "", made.identity, "", False, None, None, {}, "")
 
 
 def step(store: Store, record: Record) -> Step:
