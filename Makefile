@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
+# Whole files of tests go to one of two processes: tests/conftest.py says which go together.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo up test test-slow check bench format clean help
@@ -25,10 +27,10 @@ up: $(VENV)/.installed
 	@$(BIN)/cocondenser up
 
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/pytest -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu"
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
