@@ -29,7 +29,8 @@ def show(config: AblationConfig, found: Ref) -> None:
     from pipeline.ablation_table import note
 
     where = found.path / "ablation.html"
-    say(f"\n[dim]{escape(note(config))}[/]")
+    said = note(config, read(found.path, "tests.json"))
+    say(f"\n[dim]{escape(said)}[/]")
     say(f"\nPage:   {escape(str(where))}")
     say(f"Tables: {escape(str(found.path))}/table.md, table.csv, table.json, tests.json")
     text = (found.path / "table.md").read_text(encoding="utf-8")

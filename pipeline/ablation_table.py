@@ -3,6 +3,7 @@
 Legend of suffixes: Q questions, M measures.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,15 +226,23 @@ def cell_text(cell: tuple[Figure | None, bool]) -> str:
     return f"{share_text(figure['mean'])}{'*' if sure else ''} {interval}"
 
 
-def note(config: AblationConfig) -> str:
+def note(config: AblationConfig, tests: Sequence[Figure]) -> str:
     """What the figures are, in a few lines."""
     seeds = len({cell.seed for cell in config.cells})
     over = f", means over {seeds} seeds of fine-tuning" if seeds > 1 else ""
+    return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}"
+
+
+def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
+    """What a star says, with the number of comparisons that Holm's correction counts; empty where none was made."""
+    made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in tests)
+    if not made:
+        return ""
+    least, most = min(made.values()), max(made.values())
+    number = str(most) if least == most else f"{least} to {most}"
+    holm = f" by Holm over {number} comparisons" if most > 1 else ""
     test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
-    rows = len({cell.row for cell in config.cells})
-    holm = f" by Holm over {rows - 1} rows" if rows > 2 else ""
-    against = f" * differs from {config.reference}: {test}, p < .05{holm}." if rows > 1 else ""
-    return f"Mean [95 % interval] over questions{over}.{against}"
+    return f" * differs from {config.reference}: {test}, p < .05{holm}."
 
 
 def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
@@ -245,7 +254,7 @@ def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[
             body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
             rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
             parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))
-    return "\n\n".join([*parts, note(config)]) + "\n"
+    return "\n\n".join([*parts, note(config, tests)]) + "\n"
 
 
 def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:

@@ -46,7 +46,7 @@ def page(
         first=f"{ablation_table.heading(first)}, {split}",
         headings=ablation_table.headings(config),
         tables=[(split, list(split_tables(config, figures, tests, split))) for split in ablation_table.splits(figures)],
-        note=ablation_table.note(config),
+        note=ablation_table.note(config, tests),
         missing=without_run(config, figures),
         differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
         reference=config.reference,

@@ -14,7 +14,7 @@ from machines import make_machine
 from pydantic import ValidationError
 from searched import write_collection
 
-from pipeline import runs
+from pipeline import ablation_table, runs
 from pipeline.ablation import AblationConfig, CellConfig, ablation
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
@@ -193,7 +193,7 @@ def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
     assert "*" not in plain
     assert good.count("*") == 4
     assert learned.startswith("| learned | .")
-    assert "* differs from <b>plain: paired randomisation, p < .05 by Holm over 2 rows." in text
+    assert "* differs from <b>plain: paired randomisation, p < .05 by Holm over 2 comparisons." in text
 
 
 def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -231,6 +231,26 @@ def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Pa
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
     assert "| learned | – | – | – | – |" in (tmp_path / "out/table.md").read_text()
     assert "No index can search learned" in (tmp_path / "out/ablation.html").read_text()
+    assert "* differs from <b>plain: paired randomisation, p < .05.\n" in (tmp_path / "out/table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (set(), "p < .05 by Holm over 2 comparisons."),
+        ({("good", "bm25"), ("learned", "mined")}, "p < .05."),
+        ({("good", "mined")}, "p < .05 by Holm over 1 to 2 comparisons."),
+        ({("<b>plain", "bm25"), ("<b>plain", "mined")}, "means over 2 seeds of fine-tuning."),
+    ],
+)
+def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path], without, said: str) -> None:
+    cells = []
+    for cell in config().cells:
+        systems = {kind: run for kind, run in cell.systems.items() if (cell.row, kind) not in without}
+        cells.append(cell.model_copy(update={"systems": systems}))
+    own = config(cells=cells)
+    measured = ablation_table.read(own, [inputs[f"evaluate_{n}"] for n in range(len(cells))], silent)
+    assert ablation_table.note(own, ablation_table.tests(own, measured)).endswith(said)
 
 
 def test_unknown_measures_are_refused() -> None:
