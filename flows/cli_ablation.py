@@ -64,6 +64,7 @@ def plan(
     from artifacts.store import Store
     from flows.ablation_plan import plan_rows, total
     from flows.selection import store_folder
+    from pipeline.tables import counted
     from tasks.terminal import duration
 
     own, cells = _cells(name, set, rows, sizes, seeds, None)
@@ -85,7 +86,7 @@ def plan(
     out.print(shown)
     saved = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
     guess = f"; at most about {duration(summed.seconds)}" if summed.to_build and summed.seconds else ""
-    beside = f" and what {summed.unknown:,} stages take that this recipe never built here" if summed.unknown else ""
+    beside = f" and what {counted(summed.unknown, 'stages')} never built here will take" if summed.unknown else ""
     if beside and not guess:
         guess, beside = "; no guess of the time: this recipe never built them here", ""
     out.print(f"\n{saved}{guess}{beside}.", highlight=False, soft_wrap=True)
@@ -131,6 +132,7 @@ def run(
     preflight.check(Store(root), cells.nodes, cells.nodes, shared.machine, shared.tracking)
 
     from flows.server import reachable_server
+    from pipeline.tables import counted
     from tasks.terminal import shown_in
 
     with ExitStack() as running:
@@ -139,7 +141,7 @@ def run(
             address, is_own = running.enter_context(reachable_server())
             from flows.ablation_flow import ablation
         where = f"{'its own page' if is_own else 'the page'} {address.removesuffix('/api')}"
-        stages = f"{len(cells.parts)} stages for {len(cells.needs)} cells"
+        stages = f"{counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
         terminal.print(f"[bold]{own.title}[/], {stages}, store {root}, {where}", highlight=False, soft_wrap=True)
         try:
             given = set or [], rows or [], _sizes(sizes), seeds or []
