@@ -14,6 +14,7 @@ from flows.search import By
 from pipeline.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
+from pipeline.tables import counted
 
 if TYPE_CHECKING:
     from flows.opening import Opened
@@ -58,7 +59,7 @@ def checked(run: "Opened", question: Question) -> Question:
     if question.k > MOST:
         raise InputError(f"k is {question.k:,}; at most {MOST:,} documents are shown")
     if question.k > run.passages.count:
-        raise InputError(f"k is {question.k:,}, but the collection holds {run.passages.count:,} passages")
+        raise InputError(f"k is {question.k:,}, but the collection holds {counted(run.passages.count, 'passages')}")
     if question.by not in run.ways:
         why = run.problems.get(question.by, f"the run of {run.engine.run.name} cannot be asked so")
         raise InputError(f"by {question.by}: {why}")

@@ -64,6 +64,7 @@ def plan(
     from artifacts.store import Store
     from flows.ablation_plan import plan_rows, total
     from flows.selection import store_folder
+    from pipeline.tables import counted
     from tasks.terminal import duration
 
     own, cells = _cells(name, set, rows, sizes, seeds, None)
@@ -85,7 +86,7 @@ def plan(
     out.print(shown)
     saved = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
     guess = f"; at most about {duration(summed.seconds)}" if summed.to_build and summed.seconds else ""
-    beside = f" and what {summed.unknown:,} stages take that this recipe never built here" if summed.unknown else ""
+    beside = f" and what {counted(summed.unknown, 'stages')} never built here will take" if summed.unknown else ""
     if beside and not guess:
         guess, beside = "; no guess of the time: this recipe never built them here", ""
     out.print(f"\n{saved}{guess}{beside}.", highlight=False, soft_wrap=True)
@@ -130,8 +131,11 @@ def run(
     shared = cells.needs[0].cell.recipe
     preflight.check(Store(root), cells.nodes, cells.nodes, shared.machine, shared.tracking)
 
+    from pipeline.tables import counted
+
     given = set or [], rows or [], _sizes(sizes), seeds or []
-    with prefect(own.title, f", {len(cells.parts)} stages for {len(cells.needs)} cells", root):
+    size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
+    with prefect(own.title, size, root):
         from flows.ablation_flow import ablation
 
         refs = ablation(load(name), *given, reference, str(root), device)

@@ -50,6 +50,7 @@ def list_artifacts(
     """List the artifacts, newest first."""
     from flows.layers import hint
     from pipeline.errors import InputError
+    from pipeline.tables import counted
     from tasks.terminal import duration, size
 
     shelf = opened(store)
@@ -70,7 +71,9 @@ def list_artifacts(
     out.print(table)
     objects = {record.digest: record.bytes for record in found}
     out.print(
-        f"\n{len(found)} artifacts, {size(sum(objects.values()))} in {shelf.root}", highlight=False, soft_wrap=True
+        f"\n{counted(len(found), 'artifacts')}, {size(sum(objects.values()))} in {shelf.root}",
+        highlight=False,
+        soft_wrap=True,
     )
 
 

@@ -30,6 +30,7 @@ def compare(
     """Compare two runs: each system that both have, what was best on dev, and the questions that changed most."""
     from flows.compared import comparison
     from flows.measured import found
+    from pipeline.tables import counted
 
     shelf = opened(store)
     with terminal.status("Comparing ..."):
@@ -39,7 +40,7 @@ def compare(
         return
     for text in both.warnings:
         warn(text)
-    out.print(f"{both.measure} on {both.questions:,} questions of {both.split}", highlight=False)
+    out.print(f"{both.measure} on {counted(both.questions, 'questions')} of {both.split}", highlight=False)
     out.print(f"a  {both.a.name}\nb  {both.b.name}\n", markup=False, highlight=False)
     out.print(table(both.systems))
     if both.changes:

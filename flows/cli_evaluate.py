@@ -123,13 +123,14 @@ def evaluate_runs(
 ) -> None:
     """Measures files, outside the store."""
     from pipeline.evaluate_files import evaluate_files
+    from pipeline.tables import counted
 
     with terminal.status("Measuring ..."):
         found = evaluate_files(runs, qrels, relevance, test, samples, seed)
     if as_json:
         print_json(asdict(found))
         return
-    out.print(f"{found.questions:,} questions, mean [95 % interval]", highlight=False)
+    out.print(f"{counted(found.questions, 'questions')}, mean [95 % interval]", highlight=False)
     out.print(table(found.systems))
     for pair in found.differences:
         out.print(f"\n{pair.a} − {pair.b}", markup=False, highlight=False, soft_wrap=True)

@@ -41,7 +41,7 @@ def fuse(
 ) -> None:
     """Join runs of any systems into one, by reciprocal ranks or scores; the weight is chosen on dev's judgements."""
     from pipeline.fuse_files import fuse_files
-    from pipeline.tables import share_text
+    from pipeline.tables import counted, share_text
 
     fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)
     if as_json:
@@ -53,7 +53,7 @@ def fuse(
             table.add_row(escape(name), share_text(value))
         out.print(table)
     how = fused.method.replace("_", " ")
-    chosen = f", chosen on {fused.judged:,} questions of {qrels}" if fused.chosen else ""
+    chosen = f", chosen on {counted(fused.judged, 'questions')} of {qrels}" if fused.chosen else ""
     out.print(
         f"{output}: {how}, weight {fused.weight:.3g} of {runs[0]}{chosen}",
         markup=False,

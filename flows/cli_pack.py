@@ -32,6 +32,7 @@ def export_run(
     """Write a run with its lineage, configuration, metrics and artifacts into one file, for `artifacts import`."""
     from artifacts.pack import pack
     from flows.measured import found_run
+    from pipeline.tables import counted
     from tasks.terminal import size
 
     shelf = opened(store)
@@ -42,7 +43,8 @@ def export_run(
         print_json(asdict(done))
         return
     left_out = f", without {', '.join(done.left_out)}" if done.left_out else ""
-    text = f"{done.path}: the run of {done.recipe} begun {done.created[:19]} UTC, {done.artifacts} artifacts{left_out}"
+    begun = f"the run of {done.recipe} begun {done.created[:19]} UTC"
+    text = f"{done.path}: {begun}, {counted(done.artifacts, 'artifacts')}{left_out}"
     out.print(f"{text}; {size(done.bytes)} in {size(done.packed)}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -58,6 +60,7 @@ def import_run(
     from artifacts.store import Store
     from artifacts.unpack import unpack
     from flows.selection import store_folder
+    from pipeline.tables import counted
     from tasks.terminal import size
 
     shelf = Store(store_folder(store))
@@ -66,7 +69,8 @@ def import_run(
     if as_json:
         print_json(asdict(done))
         return
-    text = f"{shelf.root}: the run of {done.recipe} begun {done.created[:19]} UTC, {done.artifacts} artifacts"
+    begun = f"the run of {done.recipe} begun {done.created[:19]} UTC"
+    text = f"{shelf.root}: {begun}, {counted(done.artifacts, 'artifacts')}"
     out.print(f"{text}, {done.new} of them new; {size(done.bytes)}", markup=False, highlight=False, soft_wrap=True)
     for what, nodes in (("the store's own stands for", done.kept), ("not in the pack:", done.left_out)):
         if nodes:

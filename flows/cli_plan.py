@@ -21,6 +21,7 @@ def plan(
     from flows.preflight import missing
     from flows.recipe import resolve
     from flows.selection import select, store_folder
+    from pipeline.tables import counted
     from tasks.terminal import duration, size
 
     shelf = Store(store_folder(store))
@@ -50,7 +51,7 @@ def plan(
     unknown = sum(step.seconds is None for step in todo)
     total = f", at most about {duration(took)} and {size(filled)}" if len(todo) > unknown else ""
     beside = (
-        f" (and what {unknown} stages take that this recipe never built in this store)" if unknown and total else ""
+        f" (and what {counted(unknown, 'stages')} never built in this store will take)" if unknown and total else ""
     )
     none = " No guess of time and disk: this recipe never built them in this store." if todo and not total else ""
     out.print(f"\n{len(steps) - len(todo)} of {len(steps)} stages are reused{total}{beside}.{none}", highlight=False)

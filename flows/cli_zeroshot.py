@@ -62,9 +62,11 @@ def keep(path: Path, text: str) -> None:
 def show(metrics: dict) -> None:
     """Every measure of every system, a table a split; the flow's own table has but three."""
     from flows.cli_evaluate import table
+    from pipeline.tables import counted
 
     for split, judged in metrics["splits"].items():
-        for found, kind in ((judged, "questions"), (judged.get("answers"), "questions with answers")):
+        for found, kind in ((judged, ""), (judged.get("answers"), " with answers")):
             if found and found["systems"]:
-                out.print(f"\n{split}: {found['questions']:,} {kind}, mean [95 % interval]", highlight=False)
+                questions = counted(found["questions"], "questions")
+                out.print(f"\n{split}: {questions}{kind}, mean [95 % interval]", highlight=False)
                 out.print(table({metrics["labels"][name]: figures for name, figures in found["systems"].items()}))

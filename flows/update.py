@@ -10,6 +10,7 @@ from flows import layers
 from flows.recipe import Recipe, resolve
 from flows.search import Engine, engines
 from pipeline.errors import InputError
+from pipeline.tables import counted
 
 
 def update(store: Store, recipe: str, given: list[str]) -> tuple[Recipe, list[str], Engine]:
@@ -49,11 +50,9 @@ def taken_in(store: Store, refs: Mapping[str, Ref], begun: datetime) -> dict[str
 
 def described(done: Mapping[str, int]) -> str:
     """The line on what `taken_in` gives."""
-    shown = {name: f"{number:,}" for name, number in done.items()}
-    return (
-        "{documents} documents, {passages} passages: "
-        "{shards_encoded} of {shards} shards encoded anew, {shards_reused} reused"
-    ).format(**shown)
+    texts = ", ".join(counted(done[name], name) for name in ("documents", "passages"))
+    shards = f"{done['shards_encoded']:,} of {counted(done['shards'], 'shards')} encoded anew"
+    return f"{texts}: {shards}, {done['shards_reused']:,} reused"
 
 
 def _same_files(engine: Engine, recipe: str, given: list[str]) -> bool:

@@ -50,7 +50,7 @@ def headed(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]
             [metrics["labels"][name], *(estimate_text(figures[measure]) for measure in columns)]
             for name, figures in systems.items()
         ]
-        found.append(([f"{split}, {of['questions']:,} questions{kind}", *columns.values()], rows))
+        found.append(([f"{split}, {counted(of['questions'], 'questions')}{kind}", *columns.values()], rows))
     return found
 
 
@@ -96,6 +96,11 @@ def difference_texts(figures: Mapping[str, float]) -> list[str]:
     """Of {mean, low, high, p_holm, wins, ties, losses}: the difference with its interval, then DIFFERENCE."""
     counts = (f"{figures[key]:,}" for key in ("wins", "ties", "losses"))
     return [estimate_text(figures), p_text(figures["p_holm"]), *counts]
+
+
+def counted(count: int, things: str) -> str:
+    """`1 question`, `1,234 questions`. `things`: the plural, whose `s` one alone goes without."""
+    return f"{count:,} {things.removesuffix('s') if count == 1 else things}"
 
 
 def estimate_text(figure: Mapping[str, float]) -> str:

@@ -21,6 +21,7 @@ from pipeline import shards
 from pipeline.errors import InputError
 from pipeline.launch import ENCODING, launch
 from pipeline.shards import Job
+from pipeline.tables import counted
 from pipeline.work import Machine, Progress, silent
 from tasks.cluster import SHARED, brief, cluster, resources
 from tasks.locks import turn_on_gpus
@@ -50,14 +51,14 @@ def make(part: Part) -> State[str]:
     """Makes what is missing of a part's shards, in one child process; a state named Cached tells that nothing was."""
     host = socket.gethostname()
     if part.finished:
-        return Completed(name="Cached", message=f"{len(part.numbers)} shards", data=host)
+        return Completed(name="Cached", message=counted(len(part.numbers), "shards"), data=host)
     if not part.folder.is_dir():
         raise InputError(f"machine.ray: {host} does not see {part.folder}: {SHARED}")
     log = get_run_logger()
     with turn_on_gpus(part.machine.device, lambda index: log.info("waiting for GPU %d of %s", index, host)):
         arguments = {**part.arguments, "workers": 1, "numbers": list(part.numbers)}
         launch(part.function, arguments, part.machine, silent, part.folder, ENCODING)
-    return Completed(message=f"{len(part.numbers)} shards on {host}", data=host)
+    return Completed(message=f"{counted(len(part.numbers), 'shards')} on {host}", data=host)
 
 
 def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:

@@ -10,6 +10,7 @@ from pipeline.export.source import Source
 from pipeline.report.results import HEADS, parts, rows
 from pipeline.report.trainings import training
 from pipeline.stored import read_json
+from pipeline.tables import counted
 
 COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
 """Of ingest.json, as the card calls them."""
@@ -70,8 +71,7 @@ def length(config: Mapping[str, Any]) -> str:
     """How long it trains, in the unit that the recipe gives."""
     for name in ("steps", "tokens", "epochs"):
         if config.get(name) is not None:
-            unit = "updates" if name == "steps" else name
-            return f"{config[name]:,} {unit[:-1] if config[name] == 1 else unit}"
+            return counted(config[name], "updates" if name == "steps" else name)
     return ""
 
 

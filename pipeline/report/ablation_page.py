@@ -14,7 +14,7 @@ from pipeline.report.figures import Picture
 from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
 from pipeline.stored import read_table
-from pipeline.tables import p_text, share_text
+from pipeline.tables import counted, p_text, share_text
 from pipeline.templates import environment, styles
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -74,7 +74,7 @@ def lead(config: AblationConfig) -> str:
     """`4 rows, 2 seeds`."""
     rows, sizes, seeds = ({getattr(cell, name) for cell in config.cells} for name in ("row", "size", "seed"))
     several = [f"{len(sizes)} sizes of training data"] if len(sizes) > 1 else []
-    return ", ".join([f"{len(rows)} rows", *several, f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"])
+    return ", ".join([counted(len(rows), "rows"), *several, counted(len(seeds), "seeds")])
 
 
 def shown(line: ablation_table.Line) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def seed_rows(
 def cell_name(config: AblationConfig, n: int) -> str:
     """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
     cell = config.cells[n]
-    size = "all questions" if cell.size is None else f"{cell.size:,} questions"
+    size = "all questions" if cell.size is None else counted(cell.size, "questions")
     parts = [cell.row]
     parts += [size] if len({c.size for c in config.cells}) > 1 else []
     parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.report.published import Published
 from pipeline.significance import sure
-from pipeline.tables import TABLE, estimate_text, p_text, share_text
+from pipeline.tables import TABLE, counted, estimate_text, p_text, share_text
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
 """What the field calls the means of measures that have another name here."""
@@ -171,7 +171,7 @@ def verdict(metrics: Mapping[str, Any], part: Part) -> str | None:
     p = f", {p_of(figure)}" if "p_holm" in figure else ""
     counts = ""
     if "wins" in figure:
-        counts = f"; better for {figure['wins']:,} questions, worse for {figure['losses']:,}"
+        counts = f"; better for {counted(int(figure['wins']), 'questions')}, worse for {figure['losses']:,}"
     text = f"{after} against {before}: {shown['mean']} {part.head} {shown['interval']}{p}{counts}."
     return text[0].upper() + text[1:]
 

@@ -1,0 +1,52 @@
+"""One of a thing is not called many."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+from writing import put
+
+from artifacts.keys import make_key
+from artifacts.store import Store
+from flows.cli import app
+from flows.cli_zeroshot import show
+from flows.update import described
+from pipeline.tables import counted, headed
+
+FIGURES = {name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in ("RR@10", "nDCG@10", "R@100")}
+METRICS = {"labels": {"bm25": "BM25"}, "splits": {"test": {"questions": 1, "systems": {"bm25": FIGURES}}}}
+
+
+def test_counted() -> None:
+    assert [counted(n, "questions") for n in (0, 1, 2, 1234)] == [
+        "0 questions", "1 question", "2 questions", "1,234 questions"
+    ]  # fmt: skip
+
+
+def test_one_question_of_run_files(tmp_path: Path) -> None:
+    run, qrels = put(tmp_path, "run", "q Q0 a 1 1 x"), put(tmp_path, "qrels", "q 0 a 1")
+    ended = CliRunner().invoke(app, ["evaluate", "--run", str(run), "--qrels", str(qrels)])
+    assert ended.stdout.startswith("1 question, mean [95 % interval]\n")
+
+
+def test_one_question_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    show(METRICS)
+    assert "test: 1 question, mean" in capsys.readouterr().out
+    assert headed(METRICS)[0][0][0] == "test, 1 question"
+
+
+def test_one_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+
+    def make(out: Path, checkpoints: Path) -> dict:
+        (out / "a").write_text("a")
+        return {}
+
+    store.build(make_key("ingest", {}, {}, {}, {}, {}), make, node="ingest")
+    ended = CliRunner().invoke(app, ["artifacts", "ls", "--store", str(store.root)])
+    assert ended.stdout.splitlines()[-1].startswith("1 artifact, ")
+
+
+def test_one_document_of_an_update() -> None:
+    done = {"documents": 1, "passages": 1, "shards": 1, "shards_encoded": 1, "shards_reused": 0}
+    assert described(done) == "1 document, 1 passage: 1 of 1 shard encoded anew, 0 reused"
