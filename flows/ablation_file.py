@@ -17,7 +17,11 @@ ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser
 def named() -> list[str]:
     """The ablations that come with the project and are not hidden."""
     found = layers.named(ABLATIONS)
-    return [name for name in found if not layers.parse(ABLATIONS.folder / f"{name}.yaml").data.get("hidden", False)]
+    return [
+        name
+        for name in found
+        if not layers.parse(ABLATIONS.folder / f"{name}.yaml", ABLATIONS).data.get("hidden", False)
+    ]
 
 
 def load(name: str) -> Ablation:

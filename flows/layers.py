@@ -103,7 +103,7 @@ def chain(name: str, family: Family = RECIPES) -> list[Layer]:
         if path.resolve() in seen:
             raise InputError(f"{path}: extends itself")
         seen.add(path.resolve())
-        layer = parse(path)
+        layer = parse(path, family)
         layer.data.setdefault("name", path.stem)
         found.append(layer)
         parent = layer.data.pop("extends", None)
@@ -131,19 +131,22 @@ def _find(name: str, folder: Path, family: Family) -> Path:
     return path
 
 
-def parse(path: Path) -> Layer:
+def parse(path: Path, family: Family) -> Layer:
     """One file, without what it extends."""
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader)
         data = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        lines = {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:  # not UTF-8, or a number of too many digits
         raise InputError(f"{path}: not a YAML text: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply") from None
     if not isinstance(data, dict):
-        raise InputError(f"{path}:1: a recipe is a mapping of sections")
-    return Layer(data, {(): str(path)} | {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)})
+        raise InputError(f"{path}:1: every {family.what} is a mapping of sections")
+    return Layer(data, {(): str(path)} | lines)
 
 
 def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Keys, int]]:
@@ -196,8 +199,10 @@ def override(layer: Layer, settings: Iterable[str]) -> Layer:
             raise InputError(f"--set {setting}: write stage.field=value")
         try:
             value = yaml.load(text, Loader)
-        except yaml.YAMLError:
+        except (ValueError, yaml.YAMLError):
             value = text
+        except RecursionError:
+            raise InputError(f"--set {name}: the value is nested too deeply") from None
         if isinstance(value, dict) and not text.lstrip().startswith("{"):
             value = text  # such as a prefix: `query: `
         nested: Any = value

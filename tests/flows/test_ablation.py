@@ -297,6 +297,8 @@ def test_other_files_that_are_wrong(tmp_path: Path) -> None:
             r"yaml:4: seeds: stage2\.seed=9223372036854775808: .*less than .* \(row Condenser\)",
         ),
         ("extends: own.yaml\n", "extends itself"),
+        ("- a\n", r"own\.yaml:1: every ablation is a mapping"),
+        ("extends: standard\nrows: " + "[" * 900 + "]" * 900, r"own\.yaml: nested too deeply"),
     ):
         with pytest.raises(InputError, match=message):
             own(tmp_path, text)

@@ -170,13 +170,22 @@ MISTAKES = [
     ("title: x\nextends: none.yaml\n", r"mine\.yaml:2: .*none\.yaml: no such recipe file"),
     ("extends: tiny\nmine: {seed: 1}\nmine: {seed: 2}\n", r"mine\.yaml:3: mine stands twice"),
     ("extends: [a, b]\n", r"mine\.yaml:1: extends"),
-    ("- a\n- b\n", r"mine\.yaml:1: a recipe is a mapping"),
+    ("- a\n- b\n", r"mine\.yaml:1: every recipe is a mapping"),
     ("extends: tiny\nmine: {\n", r"mine\.yaml:3: not YAML"),
-    ("", r"mine\.yaml:1: a recipe is a mapping"),
+    ("", r"mine\.yaml:1: every recipe is a mapping"),
+    ("extends: tiny\nmine: " + "[" * 900 + "]" * 900 + "\n", r"mine\.yaml: nested too deeply$"),
+    ("extends: tiny\nmine: " + "{a: " * 900 + "1" + "}" * 900 + "\n", r"mine\.yaml: nested too deeply$"),
+    ("extends: tiny\nmine: &m {depth: *m}\n", r"mine\.yaml: nested too deeply$"),
+    ("extends: tiny\nmine: {depth: " + "9" * 5000 + "}\n", r"mine\.yaml: not a YAML text: Exceeds the limit"),
     ("extends: tiny\ningest:\n  reader: pydoc\n", r"mine\.yaml:\d: ingest: .*'pydoc'.*'pydocs'"),
     ("extends: tiny\ningest:\n  reader: beir\n  foldr: x\n", r"mine\.yaml:4: ingest\.foldr: unknown field .*folder"),
     ("extends: tiny\ncondenser:\n  epochs: 3\n", r"condenser: set one of steps, epochs, tokens"),
 ]
+
+
+def test_a_setting_that_is_nested_too_deeply() -> None:
+    with pytest.raises(InputError, match=r"^--set mine\.depth: the value is nested too deeply$"):
+        resolve("tiny", ["mine.depth=" + "[" * 900 + "]" * 900])
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
