@@ -40,14 +40,16 @@ def recipes(as_json: Json = False) -> None:
 
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences plan stsb --set repeats=5[/bold]")
 def plan(recipe: Name, set: Settings = None, store: StoreFolder = None, as_json: Json = False) -> None:
-    """Show what a run would do, and why."""
+    """Show what a run would do, and why. Tables that the store does not hold are read, to tell what is wrong."""
     from dataclasses import asdict
 
     from flows.plan import plan as make_plan
     from flows.preflight import missing
+    from flows.sentences.checks import check_tables
 
     resolved, shelf, dag = prepared(recipe, set or [], store)
     steps = make_plan(shelf, dag, resolved.name)
+    check_tables(resolved, steps)
     why = [missing(node) or step.why if step.action != "reuse" else [] for node, step in zip(dag, steps, strict=True)]
     if as_json:
         refs = [{"ref": step.ref.digest if step.ref else None} for step in steps]

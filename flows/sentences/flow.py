@@ -10,9 +10,9 @@ from artifacts.store import Store
 from flows import preflight, walk
 from flows.selection import store_folder
 from flows.sentences import results
+from flows.sentences.checks import check_sizes
 from flows.sentences.dag import SUMMARY, nodes
 from flows.sentences.recipe import SentenceRecipe, change
-from pipeline.errors import InputError
 from tasks import page
 
 
@@ -41,17 +41,9 @@ def sentences(
     for node in dag:
         refs[node.name] = walk.run(node, refs, recipe.machine, recipe.name, root).result()
         if node.name == "table":
-            check_sizes(recipe, refs["table"])
+            check_sizes(recipe, int(refs["table"].metrics["train"]))  # before the first training
     record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
     found = results.read(refs[SUMMARY].path)
     get_run_logger().info("results\n%s", results.markdown(found, recipe.published))
     page.best_effort(results.on_page, found, recipe.published)
     return refs
-
-
-def check_sizes(recipe: SentenceRecipe, table: Ref) -> None:
-    """InputError where a size is more than there are training rows: told before the first training."""
-    there = int(table.metrics["train"])
-    for size, epochs in recipe.sizes.items():
-        if epochs and size.isdigit() and int(size) > there:
-            raise InputError(f"sizes.{size}: the table has {there:,} training rows (an empty list leaves the size out)")

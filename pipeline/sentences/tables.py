@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import InputError
 from pipeline.sentences.readers import SPLITS, TEXTS, LabelledConfig, ScoredConfig, TripletConfig, fields, rows
 from pipeline.stored import read_json, read_table
-from pipeline.work import Metrics, Work
+from pipeline.work import Metrics, Progress, Work, silent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,9 +32,8 @@ def missing(config: AnyTable) -> list[str]:
 def sentence_table(config: AnyTable, work: Work) -> Metrics:
     """Write train.parquet, dev.parquet and test.parquet, and `table.json` with the kind of the table and the counts.
 
-    Columns: line (int32, where the row ends in its file),
-    the sentences (strings), then score (float64, 0 to 1) or label (int8, its place in `labels`). Raises InputError as
-    the reader does, for a split without rows, and for dev or test without two scores that differ.
+    Columns: line (int32, where the row ends in its file), the sentences (strings), then score (float64, 0 to 1) or
+    label (int8, its place in `labels`). Raises InputError as `split_rows` does.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -43,19 +42,10 @@ def sentence_table(config: AnyTable, work: Work) -> Metrics:
     counts: dict[str, Any] = {}
     known: set[tuple[str, ...]] = set()
     for split in SPLITS:
-        path = getattr(config, split, None)
-        if path is None:
+        if getattr(config, split, None) is None:
             continue
         left_out: Counter[str] = Counter()
-        found = []
-        for row in rows(config, split, left_out):
-            found.append(row)
-            if len(found) % 10_000 == 0:
-                work.progress(len(found), None, f"rows of {split}")
-        if not found:
-            raise InputError(f"{path}: no rows")
-        if kind == "scored" and split != "train" and len({row[-1] for row in found}) < 2:
-            raise InputError(f"{path}: all scores are equal, so that nothing correlates with them")
+        found = split_rows(config, split, left_out, work.progress)
         texts = [row[1 : 1 + len(TEXTS[kind])] for row in found]
         counts[split] = len(found)
         if split == "train":
@@ -71,6 +61,30 @@ def sentence_table(config: AnyTable, work: Work) -> Metrics:
     description = {"kind": kind, **labels, **counts}
     (work.out / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", "utf-8")
     return {"kind": kind, **counts}
+
+
+def row_counts(config: AnyTable) -> dict[str, int]:
+    """The rows of each split. Raises InputError as `split_rows` does."""
+    splits = [split for split in SPLITS if getattr(config, split, None) is not None]
+    return {split: len(split_rows(config, split, Counter(), silent)) for split in splits}
+
+
+def split_rows(config: AnyTable, split: str, left_out: Counter[str], progress: Progress) -> list[tuple[Any, ...]]:
+    """All rows of a split, as the reader gives them.
+
+    Raises InputError as the reader does, for a split without rows, and for dev or test without two scores that differ.
+    """
+    path: Path = getattr(config, split)
+    found = []
+    for row in rows(config, split, left_out):
+        found.append(row)
+        if len(found) % 10_000 == 0:
+            progress(len(found), None, f"rows of {split}")
+    if not found:
+        raise InputError(f"{path}: no rows")
+    if config.kind == "scored" and split != "train" and len({row[-1] for row in found}) < 2:
+        raise InputError(f"{path}: all scores are equal, so that nothing correlates with them")
+    return found
 
 
 def schema(kind: str) -> "pa.Schema":

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from sentences import scored
+from sentences import labelled, scored
+from typer.testing import CliRunner
 
 from artifacts.runs import record_run
 from artifacts.store import Store
+from flows.cli import app
 from flows.layers import named
 from flows.sentences.dag import nodes
 from flows.sentences.recipe import SENTENCES, SentenceRecipe, change, resolve
@@ -204,3 +206,44 @@ def test_recipes_are_complete() -> None:
     for name in named(SENTENCES):
         recipe = resolve(name)
         assert SentenceRecipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
+def planned(folder: Path, *settings: str) -> str:
+    """What `plan` prints, or the one line with which it refuses."""
+    (folder / "model").mkdir(exist_ok=True)
+    path = folder / "mine.yaml"
+    table = scored(folder, train=40, others=20).model_dump(mode="json") if not path.exists() else None
+    if table:
+        sizes = {"0": [0], "500": [], "1000": [], "20": [1], "all": [2]}
+        models = {"BERT": None, "tiny": str(folder / "model")}
+        path.write_text(json.dumps({"extends": "stsb", "models": models, "table": table, "sizes": sizes}))
+    given = [word for setting in settings for word in ("--set", setting)]
+    ended = CliRunner().invoke(app, ["sentences", "plan", str(path), "--store", str(folder / "store"), *given])
+    assert ended.exit_code == 0 or isinstance(ended.exception, InputError)
+    return str(ended.exception or ended.stdout)
+
+
+def test_a_plan_refuses_what_the_run_would(tmp_path: Path) -> None:
+    assert "0 of 6 stages are reused" in planned(tmp_path)
+    too_many = "the table has 40 training rows (an empty list leaves the size out)"
+    assert planned(tmp_path, "sizes.41=[1]") == f"sizes.41: {too_many}"
+    assert "stages are reused" in planned(tmp_path, "sizes.41=[]", "sizes.40=[1]")
+    dev = tmp_path / "sts-dev.csv"
+    good = dev.read_text()
+    dev.write_text(good + "main\tmade\t2012\t1\tsix\ta\tb\n")
+    assert planned(tmp_path) == f"{dev}:21: score 'six' is no number"
+    dev.write_text("main\tmade\t2012\t1\t3\ta\tb\n" * 2)
+    assert planned(tmp_path) == f"{dev}: all scores are equal, so that nothing correlates with them"
+    dev.unlink()
+    assert planned(tmp_path).startswith(f"{dev} does not exist")
+    assert not (tmp_path / "store" / "objects").exists() or not [*(tmp_path / "store" / "objects").iterdir()]
+
+
+def test_a_plan_reads_the_table_of_nli_too(tmp_path: Path) -> None:
+    table = labelled(tmp_path, train=30)
+    training = resolve("stsb").training.model_dump(mode="json")
+    nli = {"models": ["tiny"], "epochs": 1, "table": table.model_dump(mode="json"), "training": training}
+    assert "nli-tiny" in planned(tmp_path, f"nli={json.dumps(nli)}")
+    (tmp_path / "nli-train.csv").write_text("gold,sentence1,sentence2\nmaybe,a,b\n")
+    line = f"{tmp_path / 'nli-train.csv'}:2: label 'maybe' is none of contradiction, entailment, neutral"
+    assert planned(tmp_path, f"nli={json.dumps(nli)}") == line
