@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from flows.cli_options import Device, Json, Settings, StoreFolder, fail, out, print_json, terminal
+from flows.cli_options import Device, Json, Settings, StoreFolder, columns, fail, out, print_json, terminal
 
 if TYPE_CHECKING:
     from flows.ablation import Ablation
@@ -89,7 +89,7 @@ def plan(
 
 def table(planned: "list[RowPlan]", summed: "RowPlan") -> Table:
     """A row of the ablation a row, their sum last; names fold and figures stay whole, down to sixty columns."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    shown = columns()
     shown.add_column("row", overflow="fold", min_width=10)
     for heading in ("cells", "stages", "shared", "in the\nstore", "to\nbuild", "time"):
         shown.add_column(heading, justify="right", no_wrap=True)

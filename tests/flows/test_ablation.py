@@ -220,9 +220,10 @@ def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_a_narrow_terminal_shows_the_plans_times(width: int) -> None:
+def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     rows = [RowPlan(label, 12, 1_142, 1_031, 0, 111, 15_700, 3) for label in ("BERT", "Condenser continued", "table")]
-    console = Console(width=width)
+    console = Console()
     with console.capture() as shown:
         console.print(table(rows, total(rows)))
     lines = [line.rstrip() for line in shown.get().splitlines()]
