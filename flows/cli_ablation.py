@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from flows.cli_options import Device, Json, Settings, StoreFolder, out, print_json
+from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json
 from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from flows.ablation_plan import RowPlan
     from flows.union import Union
 
-ablation_app = typer.Typer(no_args_is_help=True, help="Compare rows of a recipe: what they share is built once.")
+ablation_app = typer.Typer(
+    no_args_is_help=True,
+    help="Compare rows of a recipe: what they share is built once.",
+    epilog="Example: [bold]cocondenser ablation plan pydocs-small[/bold]",
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="One of `cocondenser ablation list`, or a YAML file.")]
 Rows = Annotated[list[str] | None, typer.Option("--rows", metavar="ROW", help="Run this row; may stand several times.")]
@@ -75,21 +79,26 @@ def plan(
         parts = [{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps]
         print_json({"rows": [asdict(row) for row in planned], "total": asdict(summed), "stages": parts})
         return
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("row", overflow="fold", min_width=12)
-    for heading in ("cells", "stages", "shared", "in the store", "to build", "time"):
-        shown.add_column(heading, justify="right")
-    for row in (*planned, summed):
-        counts = (row.cells, row.stages, row.shared, row.reused, row.to_build)
-        style = "bold" if row is summed else None
-        shown.add_row(row.row, *(f"{count:,}" for count in counts), _time(row), style=style)
-    out.print(shown)
+    out.print(table(planned, summed))
     saved = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
     guess = f"; at most about {duration(summed.seconds)}" if summed.to_build and summed.seconds else ""
     beside = f" and what {counted(summed.unknown, 'stages')} never built here will take" if summed.unknown else ""
     if beside and not guess:
         guess, beside = "; no guess of the time: this recipe never built them here", ""
     out.print(f"\n{saved}{guess}{beside}.", highlight=False, soft_wrap=True)
+
+
+def table(planned: "list[RowPlan]", summed: "RowPlan") -> Table:
+    """A row of the ablation a row, their sum last; names fold and figures stay whole, down to sixty columns."""
+    shown = columns()
+    shown.add_column("row", overflow="fold", min_width=10)
+    for heading in ("cells", "stages", "shared", "in the\nstore", "to\nbuild", "time"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for row in (*planned, summed):
+        counts = (row.cells, row.stages, row.shared, row.reused, row.to_build)
+        style = "bold" if row is summed else None
+        shown.add_row(row.row, *(f"{count:,}" for count in counts), _time(row), style=style)
+    return shown
 
 
 def _time(row: "RowPlan") -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 out = Console(soft_wrap=False)
 """What was asked for."""
@@ -30,6 +31,11 @@ TestOfDifferences = Annotated[
 Samples = Annotated[int, typer.Option(min=100, max=1_000_000, help="Resamples of the questions.")]
 SampleSeed = Annotated[int, typer.Option(min=0, help="Of the resamples.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def columns() -> Table:
+    """An empty table without lines, its columns closer together where the terminal is narrow."""
+    return Table(box=None, pad_edge=False, collapse_padding=out.width < 80)
 
 
 def print_json(value: Any) -> None:

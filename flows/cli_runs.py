@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_artifacts import opened
-from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, warn
+from flows.cli_options import Json, OfRecipe, StoreFolder, columns, out, print_json, warn
 
 if TYPE_CHECKING:
     from artifacts.runs import Run
@@ -90,19 +90,19 @@ def listed(run: "Run") -> Listed:
 
 
 def table(rows: list[Listed]) -> Table:
-    """A row a run: means alone, so that it fits eighty columns."""
+    """A row a run: means alone, so that it fits eighty columns, and sixty with names folded."""
     from pipeline.tables import TABLE, share_text
 
     measures = dict(TABLE)
     if any("hits@20" in figures for row in rows for figures in (row.systems or {}).values()):
         del measures["R@100"]  # or a row would not fit
         measures |= {"hits@20": "hits@20"}
-    shown = Table(box=None, pad_edge=False)
+    shown = columns()
     for name in ("created", "id"):
         shown.add_column(name, no_wrap=True, overflow="ignore")
     shown.add_column("recipe", overflow="fold", min_width=6)
     shown.add_column("split", no_wrap=True)
-    shown.add_column("best on dev", overflow="fold", min_width=11)
+    shown.add_column("best on dev", overflow="fold", min_width=6)
     for name in measures.values():
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:

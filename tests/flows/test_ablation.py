@@ -5,12 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from artifacts.store import Store
 from flows import ablation_file
 from flows.ablation import Ablation, cells, chosen
 from flows.ablation_file import load
-from flows.ablation_plan import plan_rows, total
+from flows.ablation_plan import RowPlan, plan_rows, total
+from flows.cli_ablation import table
 from flows.dag import nodes
 from flows.plan import plan
 from flows.recipe import resolve
@@ -215,6 +217,19 @@ def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> No
     whole = total(rows)
     assert (whole.cells, whole.to_build, len(steps)) == (6, len(found.nodes), len(found.nodes))
     assert (whole.seconds, whole.unknown) == (None, len(found.nodes))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [RowPlan(label, 12, 1_142, 1_031, 0, 111, 15_700, 3) for label in ("BERT", "Condenser continued", "table")]
+    console = Console()
+    with console.capture() as shown:
+        console.print(table(rows, total(rows)))
+    lines = [line.rstrip() for line in shown.get().splitlines()]
+    whole = ["12", "1,142", "1,031", "0", "111", "4", "h", "22", "min", "+", "?"]
+    assert [line.split()[-len(whole) :] for line in lines if line.startswith(("BERT", "Condenser"))] == [whole] * 2
+    assert lines[-1].endswith("13 h 05 min + ?")
 
 
 @pytest.mark.parametrize(

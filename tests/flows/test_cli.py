@@ -18,6 +18,8 @@ COMMANDS = [
     *((name,) for name in ("runs", "compare", "up", "join", "deployments")),
     ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
+    ("ablation",),
+    *(("ablation", name) for name in ("list", "plan", "run")),
     ("sentences",),
     *(("sentences", name) for name in ("recipes", "plan", "run")),
 ]

@@ -143,6 +143,16 @@ def test_a_folder_that_is_no_store_is_told(tmp_path, command):
     assert [*tmp_path.rglob("*")] == [tmp_path / "work", tmp_path / "work" / "mine"]
 
 
+def test_sixty_columns_hold_every_figure(store):
+    record(store, "a-recipe-of-ones-own", 5, json.dumps(METRICS))
+    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "60"}).stdout.splitlines()
+    assert [line.split()[-3:] for line in shown if "created" in line] == [["MRR@10", "nDCG@10", "R@100"]]
+    assert [line.split()[-3:] for line in shown if "55555555" in line or "33333333" in line] == [
+        [".500", ".500", ".500"], [".400", ".400", ".400"]
+    ]  # fmt: skip
+    assert max(len(line.rstrip()) for line in shown[:-1]) <= 60
+
+
 def test_eighty_columns_hold_a_row_a_run(store):
     shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"}).stdout.splitlines()
     assert shown[2].split() == ["2026-11-03", "33333333", "marco", "test", "stage", "1", ".400", ".400", ".400"]
