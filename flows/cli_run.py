@@ -64,18 +64,16 @@ def update(
 
     Nothing is trained, and only the shards of passages that changed are encoded; `search` then answers from them.
     """
-    from artifacts.store import Store
-    from flows.selection import store_folder
+    from flows.cli_artifacts import opened
     from flows.update import described, taken_in
     from flows.update import update as settle
 
     begun = datetime.now(UTC)
-    root = store_folder(store)
-    shelf = Store(root)
+    shelf = opened(store)
     resolved, settings, engine = settle(shelf, recipe, set or [])
     of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
     terminal.print(f"model: {of} UTC", highlight=False, soft_wrap=True)
-    refs = start(resolved, settings, root, called=recipe, device=device)
+    refs = start(resolved, settings, shelf.root, called=recipe, device=device)
     done = taken_in(shelf, refs, begun)
     terminal.print(f"\n{described(done)}", highlight=False, soft_wrap=True)
     if as_json:

@@ -133,6 +133,7 @@ def test_an_empty_store_says_what_makes_a_run(tmp_path):
         "artifacts show x",
         "artifacts gc --days 0",
         "artifacts export a b.tar.zst",
+        "update tiny",
     ],
 )
 def test_a_folder_that_is_no_store_is_told(tmp_path, command):
