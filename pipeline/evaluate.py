@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline import systems
 from pipeline.collection import passage_id_array
@@ -56,6 +56,13 @@ class EvaluateConfig(Config):
     the Condenser paper's analysis). `[]`: not measured."""
     answers: int = Field(ge=1, le=100)
     """Passages of each question and system that are kept beside the measures, for the report."""
+
+    @field_validator("neighbours")
+    @classmethod
+    def _each_once(cls, neighbours: list[int]) -> list[int]:
+        if len({*neighbours}) < len(neighbours):
+            raise ValueError("names a number twice")
+        return neighbours
 
     @model_validator(mode="after")
     def _names_are_told_apart(self) -> Self:

@@ -6,6 +6,7 @@ when the training has ended from the history in its artifact.
 
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +17,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from rich.markup import escape
 
 from pipeline.config import Config
@@ -33,6 +35,10 @@ QUEUED = 10_000
 SECONDS_TO_COMPLETE = 600.0
 SECONDS_TO_STOP = 10.0
 """Where the training failed or was interrupted."""
+FOLDER = re.compile(r"[\w.-]+|.*[/\\].*")
+"""Of MLflow's file: `localhost:5000` is none, but an address that lacks its beginning."""
+ADDRESSES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "file", "databricks")
+"""How what MLflow can talk to begins, `+DRIVER` aside."""
 RESUMED = "tracking.json"
 """In STORE/work/KEY, beside the checkpoints: where the log is that a killed training goes on with."""
 
@@ -47,6 +53,13 @@ class Tracking(Config):
     mlflow: str | None = Field(min_length=1)
     """An MLflow server's address, such as http://127.0.0.1:5000, or a folder for a SQLite file; null: none."""
 
+    @field_validator("mlflow")
+    @classmethod
+    def _address_or_folder(cls, where: str | None) -> str | None:
+        if where is not None and not (is_address(where) if "://" in where else FOLDER.fullmatch(where)):
+            raise ValueError("write a server's address (http://HOST:PORT), or a folder (one word, or with a slash)")
+        return where
+
 
 @dataclass(frozen=True)
 class Logs:
@@ -57,6 +70,17 @@ class Logs:
     """STORE/logs."""
     run: str
     """RECIPE/TIME."""
+
+
+def is_address(where: str) -> bool:
+    """Whether MLflow could talk to it; a server's has a host."""
+    try:
+        url = urlsplit(where)
+        served = bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is no number
+        return False
+    known = url.scheme.partition("+")[0] in ADDRESSES and not re.search(r"\s", where)
+    return known and (served or not url.scheme.startswith("http"))
 
 
 def missing(tracking: Tracking) -> list[str]:

@@ -183,6 +183,32 @@ MISTAKES = [
 ]
 
 
+def test_a_number_of_neighbours_stands_once() -> None:
+    with pytest.raises(InputError, match=r"evaluate\.neighbours: names a number twice \(got \[50, 50\]\)$"):
+        resolve("tiny", ["evaluate.neighbours=[50, 50]"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "not a url",
+        "localhost:5000",
+        "htp://127.0.0.1:5000",
+        "http://",
+        "http://:5000",
+        "http://a:b",
+        "http://a b",
+        '" "',
+    ],
+)
+def test_where_mlflow_cannot_be(where: str) -> None:
+    with pytest.raises(
+        InputError, match=r"tracking\.mlflow: write a server's address \(http://HOST:PORT\), or"
+    ) as told:
+        resolve("tiny", [f"tracking.mlflow={where}"])
+    assert "\n" not in str(told.value)
+
+
 def test_a_setting_that_is_nested_too_deeply() -> None:
     with pytest.raises(InputError, match=r"^--set mine\.depth: the value is nested too deeply$"):
         resolve("tiny", ["mine.depth=" + "[" * 900 + "]" * 900])

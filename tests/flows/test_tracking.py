@@ -52,6 +52,14 @@ def test_every_training_and_the_evaluation_of_a_run_are_logged(tiny_run: tuple[P
     assert scalars(begun / "evaluate")["test/BM25 RR@10"] == {0: pytest.approx(measured)}
 
 
+@pytest.mark.parametrize(
+    "where",
+    ["http://a:5000", "https://a/b", "sqlite:////a.db", "postgresql+psycopg2://u:p@h/d", "ml", "./my logs", r"C:\ml"],
+)
+def test_where_mlflow_can_be(where: str) -> None:
+    assert resolve("tiny", [f"tracking.mlflow={where}"]).tracking.mlflow == where
+
+
 def test_tracking_changes_no_key_and_no_report() -> None:
     plain = resolve("tiny")
     other = resolve("tiny", ["tracking.tensorboard=false", "tracking.wandb=project", "tracking.mlflow=folder"])
