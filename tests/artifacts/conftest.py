@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packs import make_run
 
 from artifacts.keys import Key, make_key
+from artifacts.runs import Run
 from artifacts.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -95,3 +97,15 @@ def until() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+@pytest.fixture
+def run(store: Store, key: Callable[..., Key], writes: Callable[..., Any]) -> Run:
+    """A run of three artifacts, the newest of the store."""
+    return make_run(store, key, writes)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Store:
+    """An empty store to import into."""
+    return Store(tmp_path / "other")

@@ -9,9 +9,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ready import beir
+
+from artifacts.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """In BEIR's layout, judged on test."""
+    return beir(tmp_path / "lamps")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from ready import beir, plain
+from ready import plain
 from typer.testing import CliRunner
 
 from artifacts.store import Store
@@ -17,11 +17,6 @@ from pipeline.errors import InputError
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return plain(tmp_path / "small")
-
-
-@pytest.fixture
-def collection(tmp_path: Path) -> Path:
-    return beir(tmp_path / "lamps")
 
 
 def written(model: Path, collection: Path, path: Path, *more: str) -> Result:

@@ -21,11 +21,6 @@ TEXT = (
 )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
 def file_node(path: Path, **config) -> Node:
     """An ingest node that reads one file."""
     settings = [f"ingest.{name}={value}" for name, value in {"path": path, **config}.items()]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ready import READY
 
 from artifacts.keys import make_key
 from artifacts.records import Ref
@@ -17,20 +18,11 @@ from flows.recipe import configuration, resolve
 from flows.update import described, taken_in, update
 from pipeline.errors import InputError
 
-READY = [
-    *("ingest", "tokenizer", "tokens", "bm25", "model", "encode-model", "index-model", "search-model"),
-    *("evaluate", "report"),
-]
 OF_TEXTS = [
     *READY[:-2],
     *("ingest-whole", "tokens-whole", "bm25-whole", "encode-whole", "index-whole", "evaluate", "report"),
 ]
 """What `search` answers from too: the texts before questions were cut out of them."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
 
 
 def record(store: Store, hour: int, *settings: str, dense: str | None = "stage2", recipe: str = "text") -> Path:

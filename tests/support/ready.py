@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from writing import put
 
 WORDS = (
@@ -12,12 +13,19 @@ WORDS = (
     *("beacon", "cellar", "anvil", "bramble", "cobalt", "dune", "ember", "fjord", "gorse", "heath"),
 )
 QUERY, PASSAGE = "query: ", "passage: "
+PROMPTS = {"query": QUERY, "passage": PASSAGE}
+TWO = ("Transformer", "Pooling")
 POOLING: dict[str, Any] = {
     "word_embedding_dimension": 24,
     "pooling_mode_cls_token": False,
     "pooling_mode_mean_tokens": True,
     "pooling_mode_max_tokens": False,
 }
+READY = [
+    *("ingest", "tokenizer", "tokens", "bm25", "model", "encode-model", "index-model", "search-model"),
+    *("evaluate", "report"),
+]
+"""Nodes of a zero-shot evaluation."""
 
 
 def write_json(path: Path, value: object) -> Path:
@@ -99,3 +107,11 @@ def beir(folder: Path, splits: Sequence[str] = ("test",), documents: int = 24) -
         judged = (f"{q}\td{n}\t1" for q, of, n in asked if of == split)
         put(folder, f"qrels/{split}.tsv", "query-id\tcorpus-id\tscore", *judged)
     return folder
+
+
+def theirs(folder: Path, side: str, texts: list[str], **options: Any) -> np.ndarray:
+    """Vectors as sentence-transformers makes them. `side`: query or document."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return getattr(model, f"encode_{side}")(texts, show_progress_bar=False, **options)

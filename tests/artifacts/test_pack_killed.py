@@ -1,0 +1,82 @@
+"""Imports that are cut off, and imports side by side."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.gc import gc
+from artifacts.pack import pack
+from artifacts.records import Ref
+from artifacts.runs import runs
+from artifacts.store import Store
+from artifacts.unpack import unpack
+from artifacts.verify import verify
+
+
+def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_goes_on(
+    store, other, run, python, until, tmp_path
+):
+    pack(store, run, tmp_path / "run.tar.zst")
+    other.prepare()
+    script = """
+        import sys, time
+        from pathlib import Path
+        from artifacts.store import Store
+        from artifacts.unpack import unpack
+        unpack(Store(Path(sys.argv[1])), Path(sys.argv[2]), report=lambda done, total: time.sleep(done > 1_000_000))
+    """
+    process = python(script, other.root, tmp_path / "run.tar.zst")
+    until(lambda: any(other.work.glob("import-*/objects/*/model.bin")))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not [*other.objects.iterdir(), *other.keys.iterdir(), *other.runs.iterdir()]
+    assert gc(other, runs=0, days=1) == []
+    assert [item.why for item in gc(other, runs=0, days=0, dry_run=True)] == ["left by a build that did not end"]
+    assert unpack(other, tmp_path / "run.tar.zst").new == 3
+    assert list(other.work.iterdir()) == []
+
+
+def test_cut_off_between_two_artifacts_what_is_there_is_whole(store, other, run, tmp_path, monkeypatch):
+    pack(store, run, tmp_path / "run.tar.zst")
+    file, filed = Store.file, []
+
+    def stop_at_the_third(self: Store, out: Path, record: Any) -> Ref:
+        if len(filed) == 2:
+            raise KeyboardInterrupt
+        filed.append(record)
+        return file(self, out, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "file", stop_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(other, tmp_path / "run.tar.zst")
+    assert verify(other) == []
+    assert (len(other.records()), runs(other), list(other.work.iterdir())) == (2, [], [])
+    assert unpack(other, tmp_path / "run.tar.zst").new == 1
+
+
+def test_two_imports_at_once(store, other, run, tmp_path):
+    pack(store, run, tmp_path / "whole.tar.zst")
+    pack(store, run, tmp_path / "lean.tar.zst", without=["bm25"])
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            unpack(Store(other.root), tmp_path / name)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=(name,)) for name in ("whole.tar.zst", "lean.tar.zst", "whole.tar.zst")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert verify(other) == []
+    assert len(other.records()) == 3
+    assert list(other.work.iterdir()) == []

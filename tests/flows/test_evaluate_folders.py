@@ -1,0 +1,88 @@
+"""What a model's folder says of itself, as `cocondenser evaluate --model` reads it."""
+
+from pathlib import Path
+
+import pytest
+from ready import PASSAGE, PROMPTS, QUERY, READY, TWO, plain, sentence, write_json
+
+from artifacts.store import Store
+from flows.dag import nodes
+from flows.zeroshot import zeroshot
+from pipeline.errors import InputError
+from pipeline.ready import read
+
+
+def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Store, tmp_path, collection: Path) -> None:
+    recipe, _ = zeroshot(store, str(plain(tmp_path / "small")), str(collection))
+    assert [node.name for node in nodes(recipe)] == READY
+    assert (recipe.name, recipe.title) == ("small on lamps", "small on lamps")
+    assert recipe.encoder.model_dump() == {
+        "pooling": "cls",
+        "normalise": False,
+        "projection": 0,
+        "tied": True,
+        "question_tokens": 32,
+        "title_tokens": 512,
+        "title_join": "space",
+        "question_prefix": "",
+        "passage_prefix": "",
+    }
+    assert (recipe.encode.passage_tokens, recipe.search.depth) == (128, 1000)
+    settings = ["encoder.pooling=mean", "encoder.normalise=true", "encode.passage_tokens=100", "bm25.k1=1.2"]
+    told, _ = zeroshot(store, str(tmp_path / "small"), str(collection), settings)
+    assert (told.encoder.pooling, told.encode.passage_tokens, told.bm25.k1) == ("mean", 100, 1.2)
+    model = next(node for node in nodes(told) if node.name == "model")
+    assert (model.config.pooling, model.config.normalise) == ("mean", True)
+
+
+def test_what_a_folder_says_of_itself_is_used(store: Store, tmp_path: Path, collection: Path) -> None:
+    folder = sentence(tmp_path / "asked", prompts=PROMPTS, default_prompt_name="query", similarity_fn_name="cosine")
+    recipe, _ = zeroshot(store, str(folder), str(collection))
+    assert recipe.encoder.model_dump() == {
+        "pooling": "mean",
+        "normalise": True,
+        "projection": 0,
+        "tied": True,
+        "question_tokens": 40,
+        "title_tokens": 512,
+        "title_join": "space",
+        "question_prefix": QUERY,
+        "passage_prefix": PASSAGE,
+    }
+    assert recipe.encode.passage_tokens == 40
+
+
+def test_a_later_releases_folder_says_its_lengths_otherwise(tmp_path: Path) -> None:
+    folder = sentence(tmp_path / "later", texts={"query_length": 20}, pooling={"pooling_mode_mean_tokens": False})
+    write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 24, "pooling_mode": "cls"})
+    ready = read(folder)
+    assert (ready.pooling, ready.question_tokens, ready.passage_tokens) == ("cls", 20, 128)  # its positions
+
+
+@pytest.mark.parametrize(
+    ("similarity", "modules", "expected"),
+    [
+        ("cosine", TWO, True),
+        ("dot", TWO, False),
+        (None, TWO, None),
+        ("dot", ("Transformer", "Pooling", "Normalize"), True),
+        ("euclidean", ("Transformer", "Pooling", "Normalize"), True),
+    ],
+)
+def test_vectors_compared_by_the_cosine_get_length_1(tmp_path: Path, similarity, modules, expected) -> None:
+    said = {} if similarity is None else {"similarity_fn_name": similarity}
+    assert read(sentence(tmp_path / "m", modules, **said)).normalise is expected
+
+
+def test_what_the_folder_says_of_its_vectors_is_not_overruled(store: Store, tmp_path, collection: Path) -> None:
+    folder = sentence(tmp_path / "mean")
+    for setting, line in {
+        "encoder.pooling=cls": f"encoder.pooling: cls, but the model in {folder} has mean",
+        "encoder.normalise=false": f"encoder.normalise: false, but the model in {folder} has true",
+        "encoder.projection=8": f"encoder.projection: 8, but the model in {folder} has 0",
+        "encoder.tied=false": f"encoder.tied: false, but the model in {folder} has true",
+        "encode.passage_tokens=129": f"encode.passage_tokens: 129, but the model in {folder} has 128 positions",
+    }.items():
+        with pytest.raises(InputError) as told:
+            zeroshot(store, str(folder), str(collection), [setting])
+        assert str(told.value) == line

@@ -1,0 +1,102 @@
+"""Folders that hold no bi-encoder that is known."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ready import PROMPTS, TWO, plain, sentence, write_json
+
+from artifacts.store import Store
+from flows import given_model
+from pipeline.errors import InputError
+from pipeline.sentences.model import SentenceModelConfig, missing
+
+
+def sparse(folder: Path) -> Path:
+    return sentence(folder, ("MLMTransformer", "SpladePooling"))
+
+
+def two_maps(folder: Path) -> Path:
+    return sentence(folder, ("Transformer", "Pooling", "Dense", "Dense"))
+
+
+def with_max(folder: Path) -> Path:
+    return sentence(folder, pooling={"pooling_mode_max_tokens": True})
+
+
+def last_token(folder: Path) -> Path:
+    return sentence(folder, pooling={"pooling_mode_mean_tokens": False, "pooling_mode_lasttoken": True})
+
+
+def without_prompt(folder: Path) -> Path:
+    return sentence(folder, pooling={"include_prompt": False}, prompts=PROMPTS)
+
+
+def bent_map(folder: Path) -> Path:
+    made = sentence(folder, ("Transformer", "Pooling", "Dense"))
+    own = json.loads((made / "2_Dense" / "config.json").read_text())
+    write_json(made / "2_Dense" / "config.json", {**own, "activation_function": "torch.nn.modules.activation.Tanh"})
+    return made
+
+
+def no_model(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def config_of(**changed: object) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = plain(folder) / "config.json"
+        write_json(path, {**json.loads(path.read_text()), **changed})
+        return folder
+
+    return make
+
+
+def without(name: str, instead: str | None = None) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = plain(folder) / name
+        path.rename(folder / instead) if instead else path.unlink()
+        return folder
+
+    return make
+
+
+def cased(folder: Path) -> Path:
+    path = sentence(folder, texts={"do_lower_case": True}) / "tokenizer.json"
+    write_json(path, {**json.loads(path.read_text()), "normalizer": None})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (no_model, "config.json: missing; a checkpoint is a Hugging Face model folder"),
+        (sparse, "modules.json: a sparse encoder, whose vectors have a dimension a word"),
+        (lambda f: sentence(f, model_type="SparseEncoder"), "{}: a sparse encoder"),
+        (lambda f: sentence(f, ("Transformer",)), "modules.json: the modules Transformer; known here are"),
+        (lambda f: sentence(f, ("Router",)), "modules.json: a module Router, which is not known here"),
+        (two_maps, "the modules Transformer, Pooling, Dense, Dense; known here are"),
+        (bent_map, "2_Dense: a projection with bias or activation"),
+        (with_max, "pooling by pooling_mode_max_tokens and pooling_mode_mean_tokens; known here are CLS or mean"),
+        (last_token, "pooling by pooling_mode_lasttoken; known here are CLS or mean"),
+        (without_prompt, "a mean without the prompt (include_prompt)"),
+        (lambda f: sentence(f, TWO, similarity_fn_name="euclidean"), "compares vectors by 'euclidean'"),
+        (lambda f: sentence(f, similarity_fn_name="manhattan"), "compares vectors by 'manhattan'"),
+        (config_of(model_type="distilbert"), "config.json: model_type 'distilbert' is neither bert nor roberta"),
+        (config_of(position_embedding_type="relative_key"), "position_embedding_type 'relative_key'"),
+        (config_of(architectures=["BertForSequenceClassification"]), "{}: a cross-encoder, which scores pairs"),
+        (without("model.safetensors", "pytorch_model.bin"), "no model.safetensors; of pytorch_model.bin transformers'"),
+        (without("tokenizer.json"), "no tokenizer beside the model: tokenizer.json, vocab.txt, vocab.json are all"),
+        (cased, "its texts are lower-cased before its tokenizer"),
+    ],
+)
+def test_what_is_no_bi_encoder_that_is_known_is_one_line(store: Store, tmp_path: Path, make, line: str) -> None:
+    folder = make(tmp_path / "model")
+    with pytest.raises(InputError) as told:
+        given_model.find(store, str(folder))
+    assert line.format(folder) in str(told.value)
+    assert "\n" not in str(told.value)
+    config = SentenceModelConfig(checkpoint=folder, pretrained=None, revision="main")
+    assert missing(config) == [f"models: {told.value}"]  # of the sentence tasks

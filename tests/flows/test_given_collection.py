@@ -1,0 +1,106 @@
+"""Collections that `cocondenser evaluate --collection` finds: folders, recipes and catalogues' ids."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machines import make_machine
+from ready import WORDS, beir, plain
+
+from artifacts.store import Store
+from flows import given_collection
+from flows.dag import nodes
+from flows.recipe import resolve
+from flows.zeroshot import zeroshot
+from pipeline.errors import InputError
+from pipeline.work import Work, silent
+
+
+def test_collections_that_are_nowhere_or_not_judged(tmp_path: Path) -> None:
+    folder = beir(tmp_path / "unjudged", splits=["train"])
+    (tmp_path / "file").write_text("")
+    (tmp_path / "bare").mkdir()
+    for given, line in {
+        str(tmp_path / "none"): "no such folder",
+        str(tmp_path / "file"): "a file; a collection is a folder in BEIR's layout or an ir_datasets id",
+        str(tmp_path / "bare"): "corpus.jsonl does not exist, plain or compressed",
+        str(folder): "no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists",
+        "beir/scifct": "no such folder, no recipe, and no dataset of ir_datasets (did you mean beir/scifact or ",
+    }.items():
+        with pytest.raises(InputError) as told:
+            given_collection.find(given)
+        assert str(told.value).startswith(f"--collection {given}: {line}")
+
+
+@pytest.fixture
+def catalogue() -> Iterator[None]:
+    """`house` with documents alone, `house/test` and `house/dev` judged, `house/rest` not."""
+    import ir_datasets
+    from ir_datasets.formats import BaseDocs, BaseQrels, BaseQueries, GenericDoc, GenericQuery, TrecQrel
+
+    class Docs(BaseDocs):
+        def docs_iter(self):
+            return iter([GenericDoc(f"d{n}", word) for n, word in enumerate(WORDS)])
+
+        def docs_cls(self):
+            return GenericDoc
+
+    class Queries(BaseQueries):
+        def queries_iter(self):
+            return iter([GenericQuery("q", "ledger")])
+
+        def queries_cls(self):
+            return GenericQuery
+
+    class Qrels(BaseQrels):
+        def qrels_iter(self):
+            return iter([TrecQrel("q", "d0", 1, "0")])
+
+        def qrels_cls(self):
+            return TrecQrel
+
+        def qrels_defs(self):
+            return {}
+
+    judged = ir_datasets.Dataset(Docs(), Queries(), Qrels())
+    made = {"house": ir_datasets.Dataset(Docs()), "house/test": judged, "house/dev": judged}
+    made["house/rest"] = made["shed"] = ir_datasets.Dataset(Docs(), Queries())
+    made["shed/odd"] = judged
+    for name, dataset in made.items():
+        ir_datasets.registry.register(name, dataset)
+    yield
+    for name in made:
+        ir_datasets.registry._registered.pop(name)
+
+
+def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path: Path) -> None:
+    def splits(given: str) -> tuple[str | None, ...]:
+        found = given_collection.find(given).ingest
+        return found["collection"], found["train"], found["dev"], found["test"]
+
+    assert splits("house") == ("house", None, "house/dev", "house/test")
+    assert splits("house/test") == ("house/test", None, None, "house/test")
+    assert splits("house/dev") == ("house/dev", None, "house/dev", None)
+    for given, line in {
+        "shed": "ir_datasets has no judgements of its questions; these have: shed/odd",
+        "house/rest": "ir_datasets has no judgements of its questions",
+    }.items():
+        with pytest.raises(InputError) as told:
+            given_collection.find(given)
+        assert str(told.value) == f"--collection {given}: {line}"
+    recipe, _ = zeroshot(store, str(plain(tmp_path / "m")), "house/test")
+    assert recipe.name == "m on house-test"
+    from pipeline.ingest import ingest
+
+    out = tmp_path / "out"
+    out.mkdir()
+    counts = ingest(recipe.ingest, Work(out, out, make_machine(), silent))
+    assert (counts["passages"], counts["queries"], counts["qrels"]) == (20, 1, 1)
+
+
+def test_a_recipes_collection_comes_with_its_first_stage(store: Store, tmp_path: Path) -> None:
+    model = str(plain(tmp_path / "m"))
+    recipe, own = zeroshot(store, model, "tiny", [])[0], resolve("tiny")
+    shared = [(one.stage, one.config) for one in nodes(own) if one.name in ("ingest", "bm25")]
+    assert [(one.stage, one.config) for one in nodes(recipe) if one.name in ("ingest", "bm25")] == shared
+    assert (recipe.name, recipe.example_question) == ("m on tiny", own.example_question)

@@ -1,0 +1,81 @@
+"""Models that `cocondenser evaluate --model` finds: folders, caches and nodes of the store's runs."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from ready import plain
+
+from artifacts.records import Ref
+from artifacts.runs import record_run
+from artifacts.store import Store
+from flows import given_model
+from flows.recipe import resolve
+from flows.zeroshot import zeroshot
+from pipeline.errors import InputError
+
+
+def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for given, line in {
+        str(tmp_path / "none"): "no such folder",
+        "./none": "no such folder",
+        str(tmp_path / "file"): "a file; a model is a folder",
+        "stage2": f"no such folder, and no node of a run in {store.root}",
+        "abcdef": f"no such folder, and no node of a run in {store.root}",
+        "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` brings a model of the Hugging Face hub",
+    }.items():
+        with pytest.raises(InputError) as told:
+            given_model.find(store, given)
+        assert str(told.value).startswith(f"--model {given}: ")
+        assert str(told.value).endswith(line)
+
+
+def recorded(store: Store, name: str, hour: int, *settings: str, **artifacts: Path) -> dict[str, Ref]:
+    """A run of a recipe with copies of these folders as its nodes."""
+    refs = {}
+    for number, (node, folder) in enumerate(artifacts.items()):
+        digest = f"{hour}{number}" * 32
+        shutil.copytree(folder, store.objects / digest)
+        refs[node] = Ref(node, digest, digest, digest, store.objects / digest, {})
+    details = {"recipe": resolve("tiny", settings).model_dump(mode="json")}
+    record_run(store, name, refs, details, datetime(2026, 1, 1, hour, tzinfo=UTC))
+    return refs
+
+
+def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path, collection: Path) -> None:
+    from pipeline.checkpoint import load_encoder, save_checkpoint
+
+    source = plain(tmp_path / "source")
+    save_checkpoint(tmp_path / "own", load_encoder(source), source)
+    (tmp_path / "empty").mkdir()
+    lengths = ["encoder.question_tokens=24", "encode.passage_tokens=48", "encoder.title_tokens=7"]
+    old = recorded(store, "old", 1, stage2=tmp_path / "own")
+    new = recorded(store, "new", 2, *lengths, stage2=tmp_path / "own", bm25=tmp_path / "empty")
+    digest = new["stage2"].digest
+    for given in ("stage2", "new:stage2", digest, digest[:8], str(store.objects / digest)):
+        recipe, _ = zeroshot(store, given, str(collection))
+        assert recipe.name == "new stage2 on lamps"
+        assert recipe.model == new["stage2"].path
+        assert (recipe.encoder.question_tokens, recipe.encode.passage_tokens) == (24, 48)
+        assert (recipe.encoder.title_tokens, recipe.encoder.title_join, recipe.encoder.pooling) == (7, "sep", "cls")
+    assert zeroshot(store, "old:stage2", str(collection))[0].model == old["stage2"].path
+    for given, line in {
+        "new:stage3": "--model new:stage3: no node 'stage3' in the run of new (did you mean stage2?)",
+        "new:bm25": "bm25 of the run of new holds no model; these do: stage2",
+    }.items():
+        with pytest.raises(InputError) as told:
+            given_model.find(store, given)
+        assert str(told.value) == line
+    shutil.rmtree(new["stage2"].path)
+    assert zeroshot(store, "stage2", str(collection))[0].model == old["stage2"].path
+
+
+def test_names_are_safe_in_files(store: Store, tmp_path: Path, collection: Path) -> None:
+    folder = plain(tmp_path / "a:b*c")
+    assert zeroshot(store, str(folder), str(collection))[0].name == "a-b-c on lamps"
+    assert zeroshot(store, str(folder), str(collection), name="../é 1")[0].name == "é 1"
+    snapshot = tmp_path / "models--org--Small-v2" / "snapshots" / "0123abc"
+    shutil.copytree(folder, snapshot)
+    assert zeroshot(store, str(snapshot), str(collection))[0].name == "Small-v2 on lamps"
