@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from evaluating import EVALUATE
 from machines import make_machine
 
 from pipeline import runs
 from pipeline.collection import schemas, write_table
-from pipeline.evaluate import EvaluateConfig, evaluate
+from pipeline.evaluate import evaluate
 from pipeline.measures import MEASURES
 from pipeline.report.build import ReportConfig, report
 from pipeline.report.lineage import Step, duration, hours, summary
@@ -40,20 +41,8 @@ LINEAGE = [
     Step("old", "mine", "a2" * 32, "5c" * 32, False, 60.0, None, {}, "2026-01-02T10:00:00+00:00"),
     Step("gone", "", "a3" * 32, "", False, None, None, {}, ""),
 ]
-EVALUATE = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank"],
-    fusion_weights=[0.75],
-    reciprocal_k=60,
-    bootstrap_samples=100,
-    test="randomisation",
-    permutations=200,
-    neighbours=[1, 2],
-    seed=0,
-    answers=2,
-)
+
+
 MACHINE = make_machine()
 
 
