@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from artifacts.errors import StoreError
 from flows.cli_ablation import ablation_app
@@ -16,7 +15,8 @@ from flows.cli_compare import compare
 from flows.cli_evaluate import evaluate
 from flows.cli_export import export
 from flows.cli_fuse import fuse
-from flows.cli_options import Json, StoreFolder, fail, out, print_json, terminal
+from flows.cli_listing import print_recipes
+from flows.cli_options import Json, StoreFolder, fail, terminal
 from flows.cli_pack import export_run, import_run
 from flows.cli_plan import plan
 from flows.cli_run import run, update
@@ -68,14 +68,7 @@ def recipes(as_json: Json = False) -> None:
     from flows.layers import named
     from flows.recipe import resolve
 
-    found = [recipe for recipe in map(resolve, named()) if not recipe.hidden]
-    if as_json:
-        print_json([{"name": r.name, "title": r.title, "description": r.description} for r in found])
-        return
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
-    for r in found:
-        table.add_row(f"[bold]{r.name}[/]", f"{r.title}\n[dim]{r.description}[/]")
-    out.print(table)
+    print_recipes(map(resolve, named()), as_json)
 
 
 @app.command(epilog="Example: [bold]cocondenser up --port 4200[/bold]")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from flows.cli_listing import print_listing
 from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json
 from flows.cli_prefect import prefect
 
@@ -33,7 +34,6 @@ Reference = Annotated[str | None, typer.Option(metavar="ROW", help="What the row
 @ablation_app.command("list", epilog="Example: [bold]cocondenser ablation list --json[/bold]")
 def listed(as_json: Json = False) -> None:
     """List the ablations."""
-    from flows.ablation import size_text
     from flows.ablation_file import load, named
 
     found = [load(name) for name in named()]
@@ -46,12 +46,15 @@ def listed(as_json: Json = False) -> None:
             ]
         )
         return
-    shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
-    for one in found:
-        sizes = f"; sizes {', '.join(map(size_text, one.sizes))}" if len(one.sizes) > 1 else ""
-        rows = f"recipe {one.recipe.name}; rows {', '.join(one.rows)}{sizes}"
-        shown.add_row(f"[bold]{one.name}[/]", f"{one.title}\n[dim]{one.description}\n{rows}[/]")
-    out.print(shown)
+    print_listing((one.name, one.title, f"{one.description}\n{_scope(one)}") for one in found)
+
+
+def _scope(ablation: "Ablation") -> str:
+    """The recipe, the rows and the sizes, where there are several."""
+    from flows.ablation import size_text
+
+    sizes = f"; sizes {', '.join(map(size_text, ablation.sizes))}" if len(ablation.sizes) > 1 else ""
+    return f"recipe {ablation.recipe.name}; rows {', '.join(ablation.rows)}{sizes}"
 
 
 @ablation_app.command(epilog="Example: [bold]cocondenser ablation plan low-data --sizes 1000 --sizes all[/bold]")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from flows.cli_listing import print_recipes
 from flows.cli_options import Device, Json, Settings, StoreFolder, out, print_json
 from flows.cli_prefect import prefect
 
@@ -28,14 +29,7 @@ def recipes(as_json: Json = False) -> None:
     from flows.layers import named
     from flows.sentences.recipe import SENTENCES, resolve
 
-    found = [recipe for recipe in map(resolve, named(SENTENCES)) if not recipe.hidden]
-    if as_json:
-        print_json([{"name": r.name, "title": r.title, "description": r.description} for r in found])
-        return
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
-    for r in found:
-        table.add_row(f"[bold]{r.name}[/]", f"{r.title}\n[dim]{r.description}[/]")
-    out.print(table)
+    print_recipes(map(resolve, named(SENTENCES)), as_json)
 
 
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences plan stsb --set repeats=5[/bold]")

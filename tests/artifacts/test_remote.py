@@ -4,12 +4,6 @@ import pytest
 
 from artifacts.errors import StoreError
 from artifacts.remote import pull, push
-from artifacts.store import Store
-
-
-@pytest.fixture
-def other(tmp_path):
-    return Store(tmp_path / "other")
 
 
 @pytest.fixture(params=["file", "memory"])

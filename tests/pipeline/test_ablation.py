@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from answering import EVALUATE
+from evaluating import EVALUATE
 from machines import make_machine
 from pydantic import ValidationError
 from searched import write_collection

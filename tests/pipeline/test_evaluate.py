@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from evaluating import EVALUATE
 from machines import make_machine
 from pydantic import ValidationError
 from rich.console import Console
@@ -26,19 +27,13 @@ from pipeline.tables import p_text, share_text, tables
 from pipeline.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
-CONFIG = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank", "weighted_sum"],
-    fusion_weights=[0.25, 0.5, 0.75],
-    reciprocal_k=60,
-    bootstrap_samples=200,
-    test="randomisation",
-    permutations=200,
-    neighbours=[1, 2],
-    seed=3,
-    answers=2,
+CONFIG = EVALUATE.model_copy(
+    update={
+        "fusion_methods": ["reciprocal_rank", "weighted_sum"],
+        "fusion_weights": [0.25, 0.5, 0.75],
+        "bootstrap_samples": 200,
+        "seed": 3,
+    }
 )
 MACHINE = make_machine()
 PASSAGES = [f"p{n}" for n in range(6)]

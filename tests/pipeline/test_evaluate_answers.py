@@ -8,29 +8,17 @@ import ir_measures
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from evaluating import EVALUATE
 from machines import make_machine
 from rich.console import Console
 
 from pipeline import answer_qrels, runs
 from pipeline.collection import schemas, write_table
-from pipeline.evaluate import EvaluateConfig, evaluate
+from pipeline.evaluate import evaluate
 from pipeline.tables import notes, tables
 from pipeline.work import Work, silent
 
-CONFIG = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank"],
-    fusion_weights=[0.25, 0.75],
-    reciprocal_k=60,
-    bootstrap_samples=100,
-    test="randomisation",
-    permutations=100,
-    seed=3,
-    neighbours=[],
-    answers=2,
-)
+CONFIG = EVALUATE.model_copy(update={"fusion_weights": [0.25, 0.75], "permutations": 100, "seed": 3, "neighbours": []})
 TEXTS = ["Paris is a capital.", "Berlin, too.", "Rome was not built in a day.", "Oslo", "Comparison", "U.S. cities"]
 QUESTIONS = {
     "d0": ("dev", ["paris"]),

@@ -8,29 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from evaluating import EVALUATE
 from machines import make_machine
 from searched import write_collection
 from writing import put
 
 from pipeline import runs
 from pipeline.errors import InputError
-from pipeline.evaluate import EvaluateConfig, evaluate
+from pipeline.evaluate import evaluate
 from pipeline.tables import notes
 from pipeline.work import Work, silent
 
-CONFIG = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank"],
-    fusion_weights=[0.5],
-    reciprocal_k=60,
-    bootstrap_samples=100,
-    test="t",
-    permutations=100,
-    seed=0,
-    neighbours=[3],
-    answers=1,
+CONFIG = EVALUATE.model_copy(
+    update={"fusion_weights": [0.5], "test": "t", "permutations": 100, "neighbours": [3], "answers": 1}
 )
 QUESTIONS = [f"q{n}" for n in range(4)]
 JUDGED = {"q0": {"p0": 1, "p3": 1}, "q1": {"p1": 2}, "q2": {"p2": 1}, "q3": {"p3": 0}}

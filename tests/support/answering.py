@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from encoders import ENCODER
+from evaluating import EVALUATE
 from indexes import EFFORT, write_flat_index
 from machines import make_machine
 from searched import CONFIG, build, write_collection
@@ -14,24 +15,9 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from pipeline import runs
-from pipeline.evaluate import EvaluateConfig, evaluate
+from pipeline.evaluate import evaluate
 from pipeline.reuse import model
 from pipeline.work import Work, silent
-
-EVALUATE = EvaluateConfig(
-    relevance=1,
-    systems={},
-    fusions=[],
-    fusion_methods=["reciprocal_rank"],
-    fusion_weights=[0.9],
-    reciprocal_k=60,
-    bootstrap_samples=100,
-    test="randomisation",
-    permutations=200,
-    neighbours=[1, 2],
-    seed=0,
-    answers=1,
-)
 
 
 def make_store(

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from encoders import OPTIMISER
+from encoders import TRAINING
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import RobertaConfig, RobertaModel
 
@@ -15,23 +15,13 @@ from pipeline.scoring import write_lengths
 from pipeline.wordpiece import SPECIALS, Normal, build
 
 CONFIG = CrossEncoderConfig(
+    **TRAINING,
     checkpoint=None,
     loss="listwise",
-    epochs=2,
-    batch_queries=7,
-    negatives_per_query=2,
-    negatives_from="bm25",
-    negative_depth=0,
-    mix="twice",
     positives_considered=0,
-    max_queries=0,
-    subset_seed=0,
     question_tokens=8,
     title_tokens=4,
     passage_tokens=50,
-    dropout=0.0,
-    seed=0,
-    optimiser=OPTIMISER,
 )
 
 

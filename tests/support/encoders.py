@@ -1,5 +1,7 @@
 """The bi-encoder of the tests of dense retrieval, and how they train."""
 
+from typing import Any
+
 from pipeline.encoder import EncoderConfig
 from pipeline.inputs import Form
 from pipeline.ragged import Specials
@@ -27,4 +29,18 @@ OPTIMISER = Optimiser(
     warmup_steps=None,
     seed=3,
 )
+TRAINING: dict[str, Any] = {
+    "epochs": 2,
+    "batch_queries": 7,
+    "negatives_per_query": 2,
+    "negatives_from": "bm25",
+    "negative_depth": 0,
+    "mix": "twice",
+    "max_queries": 0,
+    "subset_seed": 0,
+    "dropout": 0.0,
+    "seed": 0,
+    "optimiser": OPTIMISER,
+}
+"""Fields that fine-tuning and cross-encoders have alike."""
 FORM = Form(SPECIALS, question_tokens=16, title_tokens=4, between=(3,))

@@ -1,20 +1,13 @@
 """A fine-tuning of the small world. Used by several test files."""
 
-from encoders import ENCODER, OPTIMISER
+from encoders import ENCODER, TRAINING
 
 from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
 from pipeline.validation import ValidationConfig
 
 CONFIG = FinetuneConfig(
-    epochs=2,
-    batch_queries=7,
-    negatives_per_query=2,
-    negatives_from="bm25",
-    negative_depth=0,
-    mix="twice",
+    **TRAINING,
     positives_considered=3,
-    max_queries=0,
-    subset_seed=0,
     share_negatives=0,
     loss="contrastive",
     teacher_temperature=1.0,
@@ -24,9 +17,6 @@ CONFIG = FinetuneConfig(
     passage_tokens=40,
     temperature=1.0,
     mask_positives=True,
-    dropout=0.0,
-    seed=0,
-    optimiser=OPTIMISER,
 )
 
 

@@ -1,0 +1,99 @@
+"""The report's page: complete, escaped, self-contained, the same bytes for the same inputs."""
+
+import json
+import re
+
+from reported import CONFIG, LINEAGE, elements, work
+
+from pipeline.report.build import report
+from pipeline.report.lineage import duration, hours, summary
+
+
+def test_text_of_the_collection_is_escaped(page):
+    assert "script" not in elements(page)
+    assert page.count("&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt; &amp; &lt;b&gt;more") >= 6
+    assert "A &lt;recipe&gt;" in page
+    assert "&lt;/pre&gt;" in page
+
+
+def test_it_needs_nothing_else(page):
+    assert "link" not in elements(page)
+    assert "img" not in elements(page)
+    assert not re.search(r"""(src|href)=["']?(?!#)[a-z/]|@import|url\((?!#)""", page)
+
+
+def test_it_shows_figures_pictures_counts_and_lineage(page, inputs):
+    metrics = json.loads((inputs["evaluate"] / "metrics.json").read_text())
+    for system in metrics["splits"]["test"]["systems"].values():
+        mean = f"{system['RR@10']['mean']:.3f}".removeprefix("0")
+        assert mean in page
+    assert elements(page).count("svg") == 3 + 1 + 2  # three measures, the questions, two trainings
+    for part in ("BM25 + stage 2", "head MLM", "contrastive", "12,345", "4 layers of 128", "c0" * 32, "a1" * 32):
+        assert part in page
+    assert "one encoder for questions and one for passages" in page
+    assert "passages empty" not in page  # zero
+    assert "untied" not in page  # a folder's name that is no digest says where it lies
+
+
+def test_answers_show_what_is_relevant(page):
+    random = page.split("Picked at random")[1]
+    assert random.count('class="tick"') == 3  # BM25: p0 and p1; stage 2: p1 alone, p0 is third
+    assert "first relevant at rank 3" in random
+
+
+def test_colours_come_from_the_page(page):
+    svg = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == set()
+    assert "var(--stage2)" in svg
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+
+
+def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
+    import matplotlib
+
+    matplotlib.rcParams["lines.linewidth"] = 9  # a user's own settings do not show
+    report(CONFIG, **inputs, lineage=LINEAGE, work=work(tmp_path / "out"))
+    assert matplotlib.rcParams["lines.linewidth"] == 9
+    matplotlib.rcdefaults()
+    assert (tmp_path / "out" / "report.html").read_text() == page
+
+
+def test_without_trainings_and_examples(inputs, tmp_path):
+    bare = {**inputs, "cocondenser": None, "stage2": None}
+    config = CONFIG.model_copy(update={"examples": 0, "changes": 0, "configuration": {}, "command": []})
+    assert report(config, **bare, work=work(tmp_path / "out"))["examples"] == 0
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "<h2>Training</h2>" not in text
+    assert "<h2>Questions</h2>" not in text
+    assert "<h2>Reproduce</h2>" not in text
+    assert "<h2>Results</h2>" in text
+
+
+def test_questions_that_changed_most(page):
+    """Of BM25's p0 and stage 2's p0 at rank 3: test0 lost; test1 kept its rank 2."""
+    assert "Gained most" not in page
+    lost = page.split("Lost most")[1].split("Picked at random")[0]
+    assert re.findall(r"question (test\d)", lost) == ["test0"]
+    assert "first relevant at rank 1" in lost
+    assert "first relevant at rank 3" in lost
+    assert "1 worse" in page
+    assert "1 alike" in page
+
+
+def test_the_lineage_tells_steps_and_what_they_took(page):
+    for part in ("ingest", "13 s", "1 h 30 min", "3.00", "5a5a5a5a5a5a", "a3" * 32, "3.11.2, 3.12.1"):
+        assert part in page
+    assert "5b5b5b5b5b5b</code> *" in page
+    assert "2026-01-01 to 2026-01-03" in page
+    assert "without 1 steps whose GPUs were not recorded" in page
+    assert "cocondenser run tiny --set &#39;title=&lt;script&gt;&#39;" in page
+    told = summary(LINEAGE)
+    assert (told["time"], told["gpu_hours"], told["unknown"], told["kept"]) == ("1 h 31 min", "3.00", 1, 1)
+
+
+def test_times_as_people_say_them():
+    assert [duration(s) for s in (0.04, 9.96, 59.4, 59.6, 3599.6, 100_000)] == [
+        *("0.0 s", "10 s", "59 s", "1 min 00 s", "1 h 00 min", "27 h 47 min")
+    ]
+    assert [hours(s) for s in (0, 10, 900, 360_000)] == ["0", "< 0.01", "0.25", "100.0"]
