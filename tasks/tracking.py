@@ -171,11 +171,12 @@ def _point(row: Mapping[str, Any], before: str = "") -> Point:
 
 
 def measures(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """{SPLIT/SYSTEM MEASURE: mean} of an evaluation's metrics.json."""
+    """{SPLIT/SYSTEM MEASURE: mean} of an evaluation's metrics.json, by judgements and by answers."""
     return {
         f"{split}/{metrics['labels'].get(system, system)} {measure}": figure["mean"]
         for split, of_split in metrics["splits"].items()
-        for system, figures in of_split["systems"].items()
+        for systems in (of_split["systems"], of_split.get("answers", {}).get("systems", {}))
+        for system, figures in systems.items()
         for measure, figure in figures.items()
         if figure["mean"] is not None
     }

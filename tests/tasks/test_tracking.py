@@ -138,9 +138,14 @@ def test_validation_and_an_evaluations_measures_are_told(tmp_path: Path, told: l
     training.run([1])
     found = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
     assert found["dev RR@10"] == {5: 0.25, 9: 0.5}
+    systems = {"stage1": {"RR@10": {"mean": 0.5, "low": 0.25, "high": 0.75}}}
+    hits = {"stage1": {"hits@20": {"mean": 0.75, "low": 0.5, "high": 1.0}}}
     metrics = {
         "labels": {"stage1": "stage 1"},
-        "splits": {"dev": {"systems": {"stage1": {"RR@10": {"mean": 0.5, "low": 0.25, "high": 0.75}}}}},
+        "splits": {
+            "dev": {"systems": systems, "answers": {"systems": hits}},
+            "test": {"systems": {}, "answers": {"systems": hits}},
+        },
     }
     (out / "metrics.json").write_text(json.dumps(metrics))
     logs = Logs(training.where, training.root, "tiny/20261122T100000.000000Z")
@@ -148,7 +153,9 @@ def test_validation_and_an_evaluations_measures_are_told(tmp_path: Path, told: l
     checkpoints.mkdir(parents=True)
     with tracking.live(logs, "evaluate", "evaluate", {}, checkpoints, out):
         pass
-    assert scalars(training.root / logs.run / "evaluate") == {"dev/stage 1 RR@10": {0: 0.5}}
+    assert scalars(training.root / logs.run / "evaluate") == {
+        "dev/stage 1 RR@10": {0: 0.5}, "dev/stage 1 hits@20": {0: 0.75}, "test/stage 1 hits@20": {0: 0.75},
+    }  # fmt: skip
 
 
 def test_what_trains_nothing_or_is_not_wanted_leaves_no_folder(tmp_path: Path, told: list[str]) -> None:
