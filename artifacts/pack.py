@@ -73,8 +73,8 @@ def pack(
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
     made = lineage(store, run)
-    left_out = _left_out(store, run, made, without)
     with _kept(store, made):
+        left_out = _left_out(store, run, made, without)
         given = list(_members(store, run, made, {record.key for record in left_out}))
         index = {
             "format": FORMAT,

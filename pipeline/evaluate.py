@@ -1,7 +1,7 @@
 """Measures of every run on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -20,6 +20,7 @@ from pipeline.work import Metrics, Work
 if TYPE_CHECKING:
     import pyarrow
 
+    from pipeline.fusion import Choice
     from pipeline.runs import Run
 
 SPLITS = ("dev", "test")
@@ -91,8 +92,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
 
     from pipeline import per_query
     from pipeline.asked import read_asked
-    from pipeline.fusion import Choice
-    from pipeline.split_figures import split_figures
+    from pipeline.split_figures import Common, split_figures
 
     given = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
     joined = fusion_rows(config, [*given])
@@ -100,6 +100,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: found.query_ids for split, found in asked.items()}
     others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
+    common = Common(config, collection, passage_ids, joined, work)
     choices: dict[str, Choice] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
@@ -107,9 +108,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         own = read_runs(given, split, questions.query_ids, passage_ids) if len(questions.query_ids) else {}
         if not own and not others[split]:
             continue
-        found = split_figures(
-            config, collection, passage_ids, split, questions, own, others[split], joined, choices, work
-        )
+        found = split_figures(common, split, questions, own, others[split], choices)
         splits[split] = found.figures
         tables["per_query"] += found.per_query
         tables["answers"] += found.answers
@@ -118,14 +117,29 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         raise InputError(
             f"{collection / 'qrels.parquet'}: no dev or test question has a relevant passage and a run, nor answers"
         )
+    metrics = assembled(config, given, joined, choices, counts, splits)
+    (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
+    per_query.write(work.out, tables)
+    return flat(metrics)
+
+
+def assembled(
+    config: EvaluateConfig,
+    given: Mapping[str, Path],
+    joined: Mapping[str, Sequence[str]],
+    choices: Mapping[str, "Choice"],
+    counts: Mapping[str, Mapping[str, int]],
+    splits: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What metrics.json holds. `counts`: of the rows of other systems' files."""
     dense = last_dense(given)
     chosen = {
         name: {**asdict(choice), "chosen_on_dev": name in measured_on(splits, "dev")}
         for name, choice in choices.items()
     }
-    metrics = {
+    return {
         "config": config.model_dump(exclude={"systems"}),
-        "labels": labels(bm25, [*given, *sorted(config.systems)], joined),
+        "labels": labels(given.get("bm25"), [*given, *sorted(config.systems)], joined),
         "dense": dense,
         "fusion": chosen.pop(FUSION, None),
         "fusions": chosen,
@@ -133,9 +147,6 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         "winner_on_dev": winner(splits, dense),
         "splits": splits,
     }
-    (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
-    per_query.write(work.out, tables)
-    return flat(metrics)
 
 
 def read_runs(

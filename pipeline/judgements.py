@@ -21,8 +21,8 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     if path.name == "qrels.parquet":
         try:
             return collection.read_qrels(path.parent, [split])
-        except (InputError, OSError, ValueError):
-            raise InputError(f"{path}: cannot be read as a collection's table of judgements") from None
+        except ValueError as error:  # other columns
+            raise InputError(f"{path}: cannot be read as a collection's table of judgements ({error})") from error
     if path.suffix == ".parquet":
         raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
     found: dict[str, dict[str, int]] = {}

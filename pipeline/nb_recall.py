@@ -32,19 +32,12 @@ def shared(earlier: Run, later: Run, n: int) -> tuple[np.ndarray, np.ndarray, np
     return earlier.question_R[found], earlier.rank_R[found], rank_R[at[found]]
 
 
-def nb_recall(earlier: Run, later: Run, questions: int, n: int, k: int) -> np.ndarray:
-    """|first k of `earlier` ∩ first n of `later`| / n of each question, float64 [questions].
+def neighbours(runs: Mapping[str, Run], questions: int, ns: Sequence[int]) -> list[dict[str, Any]]:
+    """{earlier, later, n, questions, k, recall} of each run and the next one, for each n: nb-recall n@k,
+    |first k of `earlier` ∩ first n of `later`| / n, averaged over the questions, at those k of GRID that the earlier
+    run is deep enough for.
 
     A question that either run lacks has 0, and a later list of fewer than n passages is counted against n all the same.
-    """
-    question_H, earlier_H, _ = shared(earlier, later, n)
-    return np.bincount(question_H[earlier_H <= k], minlength=questions) / n
-
-
-def neighbours(runs: Mapping[str, Run], questions: int, ns: Sequence[int]) -> list[dict[str, Any]]:
-    """{earlier, later, n, questions, k, recall} of each run and the next one, for each n: nb-recall n@k, averaged over
-    the questions, at those k of GRID that the earlier run is deep enough for.
-
     No row where the later run is not as deep as n, or the earlier one not as deep as GRID begins.
     """
     found: list[dict[str, Any]] = []

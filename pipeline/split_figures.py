@@ -39,41 +39,46 @@ class SplitFigures:
     """None where no question has answers."""
 
 
+@dataclass(frozen=True)
+class Common:
+    """What all splits of an evaluation have in common."""
+
+    config: "EvaluateConfig"
+    collection: Path
+    passage_ids: pa.Array
+    """The collection's, in its order."""
+    joined: Mapping[str, Sequence[str]]
+    """{fusion: the runs that it joins}."""
+    work: Work
+
+
 def split_figures(
-    config: "EvaluateConfig",
-    collection: Path,
-    passage_ids: pa.Array,
+    common: Common,
     split: str,
     asked: Asked,
     given: Mapping[str, Run],
     others: Mapping[str, Run],
-    joined: Mapping[str, Sequence[str]],
     choices: MutableMapping[str, Choice],
-    work: Work,
 ) -> SplitFigures:
-    """Measures of the flow's own runs, `given`, of `others` and of what is `joined` of them.
+    """Measures of the flow's own runs, `given`, of `others` and of what is joined of them.
 
     A fusion that `choices` has not is chosen, and put there.
     """
-    answers = [asked.answers.get(query_id, ()) for query_id in asked.query_ids.to_pylist()]
+    config, passage_ids, progress = common.config, common.passage_ids, common.work.progress
+    query_ids = asked.query_ids.to_pylist()
+    answers = [asked.answers.get(query_id, ()) for query_id in query_ids]
     runs = {**given, **others}
-    looked = look(collection, [*runs.values()], answers, answer_qrels.NOTHING, work.progress)
-    fused: dict[str, Run] = {}
-    for name, members in joined.items():
-        if runs.keys() >= {*members}:
-            parts = [runs[member] for member in members]
-            if name not in choices:
-                choices[name] = choose_fusion(config, split, parts, asked, looked, passage_ids)
-            fused[name] = fuse(parts, choices[name], config.reciprocal_k)
-    runs |= fused
-    looked = look(collection, [*fused.values()], answers, looked, work.progress)
+    looked = look(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
+    joined = fused(common, split, asked, runs, looked, choices)
+    runs |= joined
+    looked = look(common.collection, [*joined.values()], answers, looked, progress)
     hits = looked.qrels(asked.query_ids, passage_ids)
     done = 0
 
     def tick() -> None:
         nonlocal done
         done += 1
-        work.progress(done, len(runs) * (bool(asked.qrels) + bool(asked.answers)), "runs")
+        progress(done, len(runs) * (bool(asked.qrels) + bool(asked.answers)), "runs")
 
     judged, without = measured(runs, given, asked, asked.qrels, config.relevance, PROVIDERS, passage_ids, tick)
     dense = {name: run for name, run in given.items() if is_dense(name)}
@@ -81,23 +86,41 @@ def split_figures(
         "questions": len(asked.qrels),
         "questions_without_relevant": asked.without_relevant,
         "questions_without_results": without,
-        **_table(config, judged, MEASURES, joined),
-        "neighbours": neighbours(dense, len(asked.query_ids), config.neighbours),
+        **_table(common, judged, MEASURES),
+        "neighbours": neighbours(dense, len(query_ids), config.neighbours),
     }
     holding = {query_id: hits.get(query_id, {}) for query_id in asked.answers}
     hit, without = measured(runs, given, asked, holding, 1, HIT_PROVIDERS, passage_ids, tick)
     if hit:
         counts = {"questions": len(holding), "questions_without_results": without}
-        figures["answers"] = {**counts, **_table(config, hit, HITS, joined)}
+        figures["answers"] = {**counts, **_table(common, hit, HITS)}
     figures_Q = {name: dict(zip(asked.qrels, values, strict=True)) for name, values in judged.items()}
     hits_Q = {name: dict(zip(holding, values, strict=True)) for name, values in hit.items()}
-    query_ids = asked.query_ids.to_pylist()
     return SplitFigures(
         figures,
         [per_query.measure_rows(split, n, query_ids, figures_Q.get(n, {}), hits_Q.get(n, {})) for n in runs],
         [per_query.answer_rows(split, n, run, asked, passage_ids, hits, config.answers) for n, run in runs.items()],
         looked.table(split, asked.query_ids, passage_ids) if asked.answers else None,
     )
+
+
+def fused(
+    common: Common,
+    split: str,
+    asked: Asked,
+    runs: Mapping[str, Run],
+    looked: Looked,
+    choices: MutableMapping[str, Choice],
+) -> dict[str, Run]:
+    """The fusions all of whose runs are there."""
+    found: dict[str, Run] = {}
+    for name, members in common.joined.items():
+        if runs.keys() >= {*members}:
+            parts = [runs[member] for member in members]
+            if name not in choices:
+                choices[name] = choose_fusion(common, split, parts, asked, looked)
+            found[name] = fuse(parts, choices[name], common.config.reciprocal_k)
+    return found
 
 
 def measured(
@@ -136,33 +159,26 @@ def top(run: Run, providers: Providers) -> Run:
     return Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
 
 
-def _table(
-    config: "EvaluateConfig", values: Values, measures: Sequence[str], joined: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
+def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str, Any]:
     """Systems and differences, none where nothing was measured."""
     if not values:
         return {"systems": {}, "differences": {}}
-    pairs = [pair for pair in compared([*values], [*config.systems], joined) if values.keys() >= {*pair}]
+    config = common.config
+    pairs = [pair for pair in compared([*values], [*config.systems], common.joined) if values.keys() >= {*pair}]
     samples = {"permutations": config.permutations, "samples": config.bootstrap_samples, "seed": config.seed}
     return tabulated(values, measures, pairs, config.test, **samples)
 
 
-def choose_fusion(
-    config: "EvaluateConfig",
-    split: str,
-    runs: Sequence[Run],
-    asked: Asked,
-    looked: Looked,
-    passage_ids: pa.Array,
-) -> Choice:
+def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked, looked: Looked) -> Choice:
     """The best fusion on dev, by judgements, or by answers where it has none: there what stands below the first 100
     of each run counts as no hit. Never chosen on test: without dev runs it is the first method and weight."""
+    config = common.config
     if split != "dev":
         return Choice(config.fusion_methods[0], config.fusion_weights[0])
     relevant = looked.question_P[looked.holds_P], looked.passage_P[looked.holds_P]
     if asked.qrels:
         pairs = [(q, p) for q, grades in asked.qrels.items() for p, g in grades.items() if g >= config.relevance]
-        passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=passage_ids)
+        passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=common.passage_ids)
         question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=asked.query_ids)
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()

@@ -14,6 +14,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from artifacts.records import Ref
+from pipeline.history_file import history_file
 from pipeline.training import losses
 from pipeline.work import Progress
 from tasks.terminal import figures, number
@@ -112,7 +113,7 @@ def show_loss(node: str, folder: Path) -> None:
     """The training's loss as a picture, where the artifact holds a history."""
     from prefect.artifacts import create_image_artifact
 
-    history = next((f for f in (folder / "history.parquet", folder / "query" / "history.parquet") if f.is_file()), None)
+    history = history_file(folder)
     picture = loss_curve(history) if history else None
     if picture:
         create_image_artifact(data_uri(picture), key=key("loss", node), description=f"{node}: loss by update")

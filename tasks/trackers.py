@@ -156,16 +156,19 @@ def _times(known: Mapping[int, tuple[float, Any]], steps: Sequence[int]) -> dict
 
 
 class Sent:
-    """Which updates were sent, also by a training that was killed."""
+    """What was sent, by update, also by a training that was killed."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.steps = {int(line) for line in path.read_text().split()} if path.exists() else set()
-        self.file = path.open("a")
+
+    def left(self, points: Sequence[Point]) -> list[Point]:
+        return [point for point in points if point[0] not in self.steps]
 
     def add(self, *steps: int) -> None:
         self.steps.update(steps)
-        self.file.write("".join(f"{step}\n" for step in steps))
-        self.file.flush()
+        with self.path.open("a") as file:
+            file.write("".join(f"{step}\n" for step in steps))
 
 
 class WeightsAndBiases:
@@ -179,7 +182,7 @@ class WeightsAndBiases:
             os.environ.setdefault(f"WANDB_{name}_DIR", str(here))
         import wandb
 
-        self.sent = Sent(of.folder / "wandb.steps")
+        self.sent, self.sent_more = Sent(of.folder / "wandb.steps"), Sent(of.folder / "wandb.more")
         group, _, node = of.name.rpartition("/")
         self.run = wandb.init(
             project=project,
@@ -205,8 +208,9 @@ class WeightsAndBiases:
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
         for step, figures in rows:
             self.add(step, figures)
-        for step, figures in more:
+        for step, figures in self.sent_more.left(more):
             self.run.log({**figures, "update": step})
+            self.sent_more.add(step)
 
     def close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))
@@ -224,7 +228,7 @@ class MLflow:
             logging.getLogger(name).setLevel(logging.WARNING)
         address, artifacts = mlflow_address(where)
         self.client = MlflowClient(tracking_uri=address)
-        self.sent = Sent(of.folder / "mlflow.steps")
+        self.sent, self.sent_more = Sent(of.folder / "mlflow.steps"), Sent(of.folder / "mlflow.more")
         known = of.folder / "mlflow.run"
         if known.exists():
             self.id = known.read_text()
@@ -246,13 +250,14 @@ class MLflow:
             self.sent.add(step)
 
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
-        left = [row for row in rows if row[0] not in self.sent.steps]
+        left = self.sent.left(rows)
         at_once = max(BATCH // max((len(figures) for _, figures in left), default=1), 1)
         for at in range(0, len(left), at_once):
             self._send(left[at : at + at_once])
             self.sent.add(*(step for step, _ in left[at : at + at_once]))
-        for point in more:
+        for point in self.sent_more.left(more):
             self._send([point])
+            self.sent_more.add(point[0])
 
     def close(self, failed: bool) -> None:
         self.client.set_terminated(self.id, "FAILED" if failed else "FINISHED")

@@ -23,6 +23,7 @@ from pydantic import Field, field_validator
 from rich.markup import escape
 
 from pipeline.config import Config
+from pipeline.history_file import history_file
 from pipeline.resume import saved_state
 from pipeline.work import Progress, silent
 from tasks.terminal import say
@@ -159,7 +160,7 @@ def finished(out: Path, stage: str, trained: bool) -> tuple[list[Point], list[Po
         return [], [(0, measures(json.loads((out / "metrics.json").read_text("utf-8"))))]
     from pyarrow import parquet
 
-    history = next((f for f in (out / "history.parquet", out / "query" / "history.parquet") if f.is_file()), None)
+    history = history_file(out)
     validation = out / "validation.parquet"
     rows = parquet.read_table(history).to_pylist() if history and trained else []
     judged = parquet.read_table(validation).to_pylist() if validation.is_file() and trained else []
@@ -171,11 +172,12 @@ def _point(row: Mapping[str, Any], before: str = "") -> Point:
 
 
 def measures(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """{SPLIT/SYSTEM MEASURE: mean} of an evaluation's metrics.json."""
+    """{SPLIT/SYSTEM MEASURE: mean} of an evaluation's metrics.json, by judgements and by answers."""
     return {
         f"{split}/{metrics['labels'].get(system, system)} {measure}": figure["mean"]
         for split, of_split in metrics["splits"].items()
-        for system, figures in of_split["systems"].items()
+        for systems in (of_split["systems"], of_split.get("answers", {}).get("systems", {}))
+        for system, figures in systems.items()
         for measure, figure in figures.items()
         if figure["mean"] is not None
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from artifacts.runs import runs
 from artifacts.store import Store
 from flows.dag import Node
-from flows.sentences.recipe import ALL, SentenceRecipe, slug
+from flows.sentences.recipe import ALL, SentenceRecipe, slug, with_nli
 from pipeline import hub
 from pipeline.config import Config
 from pipeline.errors import InputError
@@ -21,10 +21,12 @@ SUMMARY = "summary"
 
 
 def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
-    """In the order in which they run. Raises InputError for a model that is not there."""
+    """In the order in which they run. Raises InputError for a model that is not there, and for a name that is taken."""
     made: list[Node] = []
 
     def node(name: str, stage: str, config: Config, shared: Mapping[str, Config], **inputs: Node) -> Node:
+        if any(other.name == name for other in made):
+            raise InputError(f"models: two nodes would be called {name}; give one of them another label")
         made.append(Node(name, stage, config, inputs, shared))
         return made[-1]
 
@@ -38,17 +40,13 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
         pairs = node("nli", "sentence_table", recipe.nli.table, {})
         config = TuneConfig(epochs=recipe.nli.epochs, max_rows=0)
         shared = {"training": recipe.nli.training, "encoder": encoder}
-        for label in recipe.nli.models or [*recipe.given]:
-            name = f"{label} + NLI"
+        for label in recipe.nli_models:
             trained = node(f"nli-{slug(label)}", "sentence_tune", config, shared, table=pairs, start=starts[label])
-            starts[name] = trained
-        starts = {
-            label: starts[label] for first in recipe.given for label in (first, f"{first} + NLI") if label in starts
-        }
+            starts[with_nli(label)] = trained
 
     trainings: list[Training] = []
     tuned: dict[str, Node] = {}
-    for label, start in starts.items():
+    for label in recipe.rows:
         for size, candidates in recipe.sizes.items():
             rows = 0 if size == ALL else int(size)
             for epochs in candidates:
@@ -57,7 +55,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
                     name += f"-{repeat}" if recipe.repeats > 1 and epochs else ""
                     shared = {"training": repeated(recipe.training, repeat), "encoder": encoder}
                     config = TuneConfig(epochs=epochs, max_rows=rows)
-                    tuned[name] = node(name, "sentence_tune", config, shared, table=table, start=start)
+                    tuned[name] = node(name, "sentence_tune", config, shared, table=table, start=starts[label])
                     one = Training(run=name, model=label, size=rows, epochs=epochs, repeat=repeat)
                     trainings.append(one)
     config_of_all = SummaryConfig(trainings=trainings, bootstrap_samples=recipe.bootstrap_samples, seed=recipe.seed)

@@ -78,6 +78,21 @@ class SentenceRecipe(Config):
         """The models that are not left out."""
         return {label: source for label, source in self.models.items() if source is not None}
 
+    @property
+    def nli_models(self) -> list[str]:
+        """Labels of the models that get a further row."""
+        if self.nli is None:
+            return []
+        return [label for label in self.given if not self.nli.models or label in self.nli.models]
+
+    @property
+    def rows(self) -> list[str]:
+        """Labels of the table's rows in their order: of each model, and of its training on labelled pairs."""
+        rows: list[str] = []
+        for label in self.given:
+            rows += [label, with_nli(label)] if label in self.nli_models else [label]
+        return rows
+
     @field_validator("sizes", mode="before")
     @classmethod
     def _sizes_are_texts(cls, sizes: Any) -> Any:
@@ -103,10 +118,19 @@ class SentenceRecipe(Config):
                 raise ValueError(f"nli.models: {unknown[0]!r} is none of the models ({known})")
             if self.nli.table.dev is None and self.nli.training.select == "best":
                 raise ValueError("nli.training.select: best needs nli.table.dev")
-        slugs = [slug(label) for label in self.given]
-        if len({*slugs}) != len(slugs):
-            raise ValueError("models: two labels differ in no letter or digit")
+        by_slug: dict[str, str] = {}
+        for label in self.rows:
+            if slug(label) in by_slug:
+                raise ValueError(
+                    f"models: the rows {by_slug[slug(label)]!r} and {label!r} differ in no letter or digit"
+                )
+            by_slug[slug(label)] = label
         return self
+
+
+def with_nli(label: str) -> str:
+    """The label of a model's further row."""
+    return f"{label} + NLI"
 
 
 def slug(label: str) -> str:

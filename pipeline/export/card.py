@@ -17,6 +17,9 @@ COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "tr
 PRETRAININGS = ("ict", "condenser", "cocondenser")
 TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "dense-retrieval")
 
+BY = {"judged": "", "answers": " with answers"}
+"""What the heading of a table says of its questions, by how they were measured."""
+
 
 def card(source: Source) -> dict[str, Any]:
     """The card's parts by the template's names."""
@@ -90,8 +93,7 @@ def tables(source: Source) -> list[dict[str, Any]]:
         shown = rows(source.metrics, part)
         found.append(
             {
-                "split": part.split,
-                "questions": part.questions,
+                "heading": f"{part.split}, {counted(part.questions, 'questions')}{BY[part.kind]}",
                 "heads": [HEADS.get(name, name) for name in part.columns],
                 "rows": [{**row, "own": row["system"] == source.system} for row in shown],
             }

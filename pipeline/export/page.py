@@ -23,7 +23,7 @@ def write_page(
 
     from pipeline.export.card import card, markdown
     from pipeline.index_files import open_index
-    from pipeline.tables import share_text
+    from pipeline.tables import counted, share_text
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -32,7 +32,7 @@ def write_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"share": share_text, "repr": repr, "md": markdown}
+    environment.filters |= {"counted": counted, "share": share_text, "repr": repr, "md": markdown}
     text = environment.get_template("README.md.jinja").render(
         source=source,
         encoder=source.encoder,

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.attention import TABLE
+from pipeline.history_file import history_file
 from pipeline.stored import read_table
 
 Curve = tuple[list[float], list[float]]
@@ -16,10 +17,10 @@ def loss_by_epoch(checkpoint: Path, epochs: int) -> Curve | None:
 
     An epoch is the history's updates by `epochs`: all have the same number. Skipped updates are left out, and count.
     """
-    path = next((p for p in (checkpoint, checkpoint / "query") if (p / "history.parquet").exists()), None)
+    path = history_file(checkpoint)
     if path is None:
         return None
-    table = read_table(path / "history.parquet")
+    table = read_table(path)
     epoch = np.arange(1, len(table) + 1) * epochs / len(table)
     kept = table["skipped"].to_numpy() == 0
     return epoch[kept].tolist(), table["loss"].to_numpy()[kept].tolist()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.history_file import history_file
 from pipeline.stored import read_json, read_table
 from pipeline.tables import label
 
@@ -17,11 +18,9 @@ def training(name: str) -> str:
 
 
 def history(folder: Path | None) -> dict[str, list[float]] | None:
-    """Columns of a training's history; of an untied model that of its question encoder, which both share."""
-    if folder is None:
-        return None
-    places = (folder / "history.parquet", folder / "query" / "history.parquet")
-    return next((read_table(path).to_pydict() for path in places if path.exists()), None)
+    """Columns of a training's history."""
+    path = folder and history_file(folder)
+    return read_table(path).to_pydict() if path else None
 
 
 def architecture(folder: Path | None) -> str | None:

@@ -203,6 +203,8 @@ def _places(path: Path, config: Any, records: Iterator[tuple[int, list[str]]]) -
 
 def _score(place: str, text: str, highest: float) -> float:
     try:
+        if not files.is_plain(text.strip()):
+            raise ValueError
         score = float(text)
     except ValueError:
         raise InputError(f"{place}: score {_shown(text)} is no number") from None

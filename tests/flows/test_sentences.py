@@ -1,6 +1,7 @@
 """The flow of sentence tasks: its recipes, its nodes, and a whole run on made-up tables."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,15 +33,17 @@ def test_the_papers_sizes_and_epochs(tmp_path) -> None:
     assert found[3:-1] == [f"bert-{size}-{n}x" for size in (1000, 10000) for n in (1, 4, 8)] + ["bert-all-1x"]
 
 
-def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
+def with_nli(*models: str) -> str:
+    """The setting of a training on labelled pairs first."""
     training = json.dumps(resolve("stsb").training.model_dump(mode="json"))
     layout = "{separator: tab, quotes: false, header: true}"
     columns = "sentence1: s1, sentence2: s2, label: gold, labels: [c, e, n], left_out: []"
     table = f"{{kind: labelled, train: nli.tsv, dev: null, layout: {layout}, {columns}}}"
-    settings = [
-        f"nli={{models: [BERT], epochs: 1, table: {table}, training: {training}}}",
-        "models.Other=hub:other/model", "repeats=2", "sizes.500=[]", "sizes.1000=[]",
-    ]  # fmt: skip
+    return f"nli={{models: {json.dumps(models)}, epochs: 1, table: {table}, training: {training}}}"
+
+
+def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
+    settings = [with_nli("BERT"), "models.Other=hub:other/model", "repeats=2", "sizes.500=[]", "sizes.1000=[]"]
     made = {node.name: node for node in dag(tmp_path, *settings)}
     assert [*made] == [
         "table", "model-bert", "model-other", "nli", "nli-bert",
@@ -52,6 +55,18 @@ def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
     seeds = [made[f"bert-all-4x-{n}"].shared["training"].optimiser.seed for n in (1, 2)]
     assert seeds == [42, 43]
     assert [one.model for one in made["summary"].config.trainings][::3] == ["BERT", "BERT + NLI", "Other"]
+
+
+@pytest.mark.parametrize("label", ["BERT + NLI", "bert nli"])
+def test_no_row_stands_for_another_and_its_training_on_nli(label) -> None:
+    assert resolve("stsb", [f"models.{label}=hub:other/model"])
+    with pytest.raises(InputError, match=f"rows 'BERT . NLI' and '{re.escape(label)}' differ in no letter"):
+        resolve("stsb", [f"models.{label}=hub:other/model", with_nli("BERT")])
+
+
+def test_no_node_takes_the_name_of_another(tmp_path) -> None:
+    with pytest.raises(InputError, match="models: two nodes would be called model-0; give one of them another label"):
+        dag(tmp_path, "models.0=hub:other/model", "models.model=hub:some/model")
 
 
 def test_what_a_model_may_be(tmp_path) -> None:
@@ -91,7 +106,7 @@ def test_a_node_of_the_store(tmp_path) -> None:
         ("sizes.0=[4]", "0 epochs and 0 training rows go together"),
         ("sizes.500=[0]", "0 epochs and 0 training rows go together"),
         ("sizes.500=[4, 4]", "a number of epochs stands twice"),
-        ("models.bert=hub:other", "two labels differ in no letter or digit"),
+        ("models.bert=hub:other", "models: the rows 'BERT' and 'bert' differ in no letter or digit"),
         ("encoder.tokens=1000", "less than or equal to 512"),
         ("table.highest=nan", "finite number"),
     ],

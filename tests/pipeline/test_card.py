@@ -73,6 +73,15 @@ def test_the_table_has_intervals_and_the_models_own_row(source: Source, tmp_path
     assert "on 11,500 documents, 25,000 passages and 3,000 training questions" in page
 
 
+def test_judgements_and_answers_have_a_table_each(source: Source, tmp_path: Path) -> None:
+    hits = {name: dict.fromkeys(("hits@5", "hits@20", "hits@100"), FIGURE) for name in ("bm25", "stage1")}
+    source.metrics["splits"]["dev"]["answers"] = {"questions": 1, "systems": hits, "differences": {}}
+    write_page(source, tmp_path, ("run",), None, None)
+    page = (tmp_path / "README.md").read_text()
+    assert "| dev, 6,980 questions | MRR@10 |" in page
+    assert "| dev, 1 question with answers | hits@5 |" in page
+
+
 def test_trainings_up_to_the_model(source: Source) -> None:
     rows = [tuple(row.values())[:4] for row in card(source)["trainings"]]
     assert rows == [

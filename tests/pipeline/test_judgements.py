@@ -1,5 +1,7 @@
 """Files of judgements."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from writing import put
 
@@ -33,7 +35,11 @@ def test_qrels_of_a_collection(tmp_path):
     assert read_qrels(table) == {"q": {"c": 1}, "r": {"z": 2}}
     assert read_qrels(table, "test") == {"q": {"a": 1}}
     table.write_bytes(b"no table")
-    with pytest.raises(InputError, match=r"qrels\.parquet: cannot be read as a collection's table of judgements$"):
+    with pytest.raises(InputError, match=r"qrels\.parquet: cannot be read \(Could not open Parquet"):
+        read_qrels(table)
+    pq.write_table(pa.table({"query_id": ["q"], "passage_id": ["a"]}), table)
+    why = r"qrels\.parquet: cannot be read as a collection's table of judgements \(not enough values to unpack"
+    with pytest.raises(InputError, match=why):
         read_qrels(table)
     with pytest.raises(
         InputError, match=r"other\.parquet: a collection's table of judgements is called qrels\.parquet"

@@ -128,19 +128,28 @@ def test_points_keep_their_times_and_those_between_get_one(tmp_path: Path, told:
     assert when == sorted(when)
 
 
-def test_validation_and_an_evaluations_measures_are_told(tmp_path: Path, told: list[str]) -> None:
+def write_validation(out: Path) -> None:
     import pandas as pd
 
-    training = Training(tmp_path, told, tensorboard=True)
-    out = training.work / "out"
     out.mkdir()
     pd.DataFrame({"epoch": [1, 2], "step": [5, 9], "RR@10": [0.25, 0.5]}).to_parquet(out / "validation.parquet")
+
+
+def test_validation_and_an_evaluations_measures_are_told(tmp_path: Path, told: list[str]) -> None:
+    training = Training(tmp_path, told, tensorboard=True)
+    out = training.work / "out"
+    write_validation(out)
     training.run([1])
     found = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
     assert found["dev RR@10"] == {5: 0.25, 9: 0.5}
+    systems = {"stage1": {"RR@10": {"mean": 0.5, "low": 0.25, "high": 0.75}}}
+    hits = {"stage1": {"hits@20": {"mean": 0.75, "low": 0.5, "high": 1.0}}}
     metrics = {
         "labels": {"stage1": "stage 1"},
-        "splits": {"dev": {"systems": {"stage1": {"RR@10": {"mean": 0.5, "low": 0.25, "high": 0.75}}}}},
+        "splits": {
+            "dev": {"systems": systems, "answers": {"systems": hits}},
+            "test": {"systems": {}, "answers": {"systems": hits}},
+        },
     }
     (out / "metrics.json").write_text(json.dumps(metrics))
     logs = Logs(training.where, training.root, "tiny/20261122T100000.000000Z")
@@ -148,7 +157,9 @@ def test_validation_and_an_evaluations_measures_are_told(tmp_path: Path, told: l
     checkpoints.mkdir(parents=True)
     with tracking.live(logs, "evaluate", "evaluate", {}, checkpoints, out):
         pass
-    assert scalars(training.root / logs.run / "evaluate") == {"dev/stage 1 RR@10": {0: 0.5}}
+    assert scalars(training.root / logs.run / "evaluate") == {
+        "dev/stage 1 RR@10": {0: 0.5}, "dev/stage 1 hits@20": {0: 0.75}, "test/stage 1 hits@20": {0: 0.75},
+    }  # fmt: skip
 
 
 def test_what_trains_nothing_or_is_not_wanted_leaves_no_folder(tmp_path: Path, told: list[str]) -> None:
@@ -225,8 +236,10 @@ def test_mlflow_has_every_update_once_also_of_a_killed_training(
 
     monkeypatch.setattr(tracking, "SECONDS_TO_STOP", 100.0)  # a killed one would not go on beside the next
     training = Training(elsewhere, told, mlflow=str(elsewhere / "ml"))
+    write_validation(training.work / "out")
     training.run([1, 4, 6], killed_with=3)
     training.run([5, STEPS], run="tiny/20261123T100000.000000Z")
+    training.run([STEPS], run="tiny/20261124T100000.000000Z")  # killed once more, when all was sent
     client = MlflowClient(tracking_uri=f"sqlite:///{elsewhere / 'ml' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("tiny")
     assert experiment
@@ -234,6 +247,8 @@ def test_mlflow_has_every_update_once_also_of_a_killed_training(
     assert (run.info.run_name, run.info.status, run.data.params) == ("stage1", "FINISHED", {"epochs": "1"})
     history = client.get_metric_history(run.info.run_id, "loss")
     assert sorted((point.step, point.value) for point in history) == [(s, 1.0 / s) for s in range(1, STEPS + 1)]
+    judged = client.get_metric_history(run.info.run_id, "dev RR_10")
+    assert sorted((point.step, point.value) for point in judged) == [(5, 0.25), (9, 0.5)]
     assert not (elsewhere / "logs/tiny/20261123T100000.000000Z").exists()
 
 

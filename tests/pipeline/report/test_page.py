@@ -86,7 +86,8 @@ def test_the_lineage_tells_steps_and_what_they_took(page):
         assert part in page
     assert "5b5b5b5b5b5b</code> *" in page
     assert "2026-01-01 to 2026-01-03" in page
-    assert "without 1 steps whose GPUs were not recorded" in page
+    assert "without 1 step whose GPUs were not recorded" in page
+    assert "Of 1 step no record is left." in page
     assert "cocondenser run tiny --set &#39;title=&lt;script&gt;&#39;" in page
     told = summary(LINEAGE)
     assert (told["time"], told["gpu_hours"], told["unknown"], told["kept"]) == ("1 h 31 min", "3.00", 1, 1)

@@ -62,6 +62,8 @@ def test_columns_by_number_under_a_header(read) -> None:
         ("a,b,score\nx,y,inf\n", r"table\.csv:2: score 'inf' is not within"),
         ("a,b,score\nx,y,\n", r"table\.csv:2: score '' is no number"),
         ("a,b,score\nx,y,high\n", r"table\.csv:2: score 'high' is no number"),
+        ("a,b,score\nx,y,0_1\n", r"table\.csv:2: score '0_1' is no number"),
+        ("a,b,score\nx,y,\u0661\n", r"table\.csv:2: score '\u0661' is no number"),
         ("a,b,score\nx, ,1\n", r"table\.csv:2: sentence2 is empty"),
         ("a,b,score\nx,y\n", r"table\.csv:2: 2 fields, but score is in column 3"),
         ("a,b,scores\nx,y,1\n", r"table\.csv:1: no column 'score' for score; there are a, b, scores"),
