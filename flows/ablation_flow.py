@@ -13,7 +13,7 @@ from flows.ablation import Ablation, chosen
 from flows.ablation_results import show
 from flows.selection import store_folder
 from flows.union import Needs, Union, union
-from pipeline.ablation import AblationConfig
+from pipeline.ablation import AblationConfig, training_questions
 from pipeline.errors import InputError
 
 
@@ -95,7 +95,7 @@ def check_first(cells: Union, part: str, refs: Mapping[str, Ref]) -> None:
 
 def check_sizes(ingest: Ref, needs: list[Needs]) -> None:
     """Raises InputError for more training questions than there are."""
-    there = int(ingest.metrics["train_relevant"] or 0)
+    there = training_questions(ingest.path)
     for one in needs:
         if one.cell.size is not None and one.cell.size > there:
             raise InputError(

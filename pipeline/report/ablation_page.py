@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import ablation_table, significance
-from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation import AblationConfig, CellConfig, training_questions
 from pipeline.ablation_table import Figure
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
 from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
-from pipeline.stored import read_table
 from pipeline.tables import counted, p_text, share_text
 from pipeline.templates import environment, styles
 
@@ -143,12 +142,6 @@ def size_pictures(
         if rows:
             title = {"bm25": "BM25 negatives", "mined": "+ mined negatives"}[negatives]
             yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), title)
-
-
-def training_questions(collection: Path) -> int:
-    """Those with a judged passage."""
-    train = [("split", "=", "train"), ("relevance", ">=", 1)]
-    return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())
 
 
 def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[Picture]:
