@@ -25,6 +25,8 @@ FIXED = {
     "sizes": [(stage, "max_queries") for stage in ("stage1", "stage2", "cross_encoder")],
 }
 """Fields of the recipe that these of the ablation give."""
+SHARED = [("ingest",), ("evaluate", "relevance")]
+"""Fields that decide which questions are measured."""
 
 
 class Row(Config):
@@ -173,8 +175,12 @@ def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe
 
 
 def _check_fixed(settings: Sequence[str], keys: Keys, label: str) -> None:
-    """Raises SettingError for what would be overwritten without a word."""
+    """Raises SettingError for what would be overwritten without a word, and for questions that differ by cell."""
     layer = override(Layer({}), settings)
+    for one in SHARED:
+        if keys != ("set",) and _value(layer.data, one) is not None:
+            why = f"all cells are measured on the same questions: {'.'.join(one)} may only stand under `set`"
+            raise SettingError(label, keys, f"{layer.origin(one)}: {why}")
     for field, fixed in FIXED.items():
         for one in fixed:
             if _value(layer.data, one) is not None:

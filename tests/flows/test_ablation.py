@@ -144,7 +144,7 @@ def test_where_it_runs_changes_no_table(three: Ablation) -> None:
 
 def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
     def table(folder: str) -> object:
-        text = f"  RetroMAE2: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
+        text = f"set: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
         return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
 
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
@@ -273,6 +273,9 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
             r"own\.yaml:11: rows\.x: stage2=.*: in an ablation seeds give stage2",
         ),
         ("  x: [stage1.max_queries=9]\n", r"own\.yaml:11: rows\.x: .*: in an ablation sizes give stage1\.max_queries"),
+        ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*under `set`"),
+        ("  x: ['evaluate={relevance: 2}']\n", r"own\.yaml:11: rows\.x: .*evaluate\.relevance .*under `set`"),
+        ("sizes: [7]\nby_size: {7: [evaluate.relevance=2]}\n", r"own\.yaml:12: by_size\.7: .*same questions"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
