@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline import ablation_table, significance
 from pipeline.ablation import AblationConfig, CellConfig, training_questions
-from pipeline.ablation_table import Figure
+from pipeline.ablation_table import Figure, cell_name
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
 from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
@@ -188,16 +188,6 @@ def seed_rows(
         for row in dict.fromkeys(cell.row for cell in config.cells)
         for heading, column in headed(config)
     ]
-
-
-def cell_name(config: AblationConfig, n: int) -> str:
-    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
-    cell = config.cells[n]
-    size = "all questions" if cell.size is None else counted(cell.size, "questions")
-    parts = [cell.row]
-    parts += [size] if len({c.size for c in config.cells}) > 1 else []
-    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
-    return ", ".join(parts)
 
 
 def command(cell: CellConfig) -> str:

@@ -259,12 +259,44 @@ def test_unknown_measures_are_refused() -> None:
         config(measures=["RR@11"])
 
 
-def test_other_questions_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
-    fewer = tmp_path / "fewer"
-    fewer.mkdir()
-    own = inputs["evaluate_1"]
-    (fewer / "metrics.json").write_bytes((own / "metrics.json").read_bytes())
-    table = pd.read_parquet(own / "per_query.parquet")
-    table[table.query_id != "dev3"].to_parquet(fewer / "per_query.parquet")
-    with pytest.raises(InputError, match=r"rows <b>plain and <b>plain were measured on different questions of dev"):
-        ablation(config(), **{**inputs, "evaluate_1": fewer}, work=work(tmp_path / "other"))
+def changed(evaluation: Path, out: Path, kept) -> Path:
+    """An evaluation whose questions are those that `kept` tells, of its table and its splits."""
+    out.mkdir()
+    metrics = json.loads((evaluation / "metrics.json").read_text())
+    table = pd.read_parquet(evaluation / "per_query.parquet")
+    table = table[kept(table)]
+    metrics["splits"] = {split: metrics["splits"][split] for split in table.split.unique()}
+    (out / "metrics.json").write_text(json.dumps(metrics))
+    table.to_parquet(out / "per_query.parquet")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("kept", "split"),
+    [(lambda table: table.query_id != "dev3", "dev"), (lambda table: table.split == "dev", "test")],
+)
+@pytest.mark.parametrize(
+    ("n", "cells"),
+    [
+        (1, "<b>plain, 10 questions, seed 1 and <b>plain, 10 questions, seed 2"),
+        (6, "<b>plain, 10 questions, seed 1 and good, all questions, seed 1"),
+        (0, "<b>plain, 10 questions, seed 1 and <b>plain, 10 questions, seed 2"),
+    ],
+)
+def test_other_questions_are_refused(
+    inputs: dict[str, Path], tmp_path: Path, kept, split: str, n: int, cells: str
+) -> None:
+    other = changed(inputs[f"evaluate_{n}"], tmp_path / "other", kept)
+    folders = [inputs[f"evaluate_{m}"] if m != n else other for m in range(len(places()))]
+    with pytest.raises(InputError, match=f"^{cells} were measured on different questions of {split}: "):
+        ablation_table.read(config(), folders, silent)
+
+
+def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """Answers that one cell's evaluation lacks."""
+    other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
+    table = pd.read_parquet(other / "per_query.parquet")
+    table.assign(**dict.fromkeys(HITS, None)).to_parquet(other / "per_query.parquet")
+    folders = [other if m == 1 else inputs[f"evaluate_{m}"] for m in range(len(places()))]
+    with pytest.raises(InputError, match="different questions of test: "):
+        ablation_table.read(config(), folders, silent)
