@@ -1,6 +1,6 @@
 """An ablation: one recipe in several rows, sizes of training data and seeds; each cell has its own recipe."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -25,6 +25,12 @@ FIXED = {
     "sizes": [(stage, "max_queries") for stage in ("stage1", "stage2", "cross_encoder")],
 }
 """Fields of the recipe that these of the ablation give."""
+GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
+    ("attention", "text"): "all rows have attention.text=collection"
+}
+"""Fields that no setting can change, and why."""
+ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
+"""Where it is not what the settings make it."""
 SHARED = [("ingest",), ("evaluate", "relevance")]
 """Fields that decide which questions are measured."""
 
@@ -150,9 +156,9 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         row: ablation.rows[label].set,
     }
     own = _changed(ablation.recipe, given, label)
-    for keys, settings in given.items():
-        _check_fixed(settings, keys, label)
     rounds = max(own.rounds.number, 1) if "mined" in ablation.negatives else 0
+    for keys, settings in given.items():
+        _check_settings(settings, keys, label, GIVEN if rounds == own.rounds.number else GIVEN | ROUNDS)
     fixed: dict[Keys, list[str]] = {
         ("sizes",): [f"{'.'.join(field)}={size or 0}" for field in FIXED["sizes"]],
         ("negatives",): [f"rounds.number={rounds}"],
@@ -174,17 +180,16 @@ def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe
         raise SettingError(label, next(blamed, ("rows", label)), why) from None
 
 
-def _check_fixed(settings: Sequence[str], keys: Keys, label: str) -> None:
+def _check_settings(settings: Sequence[str], keys: Keys, label: str, fixed: Mapping[Keys, str]) -> None:
     """Raises SettingError for what would be overwritten without a word, and for questions that differ by cell."""
     layer = override(Layer({}), settings)
-    for one in SHARED:
-        if keys != ("set",) and _value(layer.data, one) is not None:
-            why = f"all cells are measured on the same questions: {'.'.join(one)} may only stand under `set`"
-            raise SettingError(label, keys, f"{layer.origin(one)}: {why}")
-    for field, fixed in FIXED.items():
-        for one in fixed:
-            if _value(layer.data, one) is not None:
-                raise SettingError(label, keys, f"{layer.origin(one)}: in an ablation {field} give {'.'.join(one)}")
+    wrong = {field: f"in an ablation {why}" for field, why in fixed.items()}
+    if keys != ("set",):
+        same = "all cells are measured on the same questions"
+        wrong |= {field: f"{same}: {'.'.join(field)} may only stand under `set`" for field in SHARED}
+    for field, why in wrong.items():
+        if _value(layer.data, field) is not None:
+            raise SettingError(label, keys, f"{layer.origin(field)}: {why}")
 
 
 def _value(data: Any, keys: Keys) -> Any:

@@ -176,6 +176,15 @@ def test_sizes_and_negatives(three: Ablation) -> None:
     assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
 
 
+def test_rounds_of_mining_may_be_set_where_there_are_mined_negatives(three: Ablation) -> None:
+    mined = three.model_copy(update={"negatives": ["mined"], "set": ["rounds.number=2"]})
+    assert cells(mined)[0].recipe.rounds.number == 2
+    with pytest.raises(InputError, match=r"rounds\.number=0: in an ablation negatives give rounds\.number"):
+        cells(mined.model_copy(update={"set": ["rounds.number=0"]}))
+    with pytest.raises(InputError, match=r"rounds\.number=2: in an ablation negatives give rounds\.number"):
+        cells(three.model_copy(update={"set": ["rounds.number=2"]}))
+
+
 def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> None:
     looking = three.model_copy(update={"set": ["attention.sections=9"]})
     found = union(looking, [*looking.rows])
@@ -273,6 +282,11 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
             r"own\.yaml:11: rows\.x: stage2=.*: in an ablation seeds give stage2",
         ),
         ("  x: [stage1.max_queries=9]\n", r"own\.yaml:11: rows\.x: .*: in an ablation sizes give stage1\.max_queries"),
+        ("  x: [rounds.number=2]\n", r"own\.yaml:11: rows\.x: .*: in an ablation negatives give rounds\.number"),
+        (
+            "  x: [attention.text=pretraining]\n",
+            r"own\.yaml:11: rows\.x: .*: in an ablation all .* attention\.text=coll",
+        ),
         ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*under `set`"),
         ("  x: ['evaluate={relevance: 2}']\n", r"own\.yaml:11: rows\.x: .*evaluate\.relevance .*under `set`"),
         ("sizes: [7]\nby_size: {7: [evaluate.relevance=2]}\n", r"own\.yaml:12: by_size\.7: .*same questions"),
