@@ -109,8 +109,6 @@ class Cell:
     size: int | None
     seed: int
     recipe: Recipe
-    settings: list[str]
-    """What makes it of the ablation's recipe."""
 
 
 def starts(ablation: Ablation, label: str) -> list[str]:
@@ -166,8 +164,7 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         # All rows' attention is looked at on the same sections, whether or not they read general text.
         row: ["attention.text=collection"],
     }
-    settings = [setting for part in (given, fixed) for settings in part.values() for setting in settings]
-    return Cell(label, size, seed, _changed(own, fixed, label), settings)
+    return Cell(label, size, seed, _changed(own, fixed, label))
 
 
 def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe:

@@ -109,11 +109,11 @@ def test_what_cells_share_is_one_task(three: Ablation) -> None:
 
 
 def test_a_cell_alone_has_the_same_nodes(three: Ablation, tmp_path: Path) -> None:
-    """So that `cocondenser run` with its settings finds them all in the store."""
+    """So that `cocondenser run` of its recipe finds them all in the store."""
     parts = {part.node.name: part.node for part in union(three, [*three.rows]).parts}
     store = Store(tmp_path / "store")
     for one in union(three, [*three.rows]).needs:
-        alone = up_to(nodes(resolve("tiny", one.cell.settings)), "evaluate")
+        alone = up_to(nodes(one.cell.recipe), "evaluate")
         assert [node.name for node in alone] == [*one.parts]
         for node in alone:
             made = parts[one.parts[node.name]]
