@@ -1,6 +1,6 @@
 """An ablation: one recipe in several rows, sizes of training data and seeds; each cell has its own recipe."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -25,6 +25,14 @@ FIXED = {
     "sizes": [(stage, "max_queries") for stage in ("stage1", "stage2", "cross_encoder")],
 }
 """Fields of the recipe that these of the ablation give."""
+GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
+    ("attention", "text"): "all rows have attention.text=collection"
+}
+"""Fields that no setting can change, and why."""
+ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
+"""Where it is not what the settings make it."""
+SHARED = [("ingest",), ("evaluate", "relevance")]
+"""Fields that decide which questions are measured."""
 
 
 class Row(Config):
@@ -101,8 +109,6 @@ class Cell:
     size: int | None
     seed: int
     recipe: Recipe
-    settings: list[str]
-    """What makes it of the ablation's recipe."""
 
 
 def starts(ablation: Ablation, label: str) -> list[str]:
@@ -148,9 +154,9 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         row: ablation.rows[label].set,
     }
     own = _changed(ablation.recipe, given, label)
-    for keys, settings in given.items():
-        _check_fixed(settings, keys, label)
     rounds = max(own.rounds.number, 1) if "mined" in ablation.negatives else 0
+    for keys, settings in given.items():
+        _check_settings(settings, keys, label, GIVEN if rounds == own.rounds.number else GIVEN | ROUNDS)
     fixed: dict[Keys, list[str]] = {
         ("sizes",): [f"{'.'.join(field)}={size or 0}" for field in FIXED["sizes"]],
         ("negatives",): [f"rounds.number={rounds}"],
@@ -158,8 +164,7 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         # All rows' attention is looked at on the same sections, whether or not they read general text.
         row: ["attention.text=collection"],
     }
-    settings = [setting for part in (given, fixed) for settings in part.values() for setting in settings]
-    return Cell(label, size, seed, _changed(own, fixed, label), settings)
+    return Cell(label, size, seed, _changed(own, fixed, label))
 
 
 def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe:
@@ -172,13 +177,16 @@ def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe
         raise SettingError(label, next(blamed, ("rows", label)), why) from None
 
 
-def _check_fixed(settings: Sequence[str], keys: Keys, label: str) -> None:
-    """Raises SettingError for what would be overwritten without a word."""
+def _check_settings(settings: Sequence[str], keys: Keys, label: str, fixed: Mapping[Keys, str]) -> None:
+    """Raises SettingError for what would be overwritten without a word, and for questions that differ by cell."""
     layer = override(Layer({}), settings)
-    for field, fixed in FIXED.items():
-        for one in fixed:
-            if _value(layer.data, one) is not None:
-                raise SettingError(label, keys, f"{layer.origin(one)}: in an ablation {field} give {'.'.join(one)}")
+    wrong = {field: f"in an ablation {why}" for field, why in fixed.items()}
+    if keys != ("set",):
+        same = "all cells are measured on the same questions"
+        wrong |= {field: f"{same}: {'.'.join(field)} may only stand under `set`" for field in SHARED}
+    for field, why in wrong.items():
+        if _value(layer.data, field) is not None:
+            raise SettingError(label, keys, f"{layer.origin(field)}: {why}")
 
 
 def _value(data: Any, keys: Keys) -> Any:

@@ -1,10 +1,11 @@
 """The flow of an ablation: the parts of flows/union.py, one task run each, and the table at their end."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from prefect import flow, get_run_logger
 
+from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -12,8 +13,8 @@ from flows import walk
 from flows.ablation import Ablation, chosen
 from flows.ablation_results import show
 from flows.selection import store_folder
-from flows.union import Needs, Union, union
-from pipeline.ablation import AblationConfig
+from flows.union import Needs, Part, Union, union
+from pipeline.ablation import AblationConfig, training_questions
 from pipeline.errors import InputError
 
 
@@ -30,7 +31,8 @@ def ablation(
 ) -> dict[str, Ref]:
     """Rows x negatives x sizes of training data x seeds of one recipe; what cells share is built once.
 
-    A cell that fails stops none that does not read the same artifact; there is no table then, and the next run goes on.
+    A cell that fails stops none that does not read the same artifact, and a row that cannot go on stops no other; there
+    is no table then, and the next run goes on. A row that does not fit the collection stops all before any training.
 
     Args:
         ablation: The complete ablation.
@@ -52,23 +54,20 @@ def ablation(
 
     begun = walk.run_created()
     logs = walk.logs_of(shared.tracking, root, f"ablation {own.name}", begun)
+    width = max(len(node.name) for node in cells.nodes)
+
+    def run(part: Part, refs: Mapping[str, Ref]) -> Ref:
+        state = walk.run(part.node, refs, part.recipe.machine, part.recipe.name, root, logs=logs, width=width)
+        found: Ref = state.result()
+        return found
+
     refs: dict[str, Ref] = {}
     failed: dict[str, str] = {}
-    width = max(len(node.name) for node in cells.nodes)
-    for part in cells.parts:
-        lost = [given.name for given in part.node.inputs.values() if given and given.name not in refs]
-        if lost:
-            continue
-        state = walk.run(part.node, refs, part.recipe.machine, part.recipe.name, root, logs=logs, width=width)
-        try:
-            refs[part.node.name] = state.result()
-        except (RuntimeError, InputError) as error:  # of a child process that failed, or of bad input
-            failed[part.node.name] = str(error)
-            get_run_logger().error("%s failed; what does not read it goes on: %s", part.node.name, error)
-            continue
-        check_first(cells, part.node.name, refs)
-    details: dict[str, Any] = {"ablation": own.model_dump(mode="json"), "set": set, "rows": asked}
-    record_run(shelf, f"ablation {own.name}", refs, details, begun)
+    try:
+        make(cells, run, refs, failed)
+    finally:
+        details: dict[str, Any] = {"ablation": own.model_dump(mode="json"), "set": set, "rows": asked}
+        record_run(shelf, f"ablation {own.name}", refs, details, begun)
     if failed:
         raise RuntimeError(failures(cells, refs, failed))
     table = cells.nodes[-1].config
@@ -77,8 +76,41 @@ def ablation(
     return refs
 
 
-def check_first(cells: Union, part: str, refs: Mapping[str, Ref]) -> None:
-    """What is bound to fail in any row now that `part` is there. Raises InputError that names the row."""
+def make(
+    cells: Union, run: Callable[[Part, Mapping[str, Ref]], Ref], refs: dict[str, Ref], failed: dict[str, str]
+) -> None:
+    """Runs every part whose inputs are there and that a row still needs. What is made goes to `refs`; what a part said
+    that failed, and why a row cannot go on, to `failed`.
+
+    Raises InputError where a row does not fit the collection.
+    """
+    out: set[str] = set()
+    for part in cells.parts:
+        name = part.node.name
+        readers = {one.cell.row for one in cells.needs if name in one.parts.values()} or {*cells.by_row()}
+        if readers <= out or any(given and given.name not in refs for given in part.node.inputs.values()):
+            continue
+        try:
+            refs[name] = run(part, refs)
+        except Exception as error:
+            known = isinstance(error, RuntimeError | InputError | StoreError)
+            failed[name] = str(error) if known else f"{type(error).__name__}: {error}"
+            said = "%s failed; what does not read it goes on: %s"
+            get_run_logger().error(said, name, failed[name], exc_info=not known)
+            continue
+        for row, why in unfit(cells, name, refs).items():
+            if row not in out:
+                out.add(row)
+                failed[f"row {row}"] = why
+                get_run_logger().error("row %s is left out; the others go on: %s", row, why)
+
+
+def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
+    """{row: what is bound to fail in it} now that `part` is there.
+
+    Raises InputError that names the row for what does not fit the collection: all share it, and nothing is trained yet.
+    """
+    found: dict[str, str] = {}
     for row, needs in cells.by_row().items():
         first = needs[0]
         own = {name: refs[made] for name, made in first.parts.items() if made in refs}
@@ -90,12 +122,15 @@ def check_first(cells: Union, part: str, refs: Mapping[str, Ref]) -> None:
                     if name == "ingest":
                         check_sizes(own["ingest"], needs)
                 except InputError as error:
-                    raise InputError(f"row {row}: {error}") from None
+                    if name == "ingest":
+                        raise InputError(f"row {row}: {error}") from None
+                    found[row] = str(error)
+    return found
 
 
 def check_sizes(ingest: Ref, needs: list[Needs]) -> None:
     """Raises InputError for more training questions than there are."""
-    there = int(ingest.metrics["train_relevant"] or 0)
+    there = training_questions(ingest.path)
     for one in needs:
         if one.cell.size is not None and one.cell.size > there:
             raise InputError(

@@ -89,7 +89,7 @@ def union(ablation: Ablation, rows: Sequence[str]) -> Union:
 def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
     """(row, node) of all that a cell's evaluation needs, those of the row that it goes on from first.
 
-    The report is left out: `cocondenser run` with the cell's settings makes it of the same artifacts.
+    The report is left out: `cocondenser run` with the cell's settings makes it, without `start` of the same artifacts.
     """
     dag = nodes(cell.recipe)
     ends = ["evaluate"]

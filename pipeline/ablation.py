@@ -9,6 +9,7 @@ from pydantic import Field
 from pipeline.config import Config, Seed
 from pipeline.measure_name import Measure
 from pipeline.significance import Test
+from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
 
 Negatives = Literal["bm25", "mined"]
@@ -73,6 +74,12 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
     (work.out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
     write_pngs(work.out, pictures)
     return ablation_table.flat(config, figures)
+
+
+def training_questions(collection: Path) -> int:
+    """Those with a relevant passage: what a cell of all questions is trained on."""
+    train = [("split", "=", "train"), ("relevance", ">=", 1)]
+    return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())
 
 
 def _json(value: object) -> str:

@@ -17,7 +17,7 @@ from pipeline.bootstrap import summary
 from pipeline.errors import InputError
 from pipeline.measures import HITS, MEASURES
 from pipeline.stored import read_json, read_table
-from pipeline.tables import TABLE, share_text
+from pipeline.tables import TABLE, counted, share_text
 from pipeline.work import Metrics, Progress
 
 if TYPE_CHECKING:
@@ -43,23 +43,35 @@ class Measured:
 
 
 def read(config: AblationConfig, folders: Sequence[Path], progress: Progress) -> list[Measured]:
-    """The evaluations of the cells. Raises InputError for questions that are not the same."""
+    """The evaluations of the cells. Raises InputError for questions that are not those of the first."""
     found: list[Measured] = []
-    asked: dict[tuple[str, Kind], list[str]] = {}
-    for n, (cell, folder) in enumerate(zip(config.cells, folders, strict=True)):
-        metrics = read_json(folder / "metrics.json", "labels", "splits", "config")
-        values = {}
+    first: dict[tuple[str, Kind], list[str]] = {}
+    for n, folder in enumerate(folders):
+        metrics = read_json(folder / "metrics.json", "labels", "splits")
+        values, asked = {}, {}
         for split, system, kind, query_ids, values_QM in _runs(read_table(folder / "per_query.parquet")):
-            if query_ids != asked.setdefault((split, kind), query_ids):
-                first, other = config.cells[0].row, cell.row
-                raise InputError(
-                    f"rows {first} and {other} were measured on different questions of {split}: a row must not change "
-                    "the collection or evaluate.relevance"
-                )
             values[split, system, kind] = values_QM
+            asked[split, kind] = query_ids
+        first = first or asked
+        other = next((place for place in {**first, **asked} if first.get(place) != asked.get(place)), None)
+        if other is not None:
+            both = f"{cell_name(config, 0)} and {cell_name(config, n)}"
+            raise InputError(
+                f"{both} were measured on different questions of {other[0]}: a row must not change what is measured"
+            )
         found.append(Measured(metrics, values))
         progress(n + 1, len(folders), "cells")
     return found
+
+
+def cell_name(config: AblationConfig, n: int) -> str:
+    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
+    cell = config.cells[n]
+    size = "all questions" if cell.size is None else counted(cell.size, "questions")
+    parts = [cell.row]
+    parts += [size] if len({c.size for c in config.cells}) > 1 else []
+    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
+    return ", ".join(parts)
 
 
 def _runs(table: "pyarrow.Table") -> Iterator[tuple[str, str, Kind, list[str], np.ndarray]]:

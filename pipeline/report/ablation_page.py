@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import ablation_table, significance
-from pipeline.ablation import AblationConfig, CellConfig
-from pipeline.ablation_table import Figure
+from pipeline.ablation import AblationConfig, CellConfig, training_questions
+from pipeline.ablation_table import Figure, cell_name
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
 from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
-from pipeline.stored import read_table
 from pipeline.tables import counted, p_text, share_text
 from pipeline.templates import environment, styles
 
@@ -145,12 +144,6 @@ def size_pictures(
             yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), title)
 
 
-def training_questions(collection: Path) -> int:
-    """Those with a judged passage."""
-    train = [("split", "=", "train"), ("relevance", ">=", 1)]
-    return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())
-
-
 def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[Picture]:
     """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
     drawn = [(cell, folder) for n, cell in ablation_table.drawn(config) if (folder := given.get(f"stage1_{n}"))]
@@ -197,17 +190,10 @@ def seed_rows(
     ]
 
 
-def cell_name(config: AblationConfig, n: int) -> str:
-    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
-    cell = config.cells[n]
-    size = "all questions" if cell.size is None else counted(cell.size, "questions")
-    parts = [cell.row]
-    parts += [size] if len({c.size for c in config.cells}) > 1 else []
-    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
-    return ", ".join(parts)
-
-
 def command(cell: CellConfig) -> str:
-    """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from."""
+    """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from.
+
+    Given as the initial model it is another artifact, so that such a cell is trained anew.
+    """
     start = ["--set", "initial.pretrained=null", "--set", "initial.checkpoint=DIR"] if cell.start else []
     return shlex.join([*cell.command, *start])

@@ -109,11 +109,11 @@ def test_what_cells_share_is_one_task(three: Ablation) -> None:
 
 
 def test_a_cell_alone_has_the_same_nodes(three: Ablation, tmp_path: Path) -> None:
-    """So that `cocondenser run` with its settings finds them all in the store."""
+    """So that `cocondenser run` of its recipe finds them all in the store."""
     parts = {part.node.name: part.node for part in union(three, [*three.rows]).parts}
     store = Store(tmp_path / "store")
     for one in union(three, [*three.rows]).needs:
-        alone = up_to(nodes(resolve("tiny", one.cell.settings)), "evaluate")
+        alone = up_to(nodes(one.cell.recipe), "evaluate")
         assert [node.name for node in alone] == [*one.parts]
         for node in alone:
             made = parts[one.parts[node.name]]
@@ -144,7 +144,7 @@ def test_where_it_runs_changes_no_table(three: Ablation) -> None:
 
 def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
     def table(folder: str) -> object:
-        text = f"  RetroMAE2: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
+        text = f"set: ['ingest={{reader: beir, folder: {folder}, document_key: doc, metadata: []}}']\n"
         return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
 
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
@@ -174,6 +174,15 @@ def test_sizes_and_negatives(three: Ablation) -> None:
     table = union(mined, ["coCondenser"]).nodes[-1].config
     assert table.cells[0].systems == {"bm25": "stage1", "mined": "stage2"}
     assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
+
+
+def test_rounds_of_mining_may_be_set_where_there_are_mined_negatives(three: Ablation) -> None:
+    mined = three.model_copy(update={"negatives": ["mined"], "set": ["rounds.number=2"]})
+    assert cells(mined)[0].recipe.rounds.number == 2
+    with pytest.raises(InputError, match=r"rounds\.number=0: in an ablation negatives give rounds\.number"):
+        cells(mined.model_copy(update={"set": ["rounds.number=0"]}))
+    with pytest.raises(InputError, match=r"rounds\.number=2: in an ablation negatives give rounds\.number"):
+        cells(three.model_copy(update={"set": ["rounds.number=2"]}))
 
 
 def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> None:
@@ -273,6 +282,14 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
             r"own\.yaml:11: rows\.x: stage2=.*: in an ablation seeds give stage2",
         ),
         ("  x: [stage1.max_queries=9]\n", r"own\.yaml:11: rows\.x: .*: in an ablation sizes give stage1\.max_queries"),
+        ("  x: [rounds.number=2]\n", r"own\.yaml:11: rows\.x: .*: in an ablation negatives give rounds\.number"),
+        (
+            "  x: [attention.text=pretraining]\n",
+            r"own\.yaml:11: rows\.x: .*: in an ablation all .* attention\.text=coll",
+        ),
+        ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*under `set`"),
+        ("  x: ['evaluate={relevance: 2}']\n", r"own\.yaml:11: rows\.x: .*evaluate\.relevance .*under `set`"),
+        ("sizes: [7]\nby_size: {7: [evaluate.relevance=2]}\n", r"own\.yaml:12: by_size\.7: .*same questions"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:

@@ -226,6 +226,15 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
         assert (tmp_path / "again" / name).read_bytes() == (made / name).read_bytes()
 
 
+def test_the_page_tells_which_cells_would_be_trained_anew(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+    """A checkpoint that is given as the initial model is another artifact than the one that it was made as."""
+    assert "trains anew" not in (made / "ablation.html").read_text()
+    cells = [c.model_copy(update={"start": "good"} if c.row == "learned" else {}) for c in config().cells]
+    ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
+    page = (tmp_path / "out/ablation.html").read_text()
+    assert page.count("(trains anew; DIR: the pre-trained checkpoint of good)") == len(SIZES) * len(SEEDS)
+
+
 def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Path) -> None:
     cells = [cell.model_copy(update={"systems": {}} if cell.row == "learned" else {}) for cell in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
@@ -259,12 +268,44 @@ def test_unknown_measures_are_refused() -> None:
         config(measures=["RR@11"])
 
 
-def test_other_questions_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
-    fewer = tmp_path / "fewer"
-    fewer.mkdir()
-    own = inputs["evaluate_1"]
-    (fewer / "metrics.json").write_bytes((own / "metrics.json").read_bytes())
-    table = pd.read_parquet(own / "per_query.parquet")
-    table[table.query_id != "dev3"].to_parquet(fewer / "per_query.parquet")
-    with pytest.raises(InputError, match=r"rows <b>plain and <b>plain were measured on different questions of dev"):
-        ablation(config(), **{**inputs, "evaluate_1": fewer}, work=work(tmp_path / "other"))
+def changed(evaluation: Path, out: Path, kept) -> Path:
+    """An evaluation whose questions are those that `kept` tells, of its table and its splits."""
+    out.mkdir()
+    metrics = json.loads((evaluation / "metrics.json").read_text())
+    table = pd.read_parquet(evaluation / "per_query.parquet")
+    table = table[kept(table)]
+    metrics["splits"] = {split: metrics["splits"][split] for split in table.split.unique()}
+    (out / "metrics.json").write_text(json.dumps(metrics))
+    table.to_parquet(out / "per_query.parquet")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("kept", "split"),
+    [(lambda table: table.query_id != "dev3", "dev"), (lambda table: table.split == "dev", "test")],
+)
+@pytest.mark.parametrize(
+    ("n", "cells"),
+    [
+        (1, "<b>plain, 10 questions, seed 1 and <b>plain, 10 questions, seed 2"),
+        (6, "<b>plain, 10 questions, seed 1 and good, all questions, seed 1"),
+        (0, "<b>plain, 10 questions, seed 1 and <b>plain, 10 questions, seed 2"),
+    ],
+)
+def test_other_questions_are_refused(
+    inputs: dict[str, Path], tmp_path: Path, kept, split: str, n: int, cells: str
+) -> None:
+    other = changed(inputs[f"evaluate_{n}"], tmp_path / "other", kept)
+    folders = [inputs[f"evaluate_{m}"] if m != n else other for m in range(len(places()))]
+    with pytest.raises(InputError, match=f"^{cells} were measured on different questions of {split}: "):
+        ablation_table.read(config(), folders, silent)
+
+
+def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """Answers that one cell's evaluation lacks."""
+    other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
+    table = pd.read_parquet(other / "per_query.parquet")
+    table.assign(**dict.fromkeys(HITS, None)).to_parquet(other / "per_query.parquet")
+    folders = [other if m == 1 else inputs[f"evaluate_{m}"] for m in range(len(places()))]
+    with pytest.raises(InputError, match="different questions of test: "):
+        ablation_table.read(config(), folders, silent)

@@ -1,0 +1,94 @@
+"""What the flow of an ablation does between its parts."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from searched import write_collection
+
+from artifacts.errors import StoreError
+from artifacts.records import Ref
+from flows import ablation_flow, walk
+from flows.ablation_file import load
+from flows.ablation_flow import check_sizes, failures, make
+from flows.union import Needs, Part, Union, union
+from pipeline.errors import InputError
+
+
+def needs(size: int) -> list[Needs]:
+    tiny = load("tiny").model_copy(update={"sizes": [size]})
+    return union(tiny, [*tiny.rows]).needs
+
+
+def test_sizes_are_compared_with_questions_not_with_judgements(tmp_path: Path) -> None:
+    judged = [("train", "q0", "p0", 1), ("train", "q0", "p1", 1), ("train", "q1", "p0", 1), ("train", "q2", "p0", 0)]
+    questions = [(name, "train", "question") for name in ("q0", "q1", "q2")]
+    passages = [(f"p{n}", f"p{n}", "", "text") for n in range(2)]
+    made = write_collection(tmp_path / "collection", passages, questions, judged)
+    ingest = Ref("ingest", "key", "digest", "digest", made, {"train_relevant": 3})
+    check_sizes(ingest, needs(2))
+    with pytest.raises(InputError, match="sizes: 3 training questions asked for, but the collection has 2;"):
+        check_sizes(ingest, needs(3))
+
+
+@pytest.fixture
+def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
+    """Two rows, of whose artifacts there are none to check."""
+    monkeypatch.setattr(ablation_flow, "get_run_logger", lambda: logging.getLogger("ablation"))
+    monkeypatch.setattr(walk, "check_first", lambda *_: None)
+    monkeypatch.setattr(ablation_flow, "training_questions", lambda _: 9)
+    tiny = load("tiny")
+    return union(tiny, [*tiny.rows])
+
+
+def ref(part: Part) -> Ref:
+    return Ref(part.node.stage, "key", "digest", "digest", Path("nowhere"), {})
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no"), InputError("no"), StoreError("no"), OSError("no"), KeyError("a")]
+)
+def test_whatever_fails_in_a_cell_stops_no_other(cells: Union, error: Exception) -> None:
+    def run(part: Part, refs: Mapping[str, Ref]) -> Ref:
+        if part.node.name == "stage1 (initialisation only)":
+            raise error
+        return ref(part)
+
+    refs: dict[str, Ref] = {}
+    failed: dict[str, str] = {}
+    make(cells, run, refs, failed)
+    assert failed.keys() == {"stage1 (initialisation only)"}
+    assert "evaluate (coCondenser)" in refs
+    assert not [name for name in refs if "stage1 (initialisation" in name or name == "ablation"]
+    assert "1 of 2 cells are measured" in failures(cells, refs, failed)
+
+
+def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = cells.by_row()["coCondenser"][0].cell.recipe
+
+    def unfit(name: str, refs: Mapping[str, Ref], recipe, new) -> None:
+        if name == "initial" and recipe is wanted:
+            raise InputError("too long")
+
+    monkeypatch.setattr(walk, "check_first", unfit)
+    refs: dict[str, Ref] = {}
+    failed: dict[str, str] = {}
+    make(cells, lambda part, _: ref(part), refs, failed)
+    assert failed == {"row coCondenser": "too long"}
+    assert "evaluate (initialisation only)" in refs
+    assert not refs.keys() & {"condenser", "cocondenser", "evaluate (coCondenser)", "ablation"}
+
+
+def test_a_row_that_does_not_fit_the_collection_is_told_before_any_training(
+    cells: Union, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfit(name: str, *_: object) -> None:
+        if name == "ingest":
+            raise InputError("no negatives")
+
+    monkeypatch.setattr(walk, "check_first", unfit)
+    refs: dict[str, Ref] = {}
+    with pytest.raises(InputError, match=r"^row initialisation only: no negatives$"):
+        make(cells, lambda part, _: ref(part), refs, {})
+    assert refs.keys() == {"ingest"}
