@@ -32,9 +32,7 @@ def zeroshot(
     """
     settings = list(settings)
     ready, searched = given_model.find(store, model), given_collection.find(collection)
-    called = UNSAFE.sub("-", f"{ready.name} on {searched.name}" if name is None else name).strip(" -.")
-    if not called:
-        raise InputError(f"--name {name!r}: no name for a run")
+    called = _cleaned(f"{ready.name} on {searched.name}") if name is None else _given(name)
     own: dict[str, Any] = {
         "name": called,
         "title": called,
@@ -56,6 +54,19 @@ def zeroshot(
     recipe = validate(layers.override(layer, settings), Recipe)
     _check(recipe, ready)
     return recipe, {"extends": "base", **layers.override(layers.Layer(own), settings).data}
+
+
+def _cleaned(name: str) -> str:
+    return UNSAFE.sub("-", name).strip(" -.")
+
+
+def _given(name: str) -> str:
+    """A run goes by its recipe's name, and is the newest of that name."""
+    if not name.strip() or name != _cleaned(name):
+        raise InputError(f"--name {name!r}: letters, digits and ' ._()+-' make a name, with none of ' .-' at its ends")
+    if name in layers.named():
+        raise InputError(f"--name {name}: is a recipe's, whose newest run this would be")
+    return name
 
 
 def _check(recipe: Recipe, model: Model) -> None:

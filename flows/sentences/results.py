@@ -1,6 +1,6 @@
 """The table of a sentence task: a row a model, a column a size, with published figures beside."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +48,29 @@ def lines(found: Mapping[str, Any], published: Published | None) -> tuple[list[s
     """(heads, rows): this run's models, then the published ones, marked with a star."""
     sizes, rows = cells(found)
     shown = [[model, *(of_size.get(size, "") for size in sizes)] for model, of_size in rows.items()]
-    for model, figures in (published.rows if published else {}).items():
-        if figures.keys() & {*sizes}:
-            shown.append([f"{model} *", *(f"{figures[size]:.1f}" if size in figures else "" for size in sizes)])
-    return ["", *sizes], shown
+    return ["", *sizes], [*shown, *starred(sizes, published)]
 
 
-def note(published: Published | None) -> str:
-    return f"* not of this run: {published.source}" if published else ""
+def starred(sizes: Sequence[str], published: Published | None) -> list[list[str]]:
+    """The published rows that have a figure of one of the sizes."""
+    return [
+        [f"{model} *", *(f"{figures[size]:.1f}" if size in figures else "" for size in sizes)]
+        for model, figures in (published.rows if published else {}).items()
+        if figures.keys() & {*sizes}
+    ]
+
+
+def note(found: Mapping[str, Any], published: Published | None) -> str:
+    return f"* not of this run: {published.source}" if published and starred(cells(found)[0], published) else ""
 
 
 def table(found: Mapping[str, Any], published: Published | None) -> "Table":
     from rich.table import Table
 
     heads, rows = lines(found, published)
-    shown = Table(title=title(found), title_justify="left", caption=note(published) or None, caption_justify="left")
+    shown = Table(
+        title=title(found), title_justify="left", caption=note(found, published) or None, caption_justify="left"
+    )
     for i, head in enumerate(heads):
         shown.add_column(escape(head), justify="right" if i else "left", overflow="fold")
     for row in rows:
@@ -75,7 +83,7 @@ def markdown(found: Mapping[str, Any], published: Published | None) -> str:
     heads, rows = lines(found, published)
     escaped = [" | ".join(text.replace("|", "\\|").replace("<", "&lt;") for text in row) for row in (heads, *rows)]
     body = [f"| {row} |" for row in escaped]
-    return "\n".join([title(found), "", body[0], "|---" * len(heads) + "|", *body[1:], "", note(published)])
+    return "\n".join([title(found), "", body[0], "|---" * len(heads) + "|", *body[1:], "", note(found, published)])
 
 
 def on_page(found: Mapping[str, Any], published: Published | None) -> None:

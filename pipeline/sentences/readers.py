@@ -130,13 +130,17 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
     """(line, the sentences, score or label) of each row of a split's file, by one of the three configurations.
 
     Scores become 0 to 1, labels their place in `labels`. `left_out` counts rows passed over, by label. Raises
-    InputError for a row with too few fields, an empty sentence, a score that is no number of 0 to `highest`, and an
-    unknown label.
+    InputError for a row with too few fields or more than the header names, an empty sentence, a score that is no number
+    of 0 to `highest`, and an unknown label.
     """
     path: Path = getattr(config, split)
     records = _records(path, config.layout)
-    places = _places(path, config, records)
+    advice = "; a field with a separator stands in double quotes" if config.layout.quotes else ""
+    named, names = next(records, (1, [])) if config.layout.header else (1, None)
+    places = _places(f"{path}:{named}", config, names)
     for line, record in records:
+        if names is not None and any(field.strip() for field in record[len(names) :]):
+            raise InputError(f"{path}:{line}: {len(record)} fields, but the first line names {len(names)}{advice}")
         if len(record) <= max(places.values()):
             name = max(places, key=lambda name: places[name])
             raise InputError(f"{path}:{line}: {len(record)} fields, but {name} is in column {places[name] + 1}")
@@ -184,20 +188,17 @@ def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def _places(path: Path, config: Any, records: Iterator[tuple[int, list[str]]]) -> dict[str, int]:
-    """{field: index of its column}. Takes the header off `records` where there is one."""
+def _places(where: str, config: Any, header: list[str] | None) -> dict[str, int]:
+    """{field: index of its column}. `header`: the names of the columns, which stand at `where`."""
     columns = {name: getattr(config, name) for name in fields(config.kind)}
-    names: list[str] = []
-    if config.layout.header:
-        line, header = next(records, (1, []))
-        names = [name.strip() for name in header]
-        for field, column in columns.items():
-            if isinstance(column, str) and names.count(column) != 1:
-                times = "no" if column not in names else "more than one"
-                raise InputError(f"{path}:{line}: {times} column {column!r} for {field}; there are {', '.join(names)}")
+    names = [name.strip() for name in header or ()]
+    for field, column in columns.items():
+        if isinstance(column, str) and names.count(column) != 1:
+            times = "no" if column not in names else "more than one"
+            raise InputError(f"{where}: {times} column {column!r} for {field}; there are {', '.join(names)}")
     places = {name: names.index(column) if isinstance(column, str) else column - 1 for name, column in columns.items()}
     if len({*places.values()}) != len(places):
-        raise InputError(f"{path}: {', '.join(places)}: two of them name the same column")
+        raise InputError(f"{where}: {', '.join(places)}: two of them name the same column")
     return places
 
 

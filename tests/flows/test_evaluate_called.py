@@ -59,7 +59,7 @@ def test_what_cannot_be_written_is_one_line(model: Path, collection: Path, tmp_p
 
 @pytest.mark.parametrize("name", ["", " ", "..", "/"])
 def test_a_name_needs_a_letter(model: Path, collection: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"--name '.*': no name for a run$"):
+    with pytest.raises(InputError, match=r"--name '.*': letters, digits and .* make a name"):
         zeroshot(Store(tmp_path / "store"), str(model), str(collection), name=name)
 
 

@@ -75,7 +75,10 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
 def test_names_are_safe_in_files(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = plain(tmp_path / "a:b*c")
     assert zeroshot(store, str(folder), str(collection))[0].name == "a-b-c on lamps"
-    assert zeroshot(store, str(folder), str(collection), name="../é 1")[0].name == "é 1"
+    assert zeroshot(store, str(folder), str(collection), name="é 1")[0].name == "é 1"
+    for name, line in (("../é 1", "make a name"), ("a/tiny", "make a name"), ("tiny", "is a recipe's")):
+        with pytest.raises(InputError, match=f"^--name .*{line}"):
+            zeroshot(store, str(folder), str(collection), name=name)
     snapshot = tmp_path / "models--org--Small-v2" / "snapshots" / "0123abc"
     shutil.copytree(folder, snapshot)
     assert zeroshot(store, str(snapshot), str(collection))[0].name == "Small-v2 on lamps"

@@ -153,6 +153,8 @@ def test_the_table_has_published_figures_beside() -> None:
     text = markdown(found, published)
     assert "| a\\|&lt;b> |" in text
     assert "BERT base" in text.splitlines()[-1]
+    other = {"measure": "spearman", "rows": [row("a", 40, 1, figures)]}
+    assert (lines(other, published)[1][1:], markdown(other, published).splitlines()[-1]) == ([], "")
 
 
 @pytest.mark.slow

@@ -66,6 +66,7 @@ def test_columns_by_number_under_a_header(read) -> None:
         ("a,b,score\nx,y,\u0661\n", r"table\.csv:2: score '\u0661' is no number"),
         ("a,b,score\nx, ,1\n", r"table\.csv:2: sentence2 is empty"),
         ("a,b,score\nx,y\n", r"table\.csv:2: 2 fields, but score is in column 3"),
+        ("a,b,score\nx,y,z,1\n", r"table\.csv:2: 4 fields, but the first line names 3; .* in double quotes"),
         ("a,b,scores\nx,y,1\n", r"table\.csv:1: no column 'score' for score; there are a, b, scores"),
         ("a,b,score,a\nx,y,1,z\n", r"table\.csv:1: more than one column 'a' for sentence1"),
         ('a,b,score\n"x,y,1\nx,y,1\n', r"table\.csv:3: .*layout\.quotes is to be false"),
@@ -91,6 +92,9 @@ def test_labels(read) -> None:
 def test_triplets(read) -> None:
     fields = {"kind": "triplets", "layout": COMMA, "anchor": 3, "positive": 1, "negative": 2}
     assert read("p,n,a\none,two,three\n", fields, TripletConfig) == [(2, "three", "one", "two")]
+    assert read("p,n,a\none,two,three,\n", fields, TripletConfig) == [(2, "three", "one", "two")]
+    with pytest.raises(InputError, match=r"table\.csv:2: 4 fields, but the first line names 3"):
+        read("p,n,a\none, then,two,three\n", fields, TripletConfig)
 
 
 @pytest.mark.parametrize(
