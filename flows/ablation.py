@@ -13,6 +13,7 @@ from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
 from pipeline.measure_name import Measure
 from pipeline.significance import Test
+from tasks.page import key
 
 Label = Annotated[str, Field(pattern=r"^\w[\w.+-]*( [\w.+-]+)*$")]
 """Words of letters, digits and `.+-_`: tasks and tables carry it."""
@@ -94,9 +95,14 @@ class Ablation(Config):
                 raise ValueError(f"{field}: one stands twice")
         if self.reference not in self.rows:
             raise ValueError(f"reference: {self.reference!r} is not among the rows{hint(self.reference, self.rows)}")
+        by_key: dict[str, str] = {}
         for label in self.rows:
             if label.lower() == "bm25":
                 raise ValueError(f"rows.{label}: the tables' first row is called so")
+            other = by_key.setdefault(key("row", label), label)
+            if other != label:
+                alike = "capitals and signs tell no two rows apart"
+                raise ValueError(f"rows.{label}: Prefect's page cannot tell it from {other}: {alike}")
             starts(self, label)
         return self
 
@@ -190,8 +196,8 @@ def _check_settings(settings: Sequence[str], keys: Keys, label: str, fixed: Mapp
 
 
 def _value(data: Any, keys: Keys) -> Any:
-    for key in keys:
-        data = data.get(key) if isinstance(data, dict) else None
+    for name in keys:
+        data = data.get(name) if isinstance(data, dict) else None
     return data
 
 

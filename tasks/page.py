@@ -83,8 +83,9 @@ def live(node: str) -> Iterator[Progress]:
 
 
 def key(kind: str, node: str) -> str:
-    """Prefect's keys are lower-case letters, digits and single dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{kind}-{node}".lower()).strip("-")
+    """Prefect's keys are lower-case ASCII letters, digits and single dashes; other letters stand by their numbers."""
+    spelt = re.sub(r"[^\x00-\x7f]", lambda letter: f"-{ord(letter[0]):x}-", f"{kind}-{node}".lower())
+    return re.sub(r"[^a-z0-9]+", "-", spelt).strip("-")
 
 
 def show_metrics(node: str, ref: Ref, how: str, since: float) -> None:

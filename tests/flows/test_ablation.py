@@ -257,6 +257,8 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
         ),
         ("  Own: {start: Own, set: []}\n", r"own\.yaml:11: rows\.Own\.start: Own: a circle"),
         ("  'a [bold]b': []\n", r"own\.yaml:\d+: rows\.a \[bold\]b\.\[key\]: String should match pattern"),
+        ("  COCONDENSER: []\n", r"own\.yaml:11: rows\.COCONDENSER: Prefect's page cannot tell it from coCondenser: "),
+        ("  A+B: []\n  A-B: []\n", r"own\.yaml:12: rows\.A-B: Prefect's page cannot tell it from A\+B: "),
         ("  bm25: []\n", r"own\.yaml:11: rows\.bm25: the tables' first row is called so"),
         ("sizes: [0]\n", r"own\.yaml:11: sizes\.0.*: Input should be greater than or equal to 1 \(got 0\)"),
         ("measures: [RR@10, MRR@10]\n", r"own\.yaml:11: measures: one stands twice"),
