@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_artifacts import opened
-from flows.cli_options import Json, OfRecipe, StoreFolder, columns, out, print_json, warn
+from flows.cli_options import Json, OfRecipe, StoreFolder, columns, out, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from artifacts.runs import Run
@@ -58,7 +58,7 @@ def runs(
         print_json([asdict(row) for row in rows])
         return
     if rows:
-        out.print(table(rows))
+        print_table(table(rows))
     for row in rows:
         if row.problem:
             warn(row.problem)
@@ -99,12 +99,12 @@ def table(rows: list[Listed]) -> Table:
         measures |= {"hits@20": "hits@20"}
     shown = columns()
     for name in ("created", "id"):
-        shown.add_column(name, no_wrap=True, overflow="ignore")
-    shown.add_column("recipe", overflow="fold", min_width=6)
-    shown.add_column("split", no_wrap=True)
-    shown.add_column("best on dev", overflow="fold", min_width=6)
+        shown.add_column(name)
+    shown.add_column("recipe", min_width=6)
+    shown.add_column("split")
+    shown.add_column("best on dev", min_width=6)
     for name in measures.values():
-        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right")
     for row in rows:
         begun = [row.created[:10], row.id or "", escape(row.recipe)]
         if row.systems is None or row.best is None:

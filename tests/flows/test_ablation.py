@@ -20,6 +20,7 @@ from flows.selection import up_to
 from flows.union import Union, union
 from pipeline.errors import InputError
 from pipeline.report.ablation_page import command as shown_command
+from tasks.terminal import print_whole
 
 ROWS = """\
 extends: standard
@@ -228,13 +229,13 @@ def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> No
     assert (whole.seconds, whole.unknown) == (None, len(found.nodes))
 
 
-@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     rows = [RowPlan(label, 12, 1_142, 1_031, 0, 111, 15_700, 3) for label in ("BERT", "Condenser continued", "table")]
     console = Console()
     with console.capture() as shown:
-        console.print(table(rows, total(rows)))
+        print_whole(table(rows, total(rows)), console)
     lines = [line.rstrip() for line in shown.get().splitlines()]
     whole = ["12", "1,142", "1,031", "0", "111", "4", "h", "22", "min", "+", "?"]
     assert [line.split()[-len(whole) :] for line in lines if line.startswith(("BERT", "Condenser"))] == [whole] * 2

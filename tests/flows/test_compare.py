@@ -120,6 +120,15 @@ def test_the_questions_that_changed_most_come_with_their_passages(store):
     assert len([line for line in lines if line.startswith("question ")]) == 2
 
 
+def test_a_narrow_terminal_shows_every_name_and_figure(store):
+    shown = CliRunner().invoke(app, ["compare", "one", "1111", "--store", str(store.root)], env={"COLUMNS": "50"})
+    heading, *lines = [line.rstrip() for line in shown.stdout.splitlines()[4:] if line.strip()]
+    assert heading.split() == ["a", "b", "b", "−", "a", "p", "(Holm)", "wins", "ties", "losses"]
+    wide = called(store, "one", "1111").stdout.splitlines()[5].split()
+    assert lines[0].split()[-9:] == wide[-9:]
+    assert "".join(line[:10].strip() for line in lines[:3]).replace(" ", "") == "bestondev:stage1"
+
+
 def test_as_json(store):
     found = json.loads(called(store, "one", "1111", "--measure", "Success@5", "--json").stdout)
     assert (found["split"], found["measure"], found["questions"]) == ("test", "Success@5", 6)
