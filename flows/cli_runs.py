@@ -90,13 +90,11 @@ def listed(run: "Run") -> Listed:
 
 
 def table(rows: list[Listed]) -> Table:
-    """A row a run: means alone, so that it fits eighty columns, and sixty with names folded."""
+    """A row a run: means alone, of the measures that one of them has."""
     from pipeline.tables import TABLE, share_text
 
-    measures = dict(TABLE)
-    if any("hits@20" in figures for row in rows for figures in (row.systems or {}).values()):
-        del measures["R@100"]  # or a row would not fit
-        measures |= {"hits@20": "hits@20"}
+    there = {measure for row in rows for figures in (row.systems or {}).values() for measure in figures}
+    measures = {measure: heading for measure, heading in (TABLE | {"hits@20": "hits@20"}).items() if measure in there}
     shown = columns()
     for name in ("created", "id"):
         shown.add_column(name)

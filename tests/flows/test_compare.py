@@ -185,14 +185,16 @@ def test_questions_with_answers_are_compared_by_hits(store):
 
 def test_runs_lists_hits_where_there_are_answers(store):
     add(store, "nq", 6, LISTS["poor"], QUESTIONS, by_answers=True)
-    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"})
+    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "100"})
     assert shown.exit_code == 0, shown.output
     heading, nq, two, *_ = shown.stdout.splitlines()
-    assert heading.split()[-1] == "hits@20"
+    assert heading.split()[-4:] == ["MRR@10", "nDCG@10", "R@100", "hits@20"]
     assert nq.split()[1:] == ["66666666", "nq", "test", "stage", "1", ".833"]
-    assert two.split()[1:] == ["33333333", "two", "test", "stage", "1", ".800", ".852"]
+    assert two.split()[1:] == ["33333333", "two", "test", "stage", "1", ".800", ".852", "1.000"]
     listed = json.loads(CliRunner().invoke(app, ["runs", "--store", str(store.root), "--json"]).stdout)
     assert listed[0]["questions"] == 6
+    alone = CliRunner().invoke(app, ["runs", "--recipe", "nq", "--store", str(store.root)]).stdout
+    assert alone.splitlines()[0].split()[-2:] == ["dev", "hits@20"]
     assert listed[0]["systems"]["stage 1"]["hits@5"]["mean"] == pytest.approx(5 / 6, abs=1e-6)
 
 
