@@ -60,8 +60,8 @@ def tables(config: AblationConfig, folder: Path) -> "list[Table]":
         shown.add_column(f"{ablation_table.heading(measure)}, {split}", min_width=10)
         for heading, texts in zip(ablation_table.headings(config), zip(*rows.values(), strict=True), strict=True):
             shown.add_column(heading, justify="right", min_width=max(10, *map(len, texts)))
-        for row, texts in rows.items():
-            shown.add_row(escape(row), *map(escape, texts))
+        for row, cells in rows.items():
+            shown.add_row(escape(row), *map(escape, cells))
         found.append(shown)
     return found
 
