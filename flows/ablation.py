@@ -232,6 +232,10 @@ def chosen(
     wrong = next((size for size in sizes if size is not None and not 1 <= size <= MOST), None)
     if wrong is not None:
         raise InputError(f"--sizes {wrong}: a number of training questions from 1 to {MOST:,}, or all")
+    greatest = (1 << 63) - 1  # stage 2 has the next number
+    strange = next((seed for seed in seeds if not 0 <= seed < greatest), None)
+    if strange is not None:
+        raise InputError(f"--seeds {strange}: 0 or more, and below {greatest:,}")
     reference = reference or ablation.reference
     if reference not in asked:
         raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")

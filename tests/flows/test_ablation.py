@@ -348,6 +348,8 @@ def test_choices_that_are_wrong(three: Ablation) -> None:
         ({"sizes": [0]}, r"--sizes 0: a number of training questions from 1 to 1,000,000,000, or all"),
         ({"sizes": [10**20]}, r"--sizes 10{20}: a number of training questions from 1 to"),
         ({"seeds": [3, 3]}, r"--seeds: one stands twice"),
+        ({"seeds": [-3]}, r"--seeds -3: 0 or more"),
+        ({"seeds": [2**63 - 1]}, r"--seeds 9223372036854775807: .* below 9,223,372,036,854,775,807"),
         ({"reference": "none"}, "no row 'none'"),
     ):
         with pytest.raises(InputError, match=message):
