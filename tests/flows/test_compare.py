@@ -203,6 +203,9 @@ def test_what_no_run_is_is_told(store):
     assert "no measured run 'tow' (did you mean two?)" in refused(store, "one", "tow")
     assert "no measured run of marco; `cocondenser run marco` makes one" in refused(store, "one", "marco")
     assert "no measured run" in refused(store, "one", str(store.root.parent / "two" / "report.html"))
+    copied = store.root.parent / "copy.html"
+    copied.touch()
+    assert f"{copied}: there, but no report of the store {store.root}: give" in refused(store, str(copied), "two")
     assert "--measure MRR: there are RR@10" in refused(store, "one", "two", "--measure", "MRR")
     for nothing in ("", " "):
         told = f"{nothing!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"
