@@ -1,10 +1,11 @@
 """An ablation: one recipe in several rows, sizes of training data and seeds; each cell has its own recipe."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from flows.layers import Keys, Layer, hint, override
 from flows.recipe import Recipe, change
@@ -15,8 +16,6 @@ from pipeline.measure_name import Measure
 from pipeline.significance import Test
 from tasks.page import key
 
-Label = Annotated[str, Field(pattern=r"^\w[\w.+-]*( [\w.+-]+)*$")]
-"""Words of letters, digits and `.+-_`: tasks and tables carry it."""
 MOST = 1_000_000_000
 """Training questions: more than any collection has."""
 Size = Annotated[Whole, Field(ge=1, le=MOST)] | None
@@ -36,18 +35,33 @@ SHARED = [("ingest",), ("evaluate", "relevance")]
 """Fields that decide which questions are measured."""
 
 
+def plain(label: str) -> str:
+    """A row's name as it is. Raises ValueError for one that tasks and tables could not carry."""
+    if not re.fullmatch(r"\w[\w.+-]*( [\w.+-]+)*", label):
+        raise ValueError(
+            "a row's name has letters, digits, . _ + - and single spaces between them, a letter, digit or _ first"
+        )
+    return label
+
+
+Label = Annotated[str, AfterValidator(plain)]
+
+
 class Row(Config):
     """A model that is compared."""
 
     set: list[str]
     """`stage.field=value` settings that make it of the ablation's recipe. A list in the place of the row is these."""
     start: str | None
-    """The row whose pre-trained model, with its head, it goes on from in the place of the initial one. null: none."""
+    """The row whose pre-trained model, with its head, it goes on from in the place of the initial one. null: none.
+    With it `set` may go without."""
 
     @model_validator(mode="before")
     @classmethod
     def _settings_alone(cls, given: Any) -> Any:
-        return {"set": given, "start": None} if isinstance(given, list) else given
+        if isinstance(given, list):
+            return {"set": given, "start": None}
+        return {"set": [], **given} if isinstance(given, dict) and "start" in given else given
 
 
 class Ablation(Config):
@@ -224,6 +238,10 @@ def chosen(
     wrong = next((size for size in sizes if size is not None and not 1 <= size <= MOST), None)
     if wrong is not None:
         raise InputError(f"--sizes {wrong}: a number of training questions from 1 to {MOST:,}, or all")
+    greatest = (1 << 63) - 1  # stage 2 has the next number
+    strange = next((seed for seed in seeds if not 0 <= seed < greatest), None)
+    if strange is not None:
+        raise InputError(f"--seeds {strange}: 0 or more, and below {greatest:,}")
     reference = reference or ablation.reference
     if reference not in asked:
         raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")

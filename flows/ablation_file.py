@@ -92,7 +92,7 @@ def _one_line(error: ValidationError, layer: Layer) -> str:
     """The first problem, with its place; a field spelt wrongly before those that are missing for it."""
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    keys = tuple(str(part) for part in problem["loc"])
+    keys = tuple(str(part) for part in problem["loc"] if part != "[key]")  # pydantic's mark of a name
     field = ".".join(keys)
     if problem["type"] == "extra_forbidden":
         known = Row.model_fields if keys[0] == "rows" else Ablation.model_fields

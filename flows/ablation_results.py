@@ -11,7 +11,7 @@ from artifacts.records import Ref
 from pipeline.ablation import AblationConfig
 from pipeline.stored import told
 from tasks import page
-from tasks.terminal import TERMINAL, say
+from tasks.terminal import TERMINAL, print_whole, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +25,7 @@ def show(config: AblationConfig, found: Ref) -> None:
     if console:
         for shown in tables(config, found.path):
             console.print()
-            console.print(shown)
+            print_whole(shown, console)
     from pipeline.ablation_table import note
 
     where = found.path / "ablation.html"
@@ -55,11 +55,13 @@ def tables(config: AblationConfig, folder: Path) -> "list[Table]":
     found = []
     for measure in ablation_table.measures_of(config, figures, split):
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        shown.add_column(f"{ablation_table.heading(measure)}, {split}", overflow="fold")
-        for heading in ablation_table.headings(config):
-            shown.add_column(heading, justify="right")
-        for line in ablation_table.lines(config, figures, tests, split, measure):
-            shown.add_row(escape(line.row), *(escape(ablation_table.cell_text(cell)) for cell in line.cells))
+        lines = ablation_table.lines(config, figures, tests, split, measure)
+        rows = {line.row: [ablation_table.cell_text(cell) for cell in line.cells] for line in lines}
+        shown.add_column(f"{ablation_table.heading(measure)}, {split}", min_width=10)
+        for heading, texts in zip(ablation_table.headings(config), zip(*rows.values(), strict=True), strict=True):
+            shown.add_column(heading, justify="right", min_width=max(10, *map(len, texts)))
+        for row, cells in rows.items():
+            shown.add_row(escape(row), *map(escape, cells))
         found.append(shown)
     return found
 

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from flows.cli_listing import print_listing
-from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json
+from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table
 from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def plan(
         parts = [{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps]
         print_json({"rows": [asdict(row) for row in planned], "total": asdict(summed), "stages": parts})
         return
-    out.print(table(planned, summed))
+    print_table(table(planned, summed))
     saved = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
     guess = f"; at most about {duration(summed.seconds)}" if summed.to_build and summed.seconds else ""
     beside = f" and what {counted(summed.unknown, 'stages')} never built here will take" if summed.unknown else ""
@@ -92,11 +92,11 @@ def plan(
 
 
 def table(planned: "list[RowPlan]", summed: "RowPlan") -> Table:
-    """A row of the ablation a row, their sum last; names fold and figures stay whole, down to sixty columns."""
+    """A row of the ablation a row, their sum last; names fold."""
     shown = columns()
-    shown.add_column("row", overflow="fold", min_width=10)
+    shown.add_column("row", min_width=10)
     for heading in ("cells", "stages", "shared", "in the\nstore", "to\nbuild", "time"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+        shown.add_column(heading, justify="right")
     for row in (*planned, summed):
         counts = (row.cells, row.stages, row.shared, row.reused, row.to_build)
         style = "bold" if row is summed else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from flows.cli_options import Json, StoreFolder, out, print_json
+from flows.cli_options import Json, StoreFolder, columns, out, print_json, print_table
 
 if TYPE_CHECKING:
     from artifacts.store import Store
@@ -62,13 +62,17 @@ def list_artifacts(
     if as_json:
         print_json([asdict(record) for record in found])
         return
-    table = Table("node", "digest", "recipe", "created", box=None, pad_edge=False)
+    table = columns()
+    for heading in ("node", "digest"):
+        table.add_column(heading)
+    table.add_column("recipe", min_width=10)
+    table.add_column("created")
     table.add_column("took", justify="right")
     table.add_column("size", justify="right")
     for r in found:
         when = r.created[:16].replace("T", " ")
         table.add_row(r.node, r.digest[:12], r.recipe or "", when, duration(r.seconds), size(r.bytes))
-    out.print(table)
+    print_table(table)
     objects = {record.digest: record.bytes for record in found}
     out.print(
         f"\n{counted(len(found), 'artifacts')}, {size(sum(objects.values()))} in {shelf.root}",

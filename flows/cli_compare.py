@@ -8,7 +8,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_artifacts import opened
-from flows.cli_options import Json, Samples, SampleSeed, StoreFolder, TestOfDifferences, out, print_json, terminal, warn
+from flows.cli_options import (
+    Json,
+    Samples,
+    SampleSeed,
+    StoreFolder,
+    TestOfDifferences,
+    columns,
+    out,
+    print_json,
+    print_table,
+    terminal,
+    warn,
+)
 
 if TYPE_CHECKING:
     from flows.compared import Compared, Comparison, Question
@@ -42,7 +54,7 @@ def compare(
         warn(text)
     out.print(f"{both.measure} on {counted(both.questions, 'questions')} of {both.split}", highlight=False)
     out.print(f"a  {both.a.name}\nb  {both.b.name}\n", markup=False, highlight=False)
-    out.print(table(both.systems))
+    print_table(table(both.systems))
     if both.changes:
         last = both.systems[-1]
         title = f"\nThe questions that changed most, {last.a_label} to {last.b_label}"
@@ -69,10 +81,10 @@ def table(systems: "list[Compared]") -> Table:
     """A row a pair of systems."""
     from pipeline.tables import DIFFERENCE, difference_texts, share_text
 
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("", overflow="fold", min_width=10)
+    shown = columns()
+    shown.add_column("", min_width=10)
     for name in ("a", "b", "b − a", *DIFFERENCE):
-        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right")
     for system in systems:
         same = system.a_label == system.b_label
         name = system.a_label if same else f"{system.a_label}, {system.b_label}"

@@ -17,8 +17,10 @@ from flows.cli_options import (
     Settings,
     StoreFolder,
     TestOfDifferences,
+    columns,
     out,
     print_json,
+    print_table,
     terminal,
     warn,
 )
@@ -131,10 +133,10 @@ def evaluate_runs(
         print_json(asdict(found))
         return
     out.print(f"{counted(found.questions, 'questions')}, mean [95 % interval]", highlight=False)
-    out.print(table(found.systems))
+    print_table(table(found.systems))
     for pair in found.differences:
         out.print(f"\n{pair.a} − {pair.b}", markup=False, highlight=False, soft_wrap=True)
-        out.print(difference(pair.measures))
+        print_table(difference(pair.measures))
     if found.questions_without_relevant:
         warn(f"{qrels}: questions left out, for want of a relevant passage: {found.questions_without_relevant:,}")
     for name, counts in found.counts.items():
@@ -146,10 +148,11 @@ def table(systems: "dict[str, Estimates]") -> Table:
     """A row a measure, a column a system."""
     from pipeline.tables import estimate_text
 
-    shown = Table(box=None, pad_edge=False)
+    shown = columns()
     shown.add_column("")
-    for name in systems:
-        shown.add_column(escape(name), justify="right", overflow="fold")
+    for name, figures in systems.items():
+        widest = max(len(estimate_text(figure)) for figure in figures.values())
+        shown.add_column(escape(name), justify="right", min_width=widest)
     for measure in next(iter(systems.values())):
         shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
     return shown
@@ -159,7 +162,7 @@ def difference(figures: "Estimates") -> Table:
     """A row a measure."""
     from pipeline.tables import DIFFERENCE, difference_texts
 
-    shown = Table(box=None, pad_edge=False)
+    shown = columns()
     for name in ("", "difference", *DIFFERENCE):
         shown.add_column(name, justify="right" if name else "left")
     for measure, found in figures.items():

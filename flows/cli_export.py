@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
-from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, terminal
+from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, print_table, terminal
 
 
 def export(
@@ -60,4 +60,4 @@ def export(
     for way, taken in done.milliseconds.items():
         measured = [share_text(value) for value in found[way].values()] if found else []
         table.add_row(way, f"{taken:.2f}", *measured)
-    out.print(table)
+    print_table(table)

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
-from rich.table import Column, Table
 
-from flows.cli_options import Json, out, print_json
+from flows.cli_options import Json, columns, out, print_json, print_table
 
 
 def fuse(
@@ -48,10 +47,12 @@ def fuse(
         print_json({"out": output, **asdict(fused)})
         return
     if fused.measured:
-        table = Table(Column(overflow="fold"), "MRR@10", box=None, pad_edge=False)
+        table = columns()
+        table.add_column(min_width=10)
+        table.add_column("MRR@10")
         for name, value in fused.measured.items():
             table.add_row(escape(name), share_text(value))
-        out.print(table)
+        print_table(table)
     how = fused.method.replace("_", " ")
     chosen = f", chosen on {counted(fused.judged, 'questions')} of {qrels}" if fused.chosen else ""
     out.print(

@@ -38,6 +38,13 @@ def columns() -> Table:
     return Table(box=None, pad_edge=False, collapse_padding=out.width < 80)
 
 
+def print_table(table: Table) -> None:
+    """Of figures: none is cut, however narrow the terminal. Columns with a `min_width` fold down to it."""
+    from tasks.terminal import print_whole
+
+    print_whole(table, out)
+
+
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
 

@@ -2,9 +2,7 @@
 
 from dataclasses import asdict, replace
 
-from rich.table import Table
-
-from flows.cli_options import Json, RecipeName, Settings, StoreFolder, Until, out, print_json
+from flows.cli_options import Json, RecipeName, Settings, StoreFolder, Until, columns, out, print_json, print_table
 
 
 def plan(
@@ -35,7 +33,10 @@ def plan(
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return
-    table = Table("stage", "", "why", box=None, pad_edge=False)
+    table = columns()
+    for heading in ("stage", ""):
+        table.add_column(heading)
+    table.add_column("why", min_width=20)
     table.add_column("time", justify="right")
     table.add_column("disk", justify="right")
     looks = {"reuse": "[cyan]reuse[/]", "build": "[green]build[/]", "unknown": "[yellow]?[/]"}
@@ -45,7 +46,7 @@ def plan(
         disk = "?" if step.bytes is None else size(step.bytes)
         guess = ("", "") if step.action == "reuse" else (seconds, disk)
         table.add_row(step.node, looks[step.action], why, *guess)
-    out.print(table)
+    print_table(table)
     todo = [step for step in steps if step.action != "reuse"]
     took, filled = sum(step.seconds or 0 for step in todo), sum(step.bytes or 0 for step in todo)
     unknown = sum(step.seconds is None for step in todo)

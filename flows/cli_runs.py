@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_artifacts import opened
-from flows.cli_options import Json, OfRecipe, StoreFolder, columns, out, print_json, warn
+from flows.cli_options import Json, OfRecipe, StoreFolder, columns, out, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from artifacts.runs import Run
@@ -58,7 +58,7 @@ def runs(
         print_json([asdict(row) for row in rows])
         return
     if rows:
-        out.print(table(rows))
+        print_table(table(rows))
     for row in rows:
         if row.problem:
             warn(row.problem)
@@ -90,21 +90,19 @@ def listed(run: "Run") -> Listed:
 
 
 def table(rows: list[Listed]) -> Table:
-    """A row a run: means alone, so that it fits eighty columns, and sixty with names folded."""
+    """A row a run: means alone, of the measures that one of them has."""
     from pipeline.tables import TABLE, share_text
 
-    measures = dict(TABLE)
-    if any("hits@20" in figures for row in rows for figures in (row.systems or {}).values()):
-        del measures["R@100"]  # or a row would not fit
-        measures |= {"hits@20": "hits@20"}
+    there = {measure for row in rows for figures in (row.systems or {}).values() for measure in figures}
+    measures = {measure: heading for measure, heading in (TABLE | {"hits@20": "hits@20"}).items() if measure in there}
     shown = columns()
     for name in ("created", "id"):
-        shown.add_column(name, no_wrap=True, overflow="ignore")
-    shown.add_column("recipe", overflow="fold", min_width=6)
-    shown.add_column("split", no_wrap=True)
-    shown.add_column("best on dev", overflow="fold", min_width=6)
+        shown.add_column(name)
+    shown.add_column("recipe", min_width=6)
+    shown.add_column("split")
+    shown.add_column("best on dev", min_width=6)
     for name in measures.values():
-        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right")
     for row in rows:
         begun = [row.created[:10], row.id or "", escape(row.recipe)]
         if row.systems is None or row.best is None:

@@ -1,5 +1,6 @@
 """Runs of the store that were evaluated, and what they go by."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,11 @@ def found(store: Store, which: str) -> Measured:
         return _measures(matching[0])
     if which in named():
         raise InputError(f"{store.root}: no measured run of {which}; `cocondenser run {which}` makes one")
+    if os.path.isfile(which):  # Path.is_file() fails at a name that is too long
+        raise InputError(
+            f"{which}: there, but no report of the store {store.root}: give the path of a report within it, or an id "
+            "that `cocondenser runs` shows"
+        )
     known = sorted({run.name for run in evaluated})
     raise InputError(f"{store.root}: no measured run {which!r}{hint(which, known)}; `cocondenser runs` lists them")
 

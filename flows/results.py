@@ -16,7 +16,7 @@ from flows.selection import store_folder
 from pipeline.stored import read_json
 from pipeline.tables import headed, notes, tables
 from tasks import page
-from tasks.terminal import TERMINAL, say
+from tasks.terminal import TERMINAL, print_whole, say
 
 READ = ("winner_on_dev", "dense", "fusion")
 """What every reader of metrics.json needs."""
@@ -33,7 +33,7 @@ def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
             console.print()
             for shown in tables(metrics):
                 shown.box, shown.pad_edge = box.SIMPLE_HEAD, False
-                console.print(shown)
+                print_whole(shown, console)
             for note in notes(metrics):
                 console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
         page.best_effort(on_page, metrics, report)

@@ -27,13 +27,15 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
         raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
     found: dict[str, dict[str, int]] = {}
     width = 0
+    separator: str | None = None
     for number, line in lines(path):
         if "\0" in line:  # where trec_eval's code would end the id
             raise InputError(f"{path}:{number}: holds a NUL character")
-        fields = line.split()
+        fields = [field for part in line.split(separator) if (field := part.strip())]
         if not width:
             width = 3 if len(fields) == 3 else 4
             if width == 3 and fields[2] == "score":
+                separator = "\t" if "\t" in line else None  # BEIR's ids may hold spaces
                 continue
         if len(fields) != width:
             names = "question passage grade" if width == 3 else "question 0 passage grade"

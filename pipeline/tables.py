@@ -79,7 +79,7 @@ def tables(metrics: Mapping[str, Any]) -> "list[Table]":
     found = []
     for (title, *columns), rows in headed(metrics):
         shown = Table(title=f"{title.replace(', ', ': ', 1)}, mean [95 % interval]", title_justify="left")
-        shown.add_column("")
+        shown.add_column("", min_width=10)
         for name in columns:
             shown.add_column(name, justify="right")
         for row in rows:

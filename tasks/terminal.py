@@ -4,11 +4,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass, replace
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Column
+from rich.table import Column, Table
 
 from pipeline.work import Progress, silent
 
@@ -21,6 +24,8 @@ QUIET = (*SILENT, "seconds_left")
 """Those that the bar leaves out, which tells the time left itself."""
 SECONDS_BETWEEN_LINES = 60.0
 """Where the output is no terminal: the shortest time between two lines of a stage at work."""
+WIDEST = 10_000
+"""Characters of a table's line, which none reaches."""
 
 
 @contextmanager
@@ -37,6 +42,27 @@ def say(text: str) -> None:
     console = TERMINAL.get()
     if console is not None:
         console.print(text, highlight=False, soft_wrap=True)
+
+
+def print_whole(table: Table, console: Console) -> None:
+    """Beyond a narrow terminal's edge, rather than without a figure. Columns with a `min_width` fold down to it."""
+    console.print(Whole(table), crop=False)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A table as wide as it must be for all that it holds."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        narrowest, shown = copy(self.table), copy(self.table)
+        narrowest.columns = [replace(column, max_width=column.min_width) for column in self.table.columns]
+        shown.columns = [
+            replace(column, no_wrap=column.min_width is None, overflow="fold") for column in self.table.columns
+        ]
+        least = Measurement.get(console, options.update_width(WIDEST), narrowest).maximum
+        yield from console.render(shown, options.update_width(max(options.max_width, least)))
 
 
 @contextmanager

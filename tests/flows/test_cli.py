@@ -93,7 +93,7 @@ def test_fuse(tmp_path: Path) -> None:
     arguments = ["fuse", str(first), str(second), "--out", str(out), "--qrels", str(qrels)]
     shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    assert f"{out}: reciprocal rank, weight 0.1 of {first}, chosen on 1 questions of {qrels}" in shown.output
+    assert f"{out}: reciprocal rank, weight 0.1 of {first}, chosen on 1 question of {qrels}" in shown.output
     assert [line.split() for line in shown.output.splitlines()[1:4]] == [
         [str(first), ".500"], [str(second), "1.000"], ["fused", "1.000"]
     ]  # fmt: skip
@@ -124,6 +124,15 @@ def test_evaluate(tmp_path: Path) -> None:
     assert as_json["systems"][str(first)]["RR@10"]["mean"] == 0.25
     [pair] = as_json["differences"]
     assert (pair["a"], pair["b"], pair["measures"]["RR@10"]["mean"]) == (str(second), str(first), 0.75)
+
+
+def test_a_narrow_terminal_shows_every_measure_and_figure(tmp_path: Path) -> None:
+    found = [put(tmp_path, f"{n}.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x") for n in range(5)]
+    runs = [part for path in found for part in ("--run", str(path))]
+    arguments = ["evaluate", *runs, "--qrels", str(put(tmp_path, "qrels.txt", "q 0 b 1"))]
+    shown = [CliRunner().invoke(app, arguments, env={"COLUMNS": width}).stdout for width in ("50", "2000")]
+    figures = [[line.split() for line in text.splitlines() if "@" in line] for text in shown]
+    assert figures[0] == figures[1]
 
 
 def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path: Path) -> None:

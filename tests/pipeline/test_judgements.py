@@ -14,6 +14,10 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
     assert read_qrels(put(tmp_path, "trec", "q 0 a 1", "q Q0 b 0")) == {"q": {"a": 1, "b": 0}}
     beir = put(tmp_path, "beir.tsv", "query-id\tcorpus-id\tscore", "q\ta\t1", "r\tb\t2")
     assert read_qrels(beir) == {"q": {"a": 1}, "r": {"b": 2}}
+    spaced = put(tmp_path, "spaced.tsv", "query-id\tcorpus-id\tscore", "q 1\ta b c\t1 ", "r\tb\t2\t")
+    assert read_qrels(spaced) == {"q 1": {"a b c": 1}, "r": {"b": 2}}
+    with pytest.raises(InputError, match=r"none:2: 3 columns expected .*, 2 found"):
+        read_qrels(put(tmp_path, "none", "query-id\tcorpus-id\tscore", "q\t \t1"))
     with pytest.raises(InputError, match=r"bad:2: 4 columns expected .*, 3 found"):
         read_qrels(put(tmp_path, "bad", "q 0 a 1", "q a 1"))
     assert read_qrels(put(tmp_path, "twice", "q 0 a 1", "q 0 a 1")) == {"q": {"a": 1}}

