@@ -26,7 +26,7 @@ def test_killed_in_every_stage(tiny_run: tuple[Path, dict], served: dict[str, st
         for name, artifact in given["artifacts"].items()
         if artifact["digest"] != uninterrupted["artifacts"][name]["digest"]
     }
-    assert different <= {"bm25"}  # Lucene's bytes vary
+    assert different <= {"bm25", "report"}  # Lucene's bytes vary, and the page tells how long each step took
 
 
 def test_two_runs_at_once_build_each_artifact_once(

@@ -194,7 +194,7 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
 
     none = run_cli("update", str(recipe), store=store)
     assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
-    assert "no finished run of mine with a model" in none.stderr
+    assert none.stderr == f"error: {store}: no such store\n"
 
     call("run")
     write_note(notes, 900, "zymurgy")
