@@ -100,7 +100,7 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     """Tokens, the initial model and every model that is trained from it, by their shapes."""
     start = recipe.condenser.checkpoint or refs["initial"].path
     mlm_head(refs["initial"], wanted)
-    pretraining(refs["tokens"], start, wanted)
+    pretraining(refs, start, wanted)
     begin = recipe.cocondenser.checkpoint or start
     lengths(recipe.encoder, begin, wanted)
     dimensions(recipe.encoder, begin, wanted)
@@ -109,17 +109,21 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
             check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
 
 
-def pretraining(tokens: Ref, start: Path, wanted: list[Node]) -> None:
-    """What pre-training needs of the collection and of a model of the shape of `start`; all that it lacks at once."""
+def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:
+    """What pre-training needs of its text and of a model of the shape of `start`; all that it lacks at once."""
     problems = []
     for node in wanted:
+        read = node.inputs.get("tokens")
+        if read is None or read.name not in refs:
+            continue
+        tokens = refs[read.name].path
         try:
             if isinstance(node.config, CondenserConfig):
-                check_condenser(node.config, tokens.path)
+                check_condenser(node.config, tokens)
             elif isinstance(node.config, CocondenserConfig):
-                check_cocondenser(node.config, tokens.path, start)
+                check_cocondenser(node.config, tokens, start)
             elif isinstance(node.config, IctConfig):
-                check_ict(node.config, tokens.path, start)
+                check_ict(node.config, tokens, start)
         except InputError as error:
             problems.append(str(error))
     if problems:

@@ -73,8 +73,8 @@ def nodes(recipe: Recipe) -> list[Node]:
         evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
         attention = None
         if r.attention.sections:
-            read = general if r.attention.text == "pretraining" else tokens
-            attention = node("attention", "attention", r.attention, tokens=read, **encoders)
+            sections = general if r.attention.text == "pretraining" else tokens
+            attention = node("attention", "attention", r.attention, tokens=sections, **encoders)
         page = r.report.model_copy(update={"configuration": configuration(r), "command": command(r)})
         node("report", "report", page, collection=ingest, evaluate=evaluate, attention=attention, **trained)
         return made
@@ -84,26 +84,28 @@ def nodes(recipe: Recipe) -> list[Node]:
         runs["model"] = retrieval(ready, "model", judged)
         return results(ready)
 
-    # Condenser reads general text where the recipe names some, coCondenser always the collection. What is finished
-    # already (`checkpoint`) needs nothing of what it was made from.
+    # What is finished already (`checkpoint`) needs nothing of what it was made from.
     condenses = r.cocondenser.checkpoint is None and r.trains("condenser")
-    if r.pretraining is not None and condenses and r.condenser.checkpoint is None:
+    if r.pretraining is not None and r.reads_general_text:
         other = node("ingest-pretraining", "ingest", r.pretraining)
         general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
-    pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
+    texts = {"pretraining": general, "collection": tokens}
+    first = general if r.initial.from_scratch else tokens
+    pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=first)
     miner = from_file = None  # looked at before any training
     if r.rounds.mined_from is not None:
         miner = adopted("miner", r.rounds.mined_from)
     if r.given is not None:
         from_file = node("given", "given", r.given, collection=ingest)
     if r.trains("ict") and r.cocondenser.checkpoint is None:
-        pretrained = node("ict", "ict", r.ict, tokens=tokens, start=pretrained)
+        pretrained = node("ict", "ict", r.ict, tokens=texts[r.ict.text], start=pretrained)
         trained["ict"] = pretrained
     if condenses:
         pretrained = node("condenser", "condenser", r.condenser, tokens=general, start=pretrained)
         trained["condenser"] = pretrained
     if r.trains("cocondenser"):
-        pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=tokens, start=pretrained)
+        read = texts[r.cocondenser.text]
+        pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=read, start=pretrained)
         trained["cocondenser"] = pretrained
 
     def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:

@@ -74,7 +74,8 @@ class Recipe(Config):
     ingest: IngestConfig
     """The collection that is searched, and its questions."""
     pretraining: IngestConfig | None
-    """General text for Condenser; null: Condenser too takes the collection."""
+    """General text, read by Condenser, by the embeddings of a model from scratch, and by what else names it in its
+    field `text`; null: these too take the collection."""
     tokenizer: TokenizerConfig
     tokens: TokensConfig
     encoder: EncoderConfig
@@ -126,6 +127,17 @@ class Recipe(Config):
         own = getattr(self, section)
         needed = section == "condenser" and self.cocondenser.checkpoint is None and self.cocondenser.steps != 0
         return own.checkpoint is not None or own.steps != 0 or needed
+
+    @property
+    def reads_general_text(self) -> bool:
+        """Whether anything is made of the text `pretraining`; what is finished needs nothing that it was made from."""
+        if self.cocondenser.checkpoint is not None:
+            return False
+        corpus_aware = self.trains("cocondenser") and self.cocondenser.text == "pretraining"
+        if self.condenser.checkpoint is not None:
+            return corpus_aware
+        cloze = self.trains("ict") and self.ict.checkpoint is None and self.ict.text == "pretraining"
+        return self.trains("condenser") or corpus_aware or cloze or self.initial.from_scratch
 
     @property
     def teaches(self) -> bool:

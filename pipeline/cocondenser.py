@@ -32,6 +32,9 @@ class CocondenserConfig(Config):
     `batch_tokens`."""
     batch_tokens: int | None = Field(ge=1)
     """Tokens in an update, over all ranks, special tokens included. Either this or `batch_documents`."""
+    text: Literal["pretraining", "collection"]
+    """What is read: the collection (coCondenser, section 3.2), or the general text that the recipe pre-trains on, where
+    it has some."""
     span_min: int = Field(ge=1)
     """Documents of fewer than twice as many tokens, special tokens aside, are left out."""
     span_max: int = Field(ge=1)

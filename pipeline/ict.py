@@ -7,7 +7,7 @@ pre-training (Lee et al. put the title first).
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -30,6 +30,8 @@ class IctConfig(Config):
     batch_passages: int = Field(ge=2)
     """Passages, each with a segment, in an update, over all ranks. 4,096 (Lee et al. 2019; ABS): small batches are
     bad."""
+    text: Literal["pretraining", "collection"]
+    """What is read: the collection, or the general text that the recipe pre-trains on, where it has some."""
     segment_min: int = Field(ge=3)
     """Shortest sentence that becomes a segment, in tokens, special tokens included. Passages of less than two
     sentences, or without one of that length, are left out."""

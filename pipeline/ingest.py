@@ -25,45 +25,24 @@ from pipeline.collection import (
 from pipeline.errors import InputError
 from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.metadata import keep
-from pipeline.readers import beir, dpr, huggingface, irdatasets, msmarco, pydocs, text
+from pipeline.readers import dpr, known, several
 from pipeline.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
 
 UNKNOWN_SHARE = 0.01  # of the judgements may be about unknown ids; more means that files do not belong together
 
-READERS = {
-    "pydocs": pydocs,
-    "beir": beir,
-    "msmarco": msmarco,
-    "dpr": dpr,
-    "ir_datasets": irdatasets,
-    "huggingface": huggingface,
-    "text": text,
-}
-
-IngestConfig = Annotated[
-    pydocs.PydocsConfig
-    | beir.BeirConfig
-    | msmarco.MarcoConfig
-    | dpr.DprConfig
-    | irdatasets.IrDatasetsConfig
-    | huggingface.HuggingFaceConfig
-    | text.TextConfig,
-    Field(discriminator="reader"),
-]
+IngestConfig = Annotated[known.OneConfig | several.SeveralConfig, Field(discriminator="reader")]
 
 
 def missing(config: IngestConfig) -> list[str]:
     """What is neither on this machine nor to be had: a line each, with the commands that would bring it. Quick."""
-    return READERS[config.reader].missing(config)
+    return several.missing(config) if isinstance(config, several.SeveralConfig) else known.missing(config)
 
 
 def sources(config: IngestConfig) -> dict[str, Path]:
     """{name: path} of what enters the key beside the content of the fields of type Path."""
-    if isinstance(config, pydocs.PydocsConfig):
-        return pydocs.sources(config)
-    return text.sources(config) if isinstance(config, text.TextConfig) else {}
+    return several.sources(config) if isinstance(config, several.SeveralConfig) else known.sources(config)
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:
@@ -75,10 +54,11 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
     unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
     """
-    source = READERS[config.reader].read(config, work.progress)
+    joined = isinstance(config, several.SeveralConfig)
+    source = several.read(config, work.progress) if joined else known.read(config, work.progress)
     counts: Counter[str] = Counter()
     tables = schemas()
-    names = () if isinstance(config, dpr.DprConfig) else config.metadata
+    names = () if isinstance(config, dpr.DprConfig | several.SeveralConfig) else config.metadata
     told: Metrics = {}
 
     def write(name: str, rows: Iterable[Sequence]) -> None:
@@ -101,10 +81,10 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
-    known = (known_queries, known_passages, sort(empty))
-    write("qrels", _distinct(_known("qrels", source.qrels(), *known, counts), counts))
+    ids = (known_queries, known_passages, sort(empty))
+    write("qrels", _distinct(_known("qrels", source.qrels(), *ids, counts), counts))
     if source.negatives:
-        write("negatives", (row for _, row in _known("negatives", source.negatives(), *known, counts)))
+        write("negatives", (row for _, row in _known("negatives", source.negatives(), *ids, counts)))
 
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told

@@ -58,7 +58,8 @@ class InitialConfig(Config):
     """Standard deviation of the linear layers' random weights. 0.02 in BERT, with 768 inputs a layer; D inputs keep
     their length at D ** -0.5. Random embeddings have BERT's 0.02."""
     embeddings: Literal["random", "ppmi_svd"]
-    """Token embeddings: random, or a truncated SVD of the collection's own PPMI matrix (pipeline/ppmi.py)."""
+    """Token embeddings: random, or a truncated SVD of the PPMI matrix of the recipe's general text, or of the
+    collection where there is none (pipeline/ppmi.py)."""
     ppmi_window: int = Field(ge=1)
     """Tokens on each side that count as context."""
     ppmi_context_exponent: float = Field(gt=0, le=1)
@@ -75,6 +76,10 @@ class InitialConfig(Config):
         if self.hidden_size % self.heads:
             raise ValueError(f"heads ({self.heads}) must divide hidden_size ({self.hidden_size})")
         return self
+
+    @property
+    def from_scratch(self) -> bool:
+        return self.pretrained is None and self.checkpoint is None
 
 
 def missing(config: InitialConfig) -> list[str]:
