@@ -143,6 +143,28 @@ def test_condenser_reads_the_general_text_and_cocondenser_the_collection() -> No
     assert node("condenser").inputs["tokens"].name == "tokens"
 
 
+def test_what_names_the_general_text_reads_it_too() -> None:
+    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    by_node = {name: node(name, given, "ict.steps=9").inputs["tokens"].name for name in ("ict", "cocondenser")}
+    assert {*by_node.values()} == {"tokens"}
+    for name in by_node:
+        own = f"{name}.text=pretraining"
+        assert node(name, given, "ict.steps=9", own).inputs["tokens"].name == "tokens-pretraining"
+        assert node(name, "ict.steps=9", own).inputs["tokens"].name == "tokens"
+
+
+def test_a_model_from_scratch_begins_with_the_general_text() -> None:
+    """The same for all collections, so that recipes of several share what is pre-trained from it."""
+    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    assert node("initial", given).inputs["tokens"].name == "tokens-pretraining"
+    untrained = [given, "condenser.steps=0", "cocondenser.steps=0"]
+    assert node("initial", *untrained).inputs["tokens"].name == "tokens-pretraining"
+    assert node("initial").inputs["tokens"].name == "tokens"
+    assert node("initial", recipe="marco").inputs["tokens"].name == "tokens"
+    ready = nodes(resolve("tiny", [*untrained, "initial.checkpoint=given"]))
+    assert not [n.name for n in ready if "pretraining" in n.name]
+
+
 def test_a_finished_condenser_needs_no_general_text(tmp_path) -> None:
     dag = nodes(resolve("marco", [f"condenser.checkpoint={tmp_path}"]))
     assert not [n.name for n in dag if "pretraining" in n.name]

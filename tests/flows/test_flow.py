@@ -264,9 +264,9 @@ def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monke
     monkeypatch.setattr("flows.checks.check_condenser", lambda *given: None)
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
-    checks.pretraining(tokens, initial.path, up_to(nodes(recipe), "condenser"))
+    checks.pretraining({"tokens": tokens}, initial.path, up_to(nodes(recipe), "condenser"))
     assert not asked
-    checks.pretraining(tokens, initial.path, nodes(recipe))
+    checks.pretraining({"tokens": tokens}, initial.path, nodes(recipe))
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 

@@ -1,0 +1,105 @@
+"""Several sources read as one."""
+
+import json
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from writing import put
+
+from pipeline.errors import InputError
+from pipeline.ingest import IngestConfig, missing, sources
+
+CONFIG = TypeAdapter(IngestConfig)
+
+
+@pytest.fixture
+def parts(tmp_path) -> list[dict]:
+    """Two BEIR folders with passages of the same ids, the second with documents and a question."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second/qrels").mkdir(parents=True)
+    put(tmp_path / "first", "corpus.jsonl", *(json.dumps({"_id": i, "text": f"first {i}"}) for i in "ab"))
+    rows = [{"_id": i, "title": "T", "text": f"second {i}", "doc": "D"} for i in "ab"]
+    put(tmp_path / "second", "corpus.jsonl", *map(json.dumps, rows))
+    put(tmp_path / "second", "queries.jsonl", json.dumps({"_id": "q", "text": "where"}))
+    put(tmp_path / "second/qrels", "test.tsv", "query-id\tcorpus-id\tscore", "q\ta\t1")
+    return [
+        {"reader": "beir", "folder": tmp_path / name, "document_key": key, "metadata": []}
+        for name, key in (("first", ""), ("second", "doc"))
+    ]
+
+
+def test_all_parts_passages_without_their_questions(parts, ingested) -> None:
+    made = ingested(reader="several", parts=parts)
+    assert made.passages == [
+        ("0/a", "0/a", "", "first a"),
+        ("0/b", "0/b", "", "first b"),
+        ("1/a", "1/D", "T", "second a"),
+        ("1/b", "1/D", "T", "second b"),
+    ]
+    assert not made.queries
+    assert not made.qrels
+    assert made.counts["documents"] == 3
+
+
+def test_the_readers_own_counts_are_added_up(parts, tmp_path, ingested) -> None:
+    put(tmp_path, "note.md", "# A heading", "", "Some words of it.")
+    text = {
+        "reader": "text",
+        "path": tmp_path / "note.md",
+        "pattern": "**/*",
+        "endings": ["md"],
+        "documents": "files",
+        "id_key": "",
+        "title_key": "title",
+        "text_key": "text",
+        "metadata": [],
+        "passage_words": 80,
+        "questions": [],
+        "heading_words": 2,
+        "sentence_words": [4, 40],
+        "crop_share": [0.1, 0.5],
+        "remaining_words": 20,
+        "kept_share": 0.1,
+        "dev_share": 0.1,
+        "test_share": 0.1,
+        "seed": 42,
+    }
+    alone = ingested(**text).counts
+    both = ingested(reader="several", parts=[text, text]).counts
+    own = {name for name in alone if name not in ingested(reader="several", parts=parts).counts}
+    assert own
+    assert {name: both[name] for name in own} == {name: 2 * alone[name] for name in own}
+
+
+def test_what_a_part_lacks_is_told_by_its_place(parts, tmp_path) -> None:
+    parts[1]["folder"] = tmp_path / "gone"
+    (said,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
+    assert said == f"ingest.parts.1.folder: {tmp_path / 'gone'} is no folder"
+
+
+def test_a_parts_mistake_is_told_by_file_and_line(parts, tmp_path, ingested) -> None:
+    put(tmp_path / "second", "corpus.jsonl", '{"_id": "a"}')
+    with pytest.raises(InputError, match=r"second/corpus.jsonl:1: .*text"):
+        ingested(reader="several", parts=parts)
+
+
+def test_no_parts_and_parts_of_parts_are_refused(parts) -> None:
+    for wrong in ([], [{"reader": "several", "parts": parts}]):
+        with pytest.raises(ValidationError):
+            CONFIG.validate_python({"reader": "several", "parts": wrong})
+
+
+def test_sources_beside_paths_are_those_of_each_part(parts) -> None:
+    docs = {
+        "reader": "pydocs",
+        "distributions": ["numpy"],
+        "docstring_characters": 200,
+        "passage_words": 80,
+        "remaining_words": 20,
+        "limit": 0,
+        "metadata": [],
+    }
+    alone = sources(CONFIG.validate_python(docs))
+    assert alone
+    found = sources(CONFIG.validate_python({"reader": "several", "parts": [parts[0], docs]}))
+    assert found == {f"parts.1.{name}": path for name, path in alone.items()}
