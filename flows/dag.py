@@ -104,8 +104,8 @@ def nodes(recipe: Recipe) -> list[Node]:
         pretrained = node("condenser", "condenser", r.condenser, tokens=general, start=pretrained)
         trained["condenser"] = pretrained
     if r.trains("cocondenser"):
-        read = texts[r.cocondenser.text]
-        pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=read, start=pretrained)
+        own = texts[r.cocondenser.text]
+        pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=own, start=pretrained)
         trained["cocondenser"] = pretrained
 
     def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:

@@ -54,8 +54,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
     unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
     """
-    joined = isinstance(config, several.SeveralConfig)
-    source = several.read(config, work.progress) if joined else known.read(config, work.progress)
+    source = _read(config, work.progress)
     counts: Counter[str] = Counter()
     tables = schemas()
     names = () if isinstance(config, dpr.DprConfig | several.SeveralConfig) else config.metadata
@@ -90,6 +89,10 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     return metrics
+
+
+def _read(config: IngestConfig, progress: Progress) -> Source:
+    return several.read(config, progress) if isinstance(config, several.SeveralConfig) else known.read(config, progress)
 
 
 def _passages(

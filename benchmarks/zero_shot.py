@@ -1,0 +1,74 @@
+"""A ready model on a BEIR folder: this project's figures against those of sentence-transformers with the same weights.
+
+    python -m benchmarks.zero_shot --model DIR --collection DIR --store DIR
+
+Prints a line of JSON with nDCG@10 and R@100 of both on the test questions; exit code 1 where nDCG@10 differs by more
+than 0.001. sentence-transformers reads title and text as one string, compares by inner product (its vectors are
+normalised where the model's folder says so) and cuts at `--tokens`, as this project's `encode.passage_tokens`.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import ir_measures
+import numpy as np
+import typer
+from ir_measures import R, nDCG
+
+from artifacts.store import Store
+from flows.cli_run import outcome, start
+from flows.selection import store_folder
+from flows.zeroshot import zeroshot
+from pipeline.collection import passage_batches, read_qrels, read_queries
+
+MEASURES = (nDCG @ 10, R @ 100)
+DEPTH = 100
+TOLERANCE = 0.001
+"""Of nDCG@10."""
+
+
+def main(
+    model: Annotated[str, typer.Option(help="A sentence-transformers folder.")],
+    collection: Annotated[str, typer.Option(help="A BEIR folder.")],
+    store: Annotated[Path | None, typer.Option(help="Of this project's run.")] = None,
+    tokens: Annotated[int, typer.Option(help="Of a passage, special tokens included.")] = 256,
+) -> None:
+    """Measure both, and compare."""
+    root = store_folder(store)
+    settings = [f"encode.passage_tokens={tokens}"]
+    recipe, _ = zeroshot(Store(root), model, collection, settings, name=None, cpu=True)
+    refs = start(recipe, settings, root, called=recipe.name, device="cpu")
+    split = outcome(refs)["results"]["splits"]["test"]["systems"]["model"]
+    ours = {str(measure): split[str(measure)]["mean"] for measure in MEASURES}
+    theirs = by_sentence_transformers(model, refs["ingest"].path, tokens)
+    print(json.dumps({"cocondenser": ours, "sentence-transformers": theirs}))
+    if abs(ours["nDCG@10"] - theirs["nDCG@10"]) > TOLERANCE:
+        sys.exit(1)
+
+
+def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[str, float]:
+    """{measure: mean over the test questions}."""
+    from sentence_transformers import SentenceTransformer
+
+    reader = SentenceTransformer(model, device="cpu")
+    reader.max_seq_length = tokens
+    ids: list[str] = []
+    texts: list[str] = []
+    for batch in passage_batches(collection, ["passage_id", "title", "text"]):
+        ids += batch["passage_id"]
+        texts += [f"{title} {text}".strip() for title, text in zip(batch["title"], batch["text"], strict=True)]
+    qrels = read_qrels(collection, ["test"])
+    asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
+    score_QP = reader.encode([query.text for query in asked]) @ reader.encode(texts, show_progress_bar=True).T
+    run = {
+        query.query_id: {ids[row]: float(score_P[row]) for row in np.argsort(-score_P, kind="stable")[:DEPTH]}
+        for query, score_P in zip(asked, score_QP, strict=True)
+    }
+    found = ir_measures.calc_aggregate(MEASURES, qrels, run)
+    return {str(measure): round(float(found[measure]), 6) for measure in MEASURES}
+
+
+if __name__ == "__main__":
+    typer.run(main)
