@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from pipeline.measure_name import Measure
 from pipeline.significance import Test
 from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    from pipeline.ablation_data import AblationData
 
 Negatives = Literal["bm25", "mined"]
 
@@ -51,29 +54,35 @@ class AblationConfig(Config):
 
 
 def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path | None) -> Metrics:
-    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html` and its `pictures/NAME.png`.
+    """Write all that `render` does.
 
     `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
     and `attention_n`. Raises InputError where cells were measured on other questions than the first.
     """
+    from pipeline import ablation_data
+
+    return render(ablation_data.collect(config, collection, given, work.progress), work.out)
+
+
+def render(data: "AblationData", out: Path) -> Metrics:
+    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html`, its `pictures/NAME.png`, and the data
+    that all these are made of (pipeline/ablation_data.py) into a folder that is there."""
     import pandas as pd
 
-    from pipeline import ablation_table
+    from pipeline import ablation_data, ablation_table
     from pipeline.report import ablation_page
     from pipeline.report.figures import write_pngs
 
-    folders = [given[f"evaluate_{n}"] for n in range(len(config.cells))]
-    measured = ablation_table.read(config, [folder for folder in folders if folder is not None], work.progress)
-    figures = ablation_table.figures(config, measured)
-    tests = ablation_table.tests(config, measured)
-    (work.out / "table.json").write_text(_json(figures), encoding="utf-8")
-    (work.out / "tests.json").write_text(_json(tests), encoding="utf-8")
-    pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(work.out / "table.csv", index=False)
-    (work.out / "table.md").write_text(ablation_table.markdown(config, figures, tests), encoding="utf-8")
-    page, pictures = ablation_page.page(config, figures, tests, collection, given)
-    (work.out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
-    write_pngs(work.out, pictures)
-    return ablation_table.flat(config, figures)
+    ablation_data.write(data, out)
+    figures, tests = ablation_table.figures(data), ablation_table.tests(data)
+    (out / "table.json").write_text(_json(figures), encoding="utf-8")
+    (out / "tests.json").write_text(_json(tests), encoding="utf-8")
+    pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(out / "table.csv", index=False)
+    (out / "table.md").write_text(ablation_table.markdown(data.config, figures, tests), encoding="utf-8")
+    page, pictures = ablation_page.page(data, figures, tests)
+    (out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
+    write_pngs(out, pictures)
+    return ablation_table.flat(data.config, figures)
 
 
 def training_questions(collection: Path) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from machines import make_machine
 from pydantic import ValidationError
 from searched import write_collection
 
-from pipeline import ablation_table, runs
-from pipeline.ablation import AblationConfig, CellConfig, ablation
+from pipeline import ablation_data, ablation_table, runs
+from pipeline.ablation import AblationConfig, CellConfig, ablation, render
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
@@ -258,8 +259,45 @@ def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path],
         systems = {kind: run for kind, run in cell.systems.items() if (cell.row, kind) not in without}
         cells.append(cell.model_copy(update={"systems": systems}))
     own = config(cells=cells)
-    measured = ablation_table.read(own, [inputs[f"evaluate_{n}"] for n in range(len(cells))], silent)
-    assert ablation_table.note(own, ablation_table.tests(own, measured)).endswith(said)
+    data = ablation_data.collect(own, inputs["collection"], inputs, silent)
+    assert ablation_table.note(own, ablation_table.tests(data)).endswith(said)
+
+
+def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:
+    for name in ablation_data.FILES:
+        shutil.copy(made / name, tmp_path)
+    again = tmp_path / "again"
+    again.mkdir()
+    render(ablation_data.read(tmp_path), again)
+    files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+    assert len(files) == 5 + 3 + 6
+    assert sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file()) == files
+    for name in files:
+        assert (again / name).read_bytes() == (made / name).read_bytes()
+
+
+def test_the_files_hold_each_question(made: Path, inputs: dict[str, Path]) -> None:
+    table = pd.read_parquet(made / "questions.parquet")
+    assert [*table.columns] == ["row", "negatives", "size", "seed", "split", "query_id", *MEASURES, *HITS]
+    for n, (row, size, seed) in enumerate(places()):
+        of_size = table["size"].isna() if size is None else table["size"] == size
+        own = table[(table.row == row) & of_size & (table.seed == seed) & (table.split == "dev")]
+        assert {*own.negatives} == {"bm25", "mined"}
+        assert (own[own.negatives == "mined"]["AP"].to_numpy() == values(inputs, n, "stage2", "AP")).all()
+    assert {*table[table.negatives.isna()].row} == {"BM25"}
+
+
+@pytest.mark.parametrize("name", ablation_data.FILES)
+def test_damaged_files_are_told(made: Path, tmp_path: Path, name: str) -> None:
+    for file in ablation_data.FILES:
+        shutil.copy(made / file, tmp_path)
+    for damage in (b"", b"[1]", (made / name).read_bytes()[:-300]):
+        (tmp_path / name).write_bytes(damage)
+        with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: cannot be read")):
+            ablation_data.read(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: no such file")):
+        ablation_data.read(tmp_path)
 
 
 def test_unknown_measures_are_refused() -> None:
@@ -296,9 +334,8 @@ def test_other_questions_are_refused(
     inputs: dict[str, Path], tmp_path: Path, kept, split: str, n: int, cells: str
 ) -> None:
     other = changed(inputs[f"evaluate_{n}"], tmp_path / "other", kept)
-    folders = [inputs[f"evaluate_{m}"] if m != n else other for m in range(len(places()))]
     with pytest.raises(InputError, match=f"^{cells} were measured on different questions of {split}: "):
-        ablation_table.read(config(), folders, silent)
+        ablation_data.collect(config(), inputs["collection"], inputs | {f"evaluate_{n}": other}, silent)
 
 
 def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -306,6 +343,5 @@ def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path:
     other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
     table = pd.read_parquet(other / "per_query.parquet")
     table.assign(**dict.fromkeys(HITS, None)).to_parquet(other / "per_query.parquet")
-    folders = [other if m == 1 else inputs[f"evaluate_{m}"] for m in range(len(places()))]
     with pytest.raises(InputError, match="different questions of test: "):
-        ablation_table.read(config(), folders, silent)
+        ablation_data.collect(config(), inputs["collection"], inputs | {"evaluate_1": other}, silent)
