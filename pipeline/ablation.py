@@ -15,7 +15,9 @@ from pipeline.work import Metrics, Work
 if TYPE_CHECKING:
     from pipeline.ablation_data import AblationData
 
-Negatives = Literal["bm25", "mined"]
+Negatives = Literal["none", "bm25", "mined", "fusion"]
+"""What a column shows, in the tables' order: the model before fine-tuning, after stage 1, after the last stage 2, and
+BM25 joined with the last of these."""
 
 
 class CellConfig(Config):
@@ -27,7 +29,7 @@ class CellConfig(Config):
     seed: Seed
     """Of fine-tuning."""
     systems: dict[Negatives, str]
-    """The evaluation's runs by the negatives that they were trained on."""
+    """The evaluation's runs by column. `none` is of one of a row's cells: fine-tuning does not change it."""
     epochs: int = Field(ge=1)
     """Of stage 1, for its curves."""
     command: list[str]

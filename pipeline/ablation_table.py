@@ -18,6 +18,9 @@ from pipeline.measures import HITS, MEASURES
 from pipeline.tables import TABLE, share_text
 from pipeline.work import Metrics
 
+UNTUNED = "none"
+"""The column that hangs on no training questions and no seed of fine-tuning."""
+HEADINGS = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", "fusion": "+ BM25"}
 Figure = Mapping[str, Any]
 """A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
 
@@ -32,8 +35,8 @@ def figures(data: AblationData) -> list[dict[str, Any]]:
         # One seed's mean and interval are those of its evaluation.
         seeds = [cell.seed] if _seeds(config, cell) > 1 else [cell.seed, None]
         for (split, negatives), run in one.runs.items():
-            for seed in seeds:
-                rows += _rows((cell.row, negatives, cell.size, seed, split), run.figures)
+            for seed in [None] if negatives == UNTUNED else seeds:
+                rows += _rows((cell.row, negatives, _size(cell, negatives), seed, split), run.figures)
     for (split, negatives, size, kind), by_row in groups(data).items():
         means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items() if len(by_seed) > 1}
         if means:
@@ -44,6 +47,11 @@ def figures(data: AblationData) -> list[dict[str, Any]]:
 
 def _seeds(config: AblationConfig, cell: CellConfig) -> int:
     return sum((other.row, other.size) == (cell.row, cell.size) for other in config.cells)
+
+
+def _size(cell: CellConfig, negatives: Negatives) -> int | None:
+    """Of the column that a run stands in."""
+    return None if negatives == UNTUNED else cell.size
 
 
 def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -63,7 +71,7 @@ def groups(
             for kind in (MEASURES, HITS):
                 values_QM = values(run, kind)
                 if len(values_QM):
-                    group = found.setdefault((split, negatives, cell.size, kind), {})
+                    group = found.setdefault((split, negatives, _size(cell, negatives), kind), {})
                     group.setdefault(cell.row, {})[cell.seed] = values_QM
     return found
 
@@ -109,8 +117,8 @@ def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -
 def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
     """(negatives, size) of the tables' columns."""
     sizes = list(dict.fromkeys(cell.size for cell in config.cells))
-    kinds = [kind for kind in ("bm25", "mined") if any(kind in cell.systems for cell in config.cells)]
-    return [(kind, size) for kind in kinds for size in sizes]
+    kinds = [kind for kind in HEADINGS if any(kind in cell.systems for cell in config.cells)]
+    return [(kind, size) for kind in kinds for size in (sizes if kind != UNTUNED else [None])]
 
 
 def lines(
@@ -130,15 +138,15 @@ def lines(
         places = [(row, negatives, size) for negatives, size in columns(config)]
         cells = [(by_place.get(place), place in sure) for place in places]
         if (row, None, None) in by_place:  # it reads no training questions: one figure for all columns
-            cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)]
+            cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)][: len(places)]
         shown.append(Line(row, cells))
     return shown
 
 
 def column_text(negatives: str, size: int | None, sizes: int) -> str:
-    """`BM25 negatives, 1,000 questions`; `+ mined`."""
-    kind = {"bm25": "BM25 negatives", "mined": "+ mined"}[negatives]
-    return kind if sizes == 1 else f"{kind}, {'all' if size is None else f'{size:,}'}"
+    """`BM25 negatives, 1,000`; `+ mined`, where there is one size."""
+    kind = HEADINGS[negatives]
+    return kind if sizes == 1 or negatives == UNTUNED else f"{kind}, {'all' if size is None else f'{size:,}'}"
 
 
 def headings(config: AblationConfig) -> list[str]:

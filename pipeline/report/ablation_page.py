@@ -7,7 +7,7 @@ from typing import Any
 from pipeline import ablation_table, significance
 from pipeline.ablation import AblationConfig, CellConfig
 from pipeline.ablation_data import AblationData, cell_name
-from pipeline.ablation_table import Figure
+from pipeline.ablation_table import HEADINGS, UNTUNED, Figure
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
@@ -16,6 +16,9 @@ from pipeline.templates import environment, styles
 
 FIRST_EPOCHS = 10
 """Drawn of the loss (Condenser, version 1, figure 5)."""
+
+TITLES = HEADINGS | {"mined": "+ mined negatives"}
+"""Of the pictures."""
 
 
 def page(data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure]) -> tuple[str, list[Picture]]:
@@ -120,7 +123,7 @@ def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, mea
     config = data.config
     if len({cell.size for cell in config.cells}) < 2:
         return
-    for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config)):
+    for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config) if kind != UNTUNED):
         rows: dict[str, list[tuple[float, float, float, float]]] = {}
         for f in figures:
             here = (f["negatives"], f["split"], f["measure"], f["seed"]) == (negatives, split, measure, None)
@@ -128,8 +131,7 @@ def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, mea
                 questions = f["size"] if f["size"] is not None else data.training_questions
                 rows.setdefault(f["row"], []).append((questions, f["mean"], f["low"], f["high"]))
         if rows:
-            title = {"bm25": "BM25 negatives", "mined": "+ mined negatives"}[negatives]
-            yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), title)
+            yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), TITLES[negatives])
 
 
 def training_pictures(data: AblationData) -> Iterator[Picture]:
@@ -170,6 +172,7 @@ def seed_rows(
         (row, heading, [share_text(own[row, *column, seed]) if (row, *column, seed) in own else "–" for seed in seeds])
         for row in dict.fromkeys(cell.row for cell in config.cells)
         for heading, column in headed(config)
+        if column[0] != UNTUNED
     ]
 
 

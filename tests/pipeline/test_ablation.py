@@ -66,7 +66,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made: dict[str, Path] = {"collection": collection}
     for n, (row, size, seed) in enumerate(places()):
         own = STRENGTH[row] + (0.5 if size is None else 0.0)
-        strengths = {"stage1": own, "stage2": own + 1}
+        strengths = {"pretrained": STRENGTH[row], "stage1": own, "stage2": own + 1}
         found = {name: run(tmp_path / f"{name}-{n}", strengths[name], 10 * n + seed) for name in strengths}
         made[f"evaluate_{n}"] = tmp_path / f"evaluate-{n}"
         evaluate(EVALUATE, collection, bm25, work(made[f"evaluate_{n}"]), **found)
@@ -195,6 +195,65 @@ def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
     assert good.count("*") == 4
     assert learned.startswith("| learned | .")
     assert "* differs from <b>plain: paired randomisation, p < .05 by Holm over 2 comparisons." in text
+
+
+def wide() -> AblationConfig:
+    """With the columns before fine-tuning, of the last size and the first seed, and joined with BM25."""
+    cells = []
+    for cell in config().cells:
+        first = {"none": "pretrained"} if (cell.size, cell.seed) == (None, 1) else {}
+        cells.append(cell.model_copy(update={"systems": {**first, **cell.systems, "fusion": "fusion"}}))
+    return config(cells=cells)
+
+
+def test_the_model_before_fine_tuning_is_one_column(inputs: dict[str, Path], tmp_path: Path) -> None:
+    metrics = ablation(wide(), **inputs, work=work(tmp_path / "out"))
+    table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
+    own = [f for f in table if f["negatives"] == "none"]
+    assert {(f["size"], f["seed"]) for f in own} == {(None, None)}
+    assert len(own) == len({(f["row"], f["split"], f["measure"]) for f in own})
+    for n, (row, size, seed) in enumerate(places()):
+        if (size, seed) == (None, 1):
+            of = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["dev"]["systems"]
+            here = [f for f in own if (f["row"], f["split"]) == (row, "dev")]
+            found = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in here}
+            assert found == of["pretrained"]
+            assert metrics[f"dev/{row}/none/all/RR@10"] == of["pretrained"]["RR@10"]["mean"]
+    tested = [t for t in tests if t["negatives"] == "none"]
+    assert [(t["row"], t["size"]) for t in tested if (t["split"], t["measure"]) == ("dev", "RR@10")] == [
+        ("good", None),
+        ("learned", None),
+    ]
+    head, _, bm25, *rows = (tmp_path / "out/table.md").read_text().splitlines()[:6]
+    kinds = [f"{kind}, {size}" for kind in ("BM25 negatives", "+ mined", "+ BM25") for size in ("10", "all")]
+    assert head == f"| MRR@10, dev | not fine-tuned | {' | '.join(kinds)} |"
+    assert bm25.startswith("| BM25 | .")
+    assert bm25.count("–") == len(kinds)
+    assert not [row for row in rows if "–" in row]
+    page = (tmp_path / "out/ablation.html").read_text()
+    assert "<h3>not fine-tuned</h3>" in page
+    assert "<td>not fine-tuned</td>" not in page  # among the seeds
+    drawn = {path.stem for path in (tmp_path / "out/pictures").glob("sizes-*")}
+    assert drawn == {"sizes-bm25", "sizes-mined", "sizes-fusion"}
+
+
+def test_bm25_joined_with_the_last_run_is_a_column(inputs: dict[str, Path], tmp_path: Path) -> None:
+    ablation(wide(), **inputs, work=work(tmp_path / "out"))
+    table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
+    for n, (row, size, seed) in enumerate(places()):
+        of = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["test"]["systems"]["fusion"]
+        place = {"row": row, "negatives": "fusion", "size": size, "seed": seed, "split": "test", "measure": "R@20"}
+        (found,) = [f for f in table if {name: f[name] for name in place} == place]
+        assert {name: found[name] for name in ("mean", "low", "high")} == of["R@20"]
+    assert {(t["row"], t["size"]) for t in tests if t["negatives"] == "fusion"} == {
+        (row, size) for row in ("good", "learned") for size in SIZES
+    }
+
+
+def test_rows_that_no_index_can_search_stand_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
+    cells = [cell.model_copy(update={"systems": {}}) for cell in config().cells]
+    ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
+    assert (tmp_path / "out/table.md").read_text().startswith("| MRR@10, dev |\n|---|\n| BM25 |\n| <b>plain |\n")
 
 
 def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_path: Path) -> None:
