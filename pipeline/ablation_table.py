@@ -4,7 +4,7 @@ Legend of suffixes: Q questions, M measures.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,8 +170,8 @@ def cell_text(cell: tuple[Figure | None, bool]) -> str:
 
 def note(config: AblationConfig, tests: Sequence[Figure]) -> str:
     """What the figures are, in a few lines."""
-    seeds = len({cell.seed for cell in config.cells})
-    over = f", means over {seeds} seeds of fine-tuning" if seeds > 1 else ""
+    seeds = Counter((cell.row, cell.size) for cell in config.cells).values()
+    over = f", means over {_range(seeds)} seeds of fine-tuning" if max(seeds) > 1 else ""
     return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}"
 
 
@@ -180,11 +180,15 @@ def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
     made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in tests)
     if not made:
         return ""
-    least, most = min(made.values()), max(made.values())
-    number = str(most) if least == most else f"{least} to {most}"
-    holm = f" by Holm over {number} comparisons" if most > 1 else ""
+    holm = f" by Holm over {_range(made.values())} comparisons" if max(made.values()) > 1 else ""
     test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
     return f" * differs from {config.reference}: {test}, p < .05{holm}."
+
+
+def _range(counts: Collection[int]) -> str:
+    """`2`; `1 to 2`."""
+    least, most = min(counts), max(counts)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
