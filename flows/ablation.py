@@ -82,7 +82,9 @@ class Ablation(Config):
     rows: dict[Label, Row] = Field(min_length=1)
     """The models by the names that tables give them, in their order."""
     negatives: list[Negatives] = Field(min_length=1)
-    """`bm25`: what stage 1 gives; `mined`: what the last stage 2 gives."""
+    """The tables' columns. `none`: the model before fine-tuning, once for all sizes and seeds; it cannot stand alone.
+    `bm25`: what stage 1 gives. `mined`: what the last stage 2 gives; it alone asks for mining and stage 2. `fusion`:
+    BM25 joined with the last dense run."""
     sizes: list[Size] = Field(min_length=1)
     """Training questions, the first of one seeded shuffle, so that smaller sets lie within larger ones. null: all."""
     by_size: dict[int, list[str]]
@@ -107,6 +109,8 @@ class Ablation(Config):
             given = getattr(self, field)
             if len({*given}) < len(given):
                 raise ValueError(f"{field}: one stands twice")
+        if self.negatives == ["none"]:
+            raise ValueError("negatives: none trains nothing: bm25, mined or fusion must stand beside it")
         if self.reference not in self.rows:
             raise ValueError(f"reference: {self.reference!r} is not among the rows{hint(self.reference, self.rows)}")
         by_key: dict[str, str] = {}

@@ -11,9 +11,10 @@ from artifacts.records import Ref
 from pipeline.ablation import AblationConfig
 from pipeline.stored import told
 from tasks import page
-from tasks.terminal import TERMINAL, print_whole, say
+from tasks.terminal import TERMINAL, print_whole
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 
@@ -23,19 +24,26 @@ def show(config: AblationConfig, found: Ref) -> None:
 
     console = TERMINAL.get()
     if console:
-        for shown in tables(config, found.path):
-            console.print()
-            print_whole(shown, console)
-    from pipeline.ablation_table import note
-
-    where = found.path / "ablation.html"
-    said = note(config, read(found.path, "tests.json"))
-    say(f"\n[dim]{escape(said)}[/]")
-    say(f"\nPage:   {escape(str(where))}")
-    say(f"Tables: {escape(str(found.path))}/table.md, table.csv, table.json, tests.json")
+        print_all(config, found.path, console)
     text = (found.path / "table.md").read_text(encoding="utf-8")
     get_run_logger().info("results\n%s", text)
-    page.best_effort(on_page, text, where)
+    page.best_effort(on_page, text, found.path / "ablation.html")
+
+
+def print_all(config: AblationConfig, folder: Path, console: "Console") -> None:
+    """The tables of a folder, what they are, and where the page and the files lie."""
+    from pipeline.ablation_table import note
+
+    for shown in tables(config, folder):
+        console.print()
+        print_whole(shown, console)
+    lines = (
+        f"\n[dim]{escape(note(config, read(folder, 'tests.json')))}[/]",
+        f"\nPage:   {escape(str(folder / 'ablation.html'))}",
+        f"Tables: {escape(str(folder))}/table.md, table.csv, table.json, tests.json",
+    )
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def on_page(text: str, where: Path) -> None:

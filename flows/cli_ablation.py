@@ -1,6 +1,7 @@
 """`cocondenser ablation`: rows x negatives x sizes of training data x seeds of a recipe, in one call."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -153,6 +154,26 @@ def run(
         refs = ablation(load(name), *given, reference, str(root), device)
     if as_json:
         print_json(_outcome(refs))
+
+
+@ablation_app.command(epilog="Example: [bold]cocondenser ablation join one/ablation two/ablation --out both[/bold]")
+def join(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER FOLDER...", help="Artifacts `ablation`, or copies of them.")
+    ],
+    to: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the table of all goes: new, or empty.")],
+    reference: Reference = None,
+    as_json: Json = False,
+) -> None:
+    """Join the tables of an ablation's parts, made on several machines, into one with tests over all rows."""
+    from flows.ablation_results import print_all, read
+    from pipeline.ablation_join import join_folders
+
+    config = join_folders(folders, to, reference)
+    if as_json:
+        print_json({"out": to, "table": read(to, "table.json"), "tests": read(to, "tests.json")})
+        return
+    print_all(config, to, out)
 
 
 def _cells(

@@ -12,6 +12,7 @@ from flows.recipe import Recipe
 from flows.selection import up_to
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
 from pipeline.errors import InputError
+from pipeline.table_rows import FUSION
 
 Place = tuple[str, int | None, int]
 """Row, size and seed of a cell."""
@@ -116,7 +117,7 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
 
 
 def is_drawn(ablation: Ablation, cell: Cell) -> bool:
-    """Whether its curves stand on the page: those of the last size and the first seed do."""
+    """Whether its curves and its model before fine-tuning are shown: those of the last size and the first seed are."""
     return (cell.size, cell.seed) == (ablation.sizes[-1], ablation.seeds[0])
 
 
@@ -192,7 +193,7 @@ def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node])
                 row=one.cell.row,
                 size=one.cell.size,
                 seed=one.cell.seed,
-                systems=_systems(ablation, made[one.parts["evaluate"]]),
+                systems=_systems(ablation, one.cell, made[one.parts["evaluate"]]),
                 epochs=one.cell.recipe.stage1.epochs,
                 command=command(one.cell.recipe),
                 start=ablation.rows[one.cell.row].start,
@@ -203,9 +204,11 @@ def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node])
     return Node("ablation", "ablation", config, inputs)
 
 
-def _systems(ablation: Ablation, evaluate: Node) -> dict[Negatives, str]:
-    """The runs of a cell that its table shows; learning to rank has none."""
+def _systems(ablation: Ablation, cell: Cell, evaluate: Node) -> dict[Negatives, str]:
+    """The runs of a cell that its table shows; learning to rank has none, and so nothing to join with BM25."""
     mined = [name for name in evaluate.inputs if name.startswith("stage2")]
-    runs: dict[Negatives, str] = {"bm25": "stage1"} if "stage1" in evaluate.inputs else {}
-    runs |= {"mined": mined[-1]} if mined else {}
+    tuned: dict[Negatives, str] = {"bm25": "stage1"} if "stage1" in evaluate.inputs else {}
+    tuned |= {"mined": mined[-1]} if mined else {}
+    runs: dict[Negatives, str] = {"none": "pretrained"} if is_drawn(ablation, cell) else {}
+    runs |= tuned | ({"fusion": FUSION} if tuned else {})
     return {kind: name for kind, name in runs.items() if kind in ablation.negatives}

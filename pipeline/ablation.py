@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,12 @@ from pipeline.significance import Test
 from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
 
-Negatives = Literal["bm25", "mined"]
+if TYPE_CHECKING:
+    from pipeline.ablation_data import AblationData
+
+Negatives = Literal["none", "bm25", "mined", "fusion"]
+"""What a column shows, in the tables' order: the model before fine-tuning, after stage 1, after the last stage 2, and
+BM25 joined with the last of these."""
 
 
 class CellConfig(Config):
@@ -24,7 +29,7 @@ class CellConfig(Config):
     seed: Seed
     """Of fine-tuning."""
     systems: dict[Negatives, str]
-    """The evaluation's runs by the negatives that they were trained on."""
+    """The evaluation's runs by column. `none` is of one of a row's cells: fine-tuning does not change it."""
     epochs: int = Field(ge=1)
     """Of stage 1, for its curves."""
     command: list[str]
@@ -51,29 +56,35 @@ class AblationConfig(Config):
 
 
 def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path | None) -> Metrics:
-    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html` and its `pictures/NAME.png`.
+    """Write all that `render` does.
 
     `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
     and `attention_n`. Raises InputError where cells were measured on other questions than the first.
     """
+    from pipeline import ablation_data
+
+    return render(ablation_data.collect(config, collection, given, work.progress), work.out)
+
+
+def render(data: "AblationData", out: Path) -> Metrics:
+    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html`, its `pictures/NAME.png`, and the data
+    that all these are made of (pipeline/ablation_data.py) into a folder that is there."""
     import pandas as pd
 
-    from pipeline import ablation_table
+    from pipeline import ablation_data, ablation_table
     from pipeline.report import ablation_page
     from pipeline.report.figures import write_pngs
 
-    folders = [given[f"evaluate_{n}"] for n in range(len(config.cells))]
-    measured = ablation_table.read(config, [folder for folder in folders if folder is not None], work.progress)
-    figures = ablation_table.figures(config, measured)
-    tests = ablation_table.tests(config, measured)
-    (work.out / "table.json").write_text(_json(figures), encoding="utf-8")
-    (work.out / "tests.json").write_text(_json(tests), encoding="utf-8")
-    pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(work.out / "table.csv", index=False)
-    (work.out / "table.md").write_text(ablation_table.markdown(config, figures, tests), encoding="utf-8")
-    page, pictures = ablation_page.page(config, figures, tests, collection, given)
-    (work.out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
-    write_pngs(work.out, pictures)
-    return ablation_table.flat(config, figures)
+    ablation_data.write(data, out)
+    figures, tests = ablation_table.figures(data), ablation_table.tests(data)
+    (out / "table.json").write_text(_json(figures), encoding="utf-8")
+    (out / "tests.json").write_text(_json(tests), encoding="utf-8")
+    pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(out / "table.csv", index=False)
+    (out / "table.md").write_text(ablation_table.markdown(data.config, figures, tests), encoding="utf-8")
+    page, pictures = ablation_page.page(data, figures, tests)
+    (out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
+    write_pngs(out, pictures)
+    return ablation_table.flat(data.config, figures)
 
 
 def training_questions(collection: Path) -> int:

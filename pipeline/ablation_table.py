@@ -4,157 +4,87 @@ Legend of suffixes: Q questions, M measures.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pipeline import significance
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
+from pipeline.ablation_data import PLACE, AblationData, Kind, values
 from pipeline.bootstrap import summary
-from pipeline.errors import InputError
 from pipeline.measures import HITS, MEASURES
-from pipeline.stored import read_json, read_table
-from pipeline.tables import TABLE, counted, share_text
-from pipeline.work import Metrics, Progress
+from pipeline.tables import TABLE, share_text
+from pipeline.work import Metrics
 
-if TYPE_CHECKING:
-    import pyarrow
-
-BASELINE = "bm25"
-"""The evaluation's run that is the same in all cells."""
+UNTUNED = "none"
+"""The column that hangs on no training questions and no seed of fine-tuning."""
+HEADINGS = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", "fusion": "+ BM25"}
 Figure = Mapping[str, Any]
 """A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
 
 
-Kind = tuple[str, ...]
-"""MEASURES, of the questions with a relevant passage, or HITS, of those with answers."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """An evaluation."""
-
-    metrics: Mapping[str, Any]
-    values: Mapping[tuple[str, str, Kind], np.ndarray]
-    """{(split, system, kind): [Q, M]}."""
-
-
-def read(config: AblationConfig, folders: Sequence[Path], progress: Progress) -> list[Measured]:
-    """The evaluations of the cells. Raises InputError for questions that are not those of the first."""
-    found: list[Measured] = []
-    first: dict[tuple[str, Kind], list[str]] = {}
-    for n, folder in enumerate(folders):
-        metrics = read_json(folder / "metrics.json", "labels", "splits")
-        values, asked = {}, {}
-        for split, system, kind, query_ids, values_QM in _runs(read_table(folder / "per_query.parquet")):
-            values[split, system, kind] = values_QM
-            asked[split, kind] = query_ids
-        first = first or asked
-        other = next((place for place in {**first, **asked} if first.get(place) != asked.get(place)), None)
-        if other is not None:
-            both = f"{cell_name(config, 0)} and {cell_name(config, n)}"
-            raise InputError(
-                f"{both} were measured on different questions of {other[0]}: a row must not change what is measured"
-            )
-        found.append(Measured(metrics, values))
-        progress(n + 1, len(folders), "cells")
-    return found
-
-
-def cell_name(config: AblationConfig, n: int) -> str:
-    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
-    cell = config.cells[n]
-    size = "all questions" if cell.size is None else counted(cell.size, "questions")
-    parts = [cell.row]
-    parts += [size] if len({c.size for c in config.cells}) > 1 else []
-    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
-    return ", ".join(parts)
-
-
-def _runs(table: "pyarrow.Table") -> Iterator[tuple[str, str, Kind, list[str], np.ndarray]]:
-    """(split, system, kind, its questions, [Q, M]) of a per_query.parquet; null: not a question of the kind."""
-    frame = table.to_pandas()
-    for (split, system), part in frame.groupby(["split", "system"], sort=False):
-        for kind in (MEASURES, HITS):
-            own = part.dropna(subset=list(kind))
-            if len(own):
-                yield str(split), str(system), kind, own["query_id"].tolist(), own[list(kind)].to_numpy(np.float64)
-
-
-def figures(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Every figure, one a dictionary: of the first stage where it is the same in all cells, of each cell as its
-    evaluation has it, and with seed None of the mean over seeds."""
-    rows = _baseline(measured)
-    for cell, one in zip(config.cells, measured, strict=True):
-        for negatives, system in cell.systems.items():
-            for split, systems in _parts(one):
-                if system in systems:
-                    own = _rows((cell.row, negatives, cell.size, cell.seed, split), systems[system])
-                    # One seed's mean and interval are those of its evaluation.
-                    rows += own if _seeds(config, cell) > 1 else [*own, *({**figure, "seed": None} for figure in own)]
-    for (split, negatives, size, kind), values in groups(config, measured).items():
-        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items() if len(by_seed) > 1}
+def figures(data: AblationData) -> list[dict[str, Any]]:
+    """Every figure, one a dictionary: of the first stage, of each cell as its evaluation has it, and with seed None of
+    the mean over seeds."""
+    config, rows = data.config, []
+    for split, run in data.first_stage.items():
+        rows += _rows((data.label, None, None, None, split), run.figures)
+    for cell, one in zip(config.cells, data.cells, strict=True):
+        # One seed's mean and interval are those of its evaluation.
+        seeds = [cell.seed] if _seeds(config, cell) > 1 else [cell.seed, None]
+        for (split, negatives), run in one.runs.items():
+            for seed in [None] if negatives == UNTUNED else seeds:
+                rows += _rows((cell.row, negatives, _size(cell, negatives), seed, split), run.figures)
+    for (split, negatives, size, kind), by_row in groups(data).items():
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items() if len(by_seed) > 1}
         if means:
             for row, found in summary(means, kind, [], config.samples, config.seed)["systems"].items():
                 rows += _rows((row, negatives, size, None, split), found)
     return rows
 
 
-def _parts(one: Measured) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(split, {system: {measure: {mean, low, high}}}) of an evaluation, by judgements and by answers."""
-    for split, found in one.metrics["splits"].items():
-        yield split, found["systems"]
-        yield split, found.get("answers", {}).get("systems", {})
-
-
 def _seeds(config: AblationConfig, cell: CellConfig) -> int:
     return sum((other.row, other.size) == (cell.row, cell.size) for other in config.cells)
 
 
+def _size(cell: CellConfig, negatives: Negatives) -> int | None:
+    """Of the column that a run stands in."""
+    return None if negatives == UNTUNED else cell.size
+
+
 def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    names = ("row", "negatives", "size", "seed", "split")
     return [
-        {**dict(zip(names, place, strict=True)), "measure": measure, **{k: figure[k] for k in ("mean", "low", "high")}}
+        {**dict(zip(PLACE, place, strict=True)), "measure": measure, **{k: figure[k] for k in ("mean", "low", "high")}}
         for measure, figure in found.items()
     ]
 
 
-def _baseline(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """The first stage's figures; none where cells have different ones."""
-    label = measured[0].metrics["labels"].get(BASELINE)
-    rows = []
-    for parts in zip(*map(_parts, measured), strict=True):
-        own = [systems.get(BASELINE) for _, systems in parts]
-        if own[0] and all(other == own[0] for other in own):
-            rows += _rows((label, None, None, None, parts[0][0]), own[0])
-    return rows
-
-
 def groups(
-    config: AblationConfig, measured: Sequence[Measured]
+    data: AblationData,
 ) -> dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]]:
     """{(split, negatives, size, kind): {row: {seed: [Q, M]}}}."""
     found: dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]] = {}
-    for cell, one in zip(config.cells, measured, strict=True):
-        for (split, system, kind), values in one.values.items():
-            for negatives in (name for name, run in cell.systems.items() if run == system):
-                group = found.setdefault((split, negatives, cell.size, kind), {})
-                group.setdefault(cell.row, {})[cell.seed] = values
+    for cell, one in zip(data.config.cells, data.cells, strict=True):
+        for (split, negatives), run in one.runs.items():
+            for kind in (MEASURES, HITS):
+                values_QM = values(run, kind)
+                if len(values_QM):
+                    group = found.setdefault((split, negatives, _size(cell, negatives), kind), {})
+                    group.setdefault(cell.row, {})[cell.seed] = values_QM
     return found
 
 
-def tests(config: AblationConfig, measured: Sequence[Measured]) -> list[dict[str, Any]]:
+def tests(data: AblationData) -> list[dict[str, Any]]:
     """Each row against the reference, by the means over seeds of each question: row, reference, negatives, size, split,
     measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses."""
-    rows = []
-    for (split, negatives, size, kind), values in groups(config, measured).items():
-        others = [row for row in values if row != config.reference]
-        if config.reference not in values or not others:
+    config, rows = data.config, []
+    for (split, negatives, size, kind), by_row in groups(data).items():
+        others = [row for row in by_row if row != config.reference]
+        if config.reference not in by_row or not others:
             continue
-        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in values.items()}
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items()}
         pairs = [(row, config.reference) for row in others]
         samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
         found = significance.tabulated(means, kind, pairs, config.test, **samples)["differences"]
@@ -187,8 +117,8 @@ def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -
 def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
     """(negatives, size) of the tables' columns."""
     sizes = list(dict.fromkeys(cell.size for cell in config.cells))
-    kinds = [kind for kind in ("bm25", "mined") if any(kind in cell.systems for cell in config.cells)]
-    return [(kind, size) for kind in kinds for size in sizes]
+    kinds = [kind for kind in HEADINGS if any(kind in cell.systems for cell in config.cells)]
+    return [(kind, size) for kind in kinds for size in (sizes if kind != UNTUNED else [None])]
 
 
 def lines(
@@ -208,15 +138,15 @@ def lines(
         places = [(row, negatives, size) for negatives, size in columns(config)]
         cells = [(by_place.get(place), place in sure) for place in places]
         if (row, None, None) in by_place:  # it reads no training questions: one figure for all columns
-            cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)]
+            cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)][: len(places)]
         shown.append(Line(row, cells))
     return shown
 
 
 def column_text(negatives: str, size: int | None, sizes: int) -> str:
-    """`BM25 negatives, 1,000 questions`; `+ mined`."""
-    kind = {"bm25": "BM25 negatives", "mined": "+ mined"}[negatives]
-    return kind if sizes == 1 else f"{kind}, {'all' if size is None else f'{size:,}'}"
+    """`BM25 negatives, 1,000`; `+ mined`, where there is one size."""
+    kind = HEADINGS[negatives]
+    return kind if sizes == 1 or negatives == UNTUNED else f"{kind}, {'all' if size is None else f'{size:,}'}"
 
 
 def headings(config: AblationConfig) -> list[str]:
@@ -240,8 +170,8 @@ def cell_text(cell: tuple[Figure | None, bool]) -> str:
 
 def note(config: AblationConfig, tests: Sequence[Figure]) -> str:
     """What the figures are, in a few lines."""
-    seeds = len({cell.seed for cell in config.cells})
-    over = f", means over {seeds} seeds of fine-tuning" if seeds > 1 else ""
+    seeds = Counter((cell.row, cell.size) for cell in config.cells).values()
+    over = f", means over {_range(seeds)} seeds of fine-tuning" if max(seeds) > 1 else ""
     return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}"
 
 
@@ -250,11 +180,15 @@ def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
     made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in tests)
     if not made:
         return ""
-    least, most = min(made.values()), max(made.values())
-    number = str(most) if least == most else f"{least} to {most}"
-    holm = f" by Holm over {number} comparisons" if most > 1 else ""
+    holm = f" by Holm over {_range(made.values())} comparisons" if max(made.values()) > 1 else ""
     test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
     return f" * differs from {config.reference}: {test}, p < .05{holm}."
+
+
+def _range(counts: Collection[int]) -> str:
+    """`2`; `1 to 2`."""
+    least, most = min(counts), max(counts)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
@@ -276,9 +210,3 @@ def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
         for f in figures
         if f["seed"] is None and f["negatives"] and f["measure"] in config.measures
     }
-
-
-def drawn(config: AblationConfig) -> list[tuple[int, CellConfig]]:
-    """(number, cell) of those whose curves are drawn: of the last size and the first seed."""
-    last = config.cells[-1].size, config.cells[0].seed
-    return [(n, cell) for n, cell in enumerate(config.cells) if (cell.size, cell.seed) == last]

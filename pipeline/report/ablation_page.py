@@ -1,41 +1,36 @@
 """ablation.html: the tables of an ablation, its curves, and the command that makes each cell alone."""
 
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipeline import ablation_table, significance
-from pipeline.ablation import AblationConfig, CellConfig, training_questions
-from pipeline.ablation_table import Figure, cell_name
+from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation_data import AblationData, cell_name
+from pipeline.ablation_table import HEADINGS, UNTUNED, Figure
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
-from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
 from pipeline.tables import counted, p_text, share_text
 from pipeline.templates import environment, styles
 
-DIGEST = re.compile("[0-9a-f]{64}")
 FIRST_EPOCHS = 10
 """Drawn of the loss (Condenser, version 1, figure 5)."""
 
+TITLES = HEADINGS | {"mined": "+ mined negatives"}
+"""Of the pictures."""
 
-def page(
-    config: AblationConfig,
-    figures: Sequence[Figure],
-    tests: Sequence[Figure],
-    collection: Path,
-    given: Mapping[str, Path | None],
-) -> tuple[str, list[Picture]]:
+
+def page(data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure]) -> tuple[str, list[Picture]]:
     """The whole page, which needs no other file and no network, and its pictures. Equal inputs give equal bytes."""
     from markupsafe import Markup
 
+    config = data.config
     split = ablation_table.splits(figures)[0]
     first = (ablation_table.measures_of(config, figures, split) or config.measures)[0]
-    by_size = list(size_pictures(config, figures, collection, split, first))
-    trainings = list(training_pictures(config, given))
-    panels = list(attention_pictures(config, given))
+    by_size = list(size_pictures(data, figures, split, first))
+    trainings = list(training_pictures(data))
+    panels = list(attention_pictures(data))
     pages = environment()
     pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
     page = pages.get_template("ablation.html").render(
@@ -54,18 +49,16 @@ def page(
         panels=panels,
         seeds=seed_rows(config, figures, split, first),
         cells=[(cell_name(config, n), cell.start, command(cell)) for n, cell in enumerate(config.cells)],
-        lineage=lineage(config, {"collection": collection, **given}),
+        lineage=lineage(data),
     )
     return page, [*by_size, *trainings, *panels]
 
 
-def lineage(config: AblationConfig, given: Mapping[str, Path | None]) -> dict[str, str]:
-    """{input: digest}, `evaluate, coCondenser, seed 1` in the place of evaluate_3."""
-    shown = {}
-    for name, folder in given.items():
-        stage, _, number = name.rpartition("_")
-        if folder and DIGEST.fullmatch(folder.name):
-            shown[f"{stage}, {cell_name(config, int(number))}" if stage else name] = folder.name
+def lineage(data: AblationData) -> list[tuple[str, str]]:
+    """(`evaluate, coCondenser, seed 1`, digest) of what the data were read from."""
+    shown = [("collection", digest) for digest in data.collections]
+    for n, cell in enumerate(data.cells):
+        shown += [(f"{stage}, {cell_name(data.config, n)}", digest) for stage, digest in cell.inputs.items()]
     return shown
 
 
@@ -125,32 +118,29 @@ def difference_rows(
     ]
 
 
-def size_pictures(
-    config: AblationConfig, figures: Sequence[Figure], collection: Path, split: str, measure: str
-) -> Iterator[Picture]:
+def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, measure: str) -> Iterator[Picture]:
     """A measure by training questions, a picture for each kind of negatives."""
-    sizes = {cell.size for cell in config.cells}
-    if len(sizes) < 2:
+    config = data.config
+    if len({cell.size for cell in config.cells}) < 2:
         return
-    questions = {size: size if size is not None else training_questions(collection) for size in sizes}
-    for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config)):
+    for negatives in dict.fromkeys(kind for kind, _ in ablation_table.columns(config) if kind != UNTUNED):
         rows: dict[str, list[tuple[float, float, float, float]]] = {}
         for f in figures:
             here = (f["negatives"], f["split"], f["measure"], f["seed"]) == (negatives, split, measure, None)
             if here and f["row"] in {cell.row for cell in config.cells}:
-                rows.setdefault(f["row"], []).append((questions[f["size"]], f["mean"], f["low"], f["high"]))
+                questions = f["size"] if f["size"] is not None else data.training_questions
+                rows.setdefault(f["row"], []).append((questions, f["mean"], f["low"], f["high"]))
         if rows:
-            title = {"bm25": "BM25 negatives", "mined": "+ mined negatives"}[negatives]
-            yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), title)
+            yield size_curves(f"sizes-{negatives}", rows, ablation_table.heading(measure), TITLES[negatives])
 
 
-def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[Picture]:
+def training_pictures(data: AblationData) -> Iterator[Picture]:
     """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
-    drawn = [(cell, folder) for n, cell in ablation_table.drawn(config) if (folder := given.get(f"stage1_{n}"))]
-    losses = {cell.row: curve for cell, folder in drawn if (curve := loss_by_epoch(folder, cell.epochs))}
-    validated = {cell.row: curve for cell, folder in drawn if (curve := dev_by_epoch(folder))}
+    drawn = [(cell, one.curves) for cell, one in zip(data.config.cells, data.cells, strict=True) if one.curves]
+    losses = {cell.row: curves.loss for cell, curves in drawn if curves.loss}
+    validated = {cell.row: curves.dev for cell, curves in drawn if curves.dev}
     if losses:
-        epochs = min(FIRST_EPOCHS, max(cell.epochs for cell, _ in drawn))
+        epochs = min(FIRST_EPOCHS, max(cell.epochs for cell, curves in drawn if curves.loss))
         title = f"Stage 1, loss of the first {epochs} epochs" if epochs > 1 else "Stage 1, loss"
         yield first_epochs("first-epochs", losses, epochs, title)
     if validated:
@@ -158,15 +148,10 @@ def training_pictures(config: AblationConfig, given: Mapping[str, Path | None]) 
         yield training_curves("training-loss", losses, "loss", "Stage 1, loss")
 
 
-def attention_pictures(config: AblationConfig, given: Mapping[str, Path | None]) -> Iterator[Picture]:
+def attention_pictures(data: AblationData) -> Iterator[Picture]:
     """The entropy of [CLS]'s attention by layer, a panel a row, pre-trained against fine-tuned."""
-    panels: dict[str, dict[str, list[float]]] = {}
-    for n, cell in ablation_table.drawn(config):
-        folder = given.get(f"attention_{n}")
-        if folder is not None:
-            found = entropies(folder)
-            last = next(reversed(found))
-            panels[cell.row] = {name: found[name] for name in dict.fromkeys(("pretrained", last))}
+    drawn = zip(data.config.cells, data.cells, strict=True)
+    panels = {cell.row: one.curves.entropy for cell, one in drawn if one.curves and one.curves.entropy}
     if panels:
         yield entropy_panels("attention", panels, ATTENTION)
 
@@ -187,6 +172,7 @@ def seed_rows(
         (row, heading, [share_text(own[row, *column, seed]) if (row, *column, seed) in own else "–" for seed in seeds])
         for row in dict.fromkeys(cell.row for cell in config.cells)
         for heading, column in headed(config)
+        if column[0] != UNTUNED
     ]
 
 

@@ -177,6 +177,27 @@ def test_sizes_and_negatives(three: Ablation) -> None:
     assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
 
 
+def test_what_needs_no_further_stage_is_a_column_too(three: Ablation) -> None:
+    """Of the evaluations that there are anyway."""
+    asked = {"negatives": ["none", "bm25", "fusion"], "seeds": [1, 2], "sizes": [10, None]}
+    wide = three.model_copy(update=asked)
+    found, plain = (union(one, ["coCondenser"]) for one in (wide, wide.model_copy(update={"negatives": ["bm25"]})))
+    assert [node.name for node in found.nodes] == [node.name for node in plain.nodes]
+    own = {"bm25": "stage1", "fusion": "fusion"}
+    systems = [list(cell.systems.items()) for cell in found.nodes[-1].config.cells]
+    first = [("none", "pretrained"), *own.items()]
+    assert systems == [[*own.items()], [*own.items()], first, [*own.items()]]
+    mined = union(wide.model_copy(update={"negatives": ["fusion", "mined"]}), ["coCondenser"])
+    assert "mine (10 questions, seed 1)" in [node.name for node in mined.nodes]
+    assert mined.nodes[-1].config.cells[0].systems == {"mined": "stage2", "fusion": "fusion"}
+
+
+def test_what_no_index_can_search_is_joined_with_nothing() -> None:
+    wide = load("batches").model_copy(update={"negatives": ["none", "bm25", "fusion"]})
+    table = union(wide, ["learning to rank"]).nodes[-1].config
+    assert [cell.systems for cell in table.cells] == [{}, {"none": "pretrained"}]
+
+
 def test_rounds_of_mining_may_be_set_where_there_are_mined_negatives(three: Ablation) -> None:
     mined = three.model_copy(update={"negatives": ["mined"], "set": ["rounds.number=2"]})
     assert cells(mined)[0].recipe.rounds.number == 2
@@ -332,6 +353,11 @@ def test_other_files_that_are_wrong(tmp_path: Path) -> None:
         (
             ROWS.replace("[1, 2]", "[9223372036854775807]"),
             r"yaml:4: seeds: stage2\.seed=9223372036854775808: .*less than .* \(row Condenser\)",
+        ),
+        (ROWS.replace("[bm25]", "[none]"), r"yaml:5: negatives: none trains nothing: bm25, mined or fusion must stand"),
+        (
+            ROWS.replace("[bm25]", "[bn25]"),
+            r"yaml:5: negatives\.0: .* 'none', 'bm25', 'mined' or 'fusion'",
         ),
         ("extends: own.yaml\n", "extends itself"),
         ("- a\n", r"own\.yaml:1: every ablation is a mapping"),

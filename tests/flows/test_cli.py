@@ -19,7 +19,7 @@ COMMANDS = [
     ("artifacts",),
     *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
     ("ablation",),
-    *(("ablation", name) for name in ("list", "plan", "run")),
+    *(("ablation", name) for name in ("list", "plan", "run", "join")),
     ("sentences",),
     *(("sentences", name) for name in ("recipes", "plan", "run")),
 ]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from machines import make_machine
 from pydantic import ValidationError
 from searched import write_collection
 
-from pipeline import ablation_table, runs
-from pipeline.ablation import AblationConfig, CellConfig, ablation
+from pipeline import ablation_data, ablation_table, runs
+from pipeline.ablation import AblationConfig, CellConfig, ablation, render
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
@@ -65,7 +66,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made: dict[str, Path] = {"collection": collection}
     for n, (row, size, seed) in enumerate(places()):
         own = STRENGTH[row] + (0.5 if size is None else 0.0)
-        strengths = {"stage1": own, "stage2": own + 1}
+        strengths = {"pretrained": STRENGTH[row], "stage1": own, "stage2": own + 1}
         found = {name: run(tmp_path / f"{name}-{n}", strengths[name], 10 * n + seed) for name in strengths}
         made[f"evaluate_{n}"] = tmp_path / f"evaluate-{n}"
         evaluate(EVALUATE, collection, bm25, work(made[f"evaluate_{n}"]), **found)
@@ -196,6 +197,65 @@ def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
     assert "* differs from <b>plain: paired randomisation, p < .05 by Holm over 2 comparisons." in text
 
 
+def wide() -> AblationConfig:
+    """With the columns before fine-tuning, of the last size and the first seed, and joined with BM25."""
+    cells = []
+    for cell in config().cells:
+        first = {"none": "pretrained"} if (cell.size, cell.seed) == (None, 1) else {}
+        cells.append(cell.model_copy(update={"systems": {**first, **cell.systems, "fusion": "fusion"}}))
+    return config(cells=cells)
+
+
+def test_the_model_before_fine_tuning_is_one_column(inputs: dict[str, Path], tmp_path: Path) -> None:
+    metrics = ablation(wide(), **inputs, work=work(tmp_path / "out"))
+    table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
+    own = [f for f in table if f["negatives"] == "none"]
+    assert {(f["size"], f["seed"]) for f in own} == {(None, None)}
+    assert len(own) == len({(f["row"], f["split"], f["measure"]) for f in own})
+    for n, (row, size, seed) in enumerate(places()):
+        if (size, seed) == (None, 1):
+            of = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["dev"]["systems"]
+            here = [f for f in own if (f["row"], f["split"]) == (row, "dev")]
+            found = {f["measure"]: {k: f[k] for k in ("mean", "low", "high")} for f in here}
+            assert found == of["pretrained"]
+            assert metrics[f"dev/{row}/none/all/RR@10"] == of["pretrained"]["RR@10"]["mean"]
+    tested = [t for t in tests if t["negatives"] == "none"]
+    assert [(t["row"], t["size"]) for t in tested if (t["split"], t["measure"]) == ("dev", "RR@10")] == [
+        ("good", None),
+        ("learned", None),
+    ]
+    head, _, bm25, *rows = (tmp_path / "out/table.md").read_text().splitlines()[:6]
+    kinds = [f"{kind}, {size}" for kind in ("BM25 negatives", "+ mined", "+ BM25") for size in ("10", "all")]
+    assert head == f"| MRR@10, dev | not fine-tuned | {' | '.join(kinds)} |"
+    assert bm25.startswith("| BM25 | .")
+    assert bm25.count("–") == len(kinds)
+    assert not [row for row in rows if "–" in row]
+    page = (tmp_path / "out/ablation.html").read_text()
+    assert "<h3>not fine-tuned</h3>" in page
+    assert "<td>not fine-tuned</td>" not in page  # among the seeds
+    drawn = {path.stem for path in (tmp_path / "out/pictures").glob("sizes-*")}
+    assert drawn == {"sizes-bm25", "sizes-mined", "sizes-fusion"}
+
+
+def test_bm25_joined_with_the_last_run_is_a_column(inputs: dict[str, Path], tmp_path: Path) -> None:
+    ablation(wide(), **inputs, work=work(tmp_path / "out"))
+    table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
+    for n, (row, size, seed) in enumerate(places()):
+        of = json.loads((inputs[f"evaluate_{n}"] / "metrics.json").read_text())["splits"]["test"]["systems"]["fusion"]
+        place = {"row": row, "negatives": "fusion", "size": size, "seed": seed, "split": "test", "measure": "R@20"}
+        (found,) = [f for f in table if {name: f[name] for name in place} == place]
+        assert {name: found[name] for name in ("mean", "low", "high")} == of["R@20"]
+    assert {(t["row"], t["size"]) for t in tests if t["negatives"] == "fusion"} == {
+        (row, size) for row in ("good", "learned") for size in SIZES
+    }
+
+
+def test_rows_that_no_index_can_search_stand_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
+    cells = [cell.model_copy(update={"systems": {}}) for cell in config().cells]
+    ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
+    assert (tmp_path / "out/table.md").read_text().startswith("| MRR@10, dev |\n|---|\n| BM25 |\n| <b>plain |\n")
+
+
 def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_path: Path) -> None:
     kept = [n for n, (_, size, seed) in enumerate(places()) if (size, seed) == (None, 1)]
     given = {f"evaluate_{new}": inputs[f"evaluate_{n}"] for new, n in enumerate(kept)}
@@ -258,8 +318,45 @@ def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path],
         systems = {kind: run for kind, run in cell.systems.items() if (cell.row, kind) not in without}
         cells.append(cell.model_copy(update={"systems": systems}))
     own = config(cells=cells)
-    measured = ablation_table.read(own, [inputs[f"evaluate_{n}"] for n in range(len(cells))], silent)
-    assert ablation_table.note(own, ablation_table.tests(own, measured)).endswith(said)
+    data = ablation_data.collect(own, inputs["collection"], inputs, silent)
+    assert ablation_table.note(own, ablation_table.tests(data)).endswith(said)
+
+
+def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:
+    for name in ablation_data.FILES:
+        shutil.copy(made / name, tmp_path)
+    again = tmp_path / "again"
+    again.mkdir()
+    render(ablation_data.read(tmp_path), again)
+    files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+    assert len(files) == 5 + 3 + 6
+    assert sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file()) == files
+    for name in files:
+        assert (again / name).read_bytes() == (made / name).read_bytes()
+
+
+def test_the_files_hold_each_question(made: Path, inputs: dict[str, Path]) -> None:
+    table = pd.read_parquet(made / "questions.parquet")
+    assert [*table.columns] == ["row", "negatives", "size", "seed", "split", "query_id", *MEASURES, *HITS]
+    for n, (row, size, seed) in enumerate(places()):
+        of_size = table["size"].isna() if size is None else table["size"] == size
+        own = table[(table.row == row) & of_size & (table.seed == seed) & (table.split == "dev")]
+        assert {*own.negatives} == {"bm25", "mined"}
+        assert (own[own.negatives == "mined"]["AP"].to_numpy() == values(inputs, n, "stage2", "AP")).all()
+    assert {*table[table.negatives.isna()].row} == {"BM25"}
+
+
+@pytest.mark.parametrize("name", ablation_data.FILES)
+def test_damaged_files_are_told(made: Path, tmp_path: Path, name: str) -> None:
+    for file in ablation_data.FILES:
+        shutil.copy(made / file, tmp_path)
+    for damage in (b"", b"[1]", (made / name).read_bytes()[:-300]):
+        (tmp_path / name).write_bytes(damage)
+        with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: cannot be read")):
+            ablation_data.read(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: no such file")):
+        ablation_data.read(tmp_path)
 
 
 def test_unknown_measures_are_refused() -> None:
@@ -296,9 +393,8 @@ def test_other_questions_are_refused(
     inputs: dict[str, Path], tmp_path: Path, kept, split: str, n: int, cells: str
 ) -> None:
     other = changed(inputs[f"evaluate_{n}"], tmp_path / "other", kept)
-    folders = [inputs[f"evaluate_{m}"] if m != n else other for m in range(len(places()))]
     with pytest.raises(InputError, match=f"^{cells} were measured on different questions of {split}: "):
-        ablation_table.read(config(), folders, silent)
+        ablation_data.collect(config(), inputs["collection"], inputs | {f"evaluate_{n}": other}, silent)
 
 
 def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -306,6 +402,5 @@ def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path:
     other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
     table = pd.read_parquet(other / "per_query.parquet")
     table.assign(**dict.fromkeys(HITS, None)).to_parquet(other / "per_query.parquet")
-    folders = [other if m == 1 else inputs[f"evaluate_{m}"] for m in range(len(places()))]
     with pytest.raises(InputError, match="different questions of test: "):
-        ablation_table.read(config(), folders, silent)
+        ablation_data.collect(config(), inputs["collection"], inputs | {"evaluate_1": other}, silent)

@@ -1,0 +1,261 @@
+"""All that an ablation's table, tests and page are made of: collected from artifacts, written to files, read again.
+
+Legend of suffixes: Q questions, M measures.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.ablation import AblationConfig, CellConfig, Negatives, training_questions
+from pipeline.errors import InputError
+from pipeline.measures import HITS, MEASURES
+from pipeline.report.histories import Curve, dev_by_epoch, entropies, loss_by_epoch
+from pipeline.stored import read_json, read_table, told
+from pipeline.tables import counted
+from pipeline.work import Progress
+
+if TYPE_CHECKING:
+    import pyarrow
+
+CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
+BASELINE = "bm25"
+"""The evaluation's run that is the same in all cells."""
+DIGEST = re.compile("[0-9a-f]{64}")
+"""The name of an artifact's folder."""
+
+Kind = tuple[str, ...]
+"""MEASURES, of the questions with a relevant passage, or HITS, of those with answers."""
+Asked = Mapping[tuple[str, Kind], Sequence[str]]
+"""{(split, kind): its questions}."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a system found on a split."""
+
+    figures: Mapping[str, Mapping[str, float]]
+    """{measure: {mean, low, high}}, as its evaluation has them."""
+    questions: pd.DataFrame
+    """query_id and a column a measure; none (NaN) where the question is not of its kind."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What is drawn of a cell."""
+
+    loss: Curve | None
+    """Of stage 1."""
+    dev: Curve | None
+    """MRR@10; None where stage 1 does not validate."""
+    entropy: Mapping[str, Sequence[float]] | None
+    """Of [CLS]'s attention in nats by layer, of the pre-trained model and the last one."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known of a cell beside its configuration."""
+
+    runs: Mapping[tuple[str, Negatives], Run]
+    """{(split, negatives): run}."""
+    curves: Curves | None
+    """None: nothing of it is drawn."""
+    inputs: Mapping[str, str]
+    """{stage: digest} of the artifacts that it was read from."""
+
+
+@dataclass(frozen=True)
+class AblationData:
+    config: AblationConfig
+    cells: Sequence[Cell]
+    """In the order of the configuration's."""
+    label: str
+    """The first stage's."""
+    first_stage: Mapping[str, Run]
+    """{split: run}, where it is the same in all cells."""
+    training_questions: int
+    """Those that a cell of all questions is trained on."""
+    collections: Sequence[str]
+    """Digests; several only where machines made other bytes of one source."""
+
+
+def cell_name(config: AblationConfig, n: int) -> str:
+    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
+    cell = config.cells[n]
+    size = "all questions" if cell.size is None else counted(cell.size, "questions")
+    parts = [cell.row]
+    parts += [size] if len({c.size for c in config.cells}) > 1 else []
+    parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
+    return ", ".join(parts)
+
+
+def values(run: Run, kind: Kind) -> np.ndarray:
+    """[Q, M] of the questions of a kind."""
+    return of_kind(run, kind)[[*kind]].to_numpy(np.float64)
+
+
+def of_kind(run: Run, kind: Kind) -> pd.DataFrame:
+    return run.questions.dropna(subset=[*kind])
+
+
+def asked(runs: Iterable[tuple[str, Run]]) -> Asked:
+    """The questions that (split, run) were measured on."""
+    found = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
+    return {place: query_ids for place, query_ids in found.items() if query_ids}
+
+
+def differing(one: Asked, other: Asked) -> str | None:
+    """The first split of which they have different questions."""
+    return next((place[0] for place in {**one, **other} if one.get(place) != other.get(place)), None)
+
+
+def collect(
+    config: AblationConfig, collection: Path, given: Mapping[str, Path | None], progress: Progress
+) -> AblationData:
+    """Of the folders `given` to the stage. Raises InputError for questions that are not those of the first cell."""
+    cells: list[Cell] = []
+    baselines: list[dict[str, Run]] = []
+    label = ""
+    first: Asked = {}
+    for n, cell in enumerate(config.cells):
+        folders = {stage: given.get(f"{stage}_{n}") for stage in ("evaluate", "stage1", "attention")}
+        evaluate = folders["evaluate"]
+        assert evaluate is not None
+        metrics = read_json(evaluate / "metrics.json", "labels", "splits")
+        systems = _systems(metrics, read_table(evaluate / "per_query.parquet"))
+        label = label or metrics["labels"].get(BASELINE, "")
+        own = asked((split, run) for (split, _), run in systems.items())
+        first = first or own
+        if (split := differing(first, own)) is not None:
+            both = f"{cell_name(config, 0)} and {cell_name(config, n)}"
+            raise InputError(
+                f"{both} were measured on different questions of {split}: a row must not change what is measured"
+            )
+        negatives_of = {system: negatives for negatives, system in cell.systems.items()}
+        runs = {(split, negatives_of[name]): run for (split, name), run in systems.items() if name in negatives_of}
+        baselines.append({split: run for (split, name), run in systems.items() if name == BASELINE})
+        cells.append(Cell(runs, _curves(cell, folders["stage1"], folders["attention"]), _digests(folders)))
+        progress(n + 1, len(config.cells), "cells")
+    same = {split: run for split, run in baselines[0].items() if all(_same(one.get(split), run) for one in baselines)}
+    digests = [*_digests({"collection": collection}).values()]
+    return AblationData(config, cells, label, same, training_questions(collection), digests)
+
+
+def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tuple[str, str], Run]:
+    """{(split, system): run} of an evaluation, by judgements and by answers."""
+    found = {}
+    for (split, system), part in per_query.to_pandas().groupby(["split", "system"], sort=False):
+        judged = metrics["splits"][split]
+        kinds = (judged["systems"], judged.get("answers", {}).get("systems", {}))
+        figures = {name: figure for systems in kinds for name, figure in systems.get(system, {}).items()}
+        questions = part[["query_id", *MEASURES, *HITS]].astype(dict.fromkeys((*MEASURES, *HITS), float))
+        found[str(split), str(system)] = Run(figures, questions)
+    return found
+
+
+def _same(one: Run | None, other: Run) -> bool:
+    return one is not None and one.figures == other.figures
+
+
+def _curves(cell: CellConfig, stage1: Path | None, attention: Path | None) -> Curves | None:
+    if stage1 is None and attention is None:
+        return None
+    loss = loss_by_epoch(stage1, cell.epochs) if stage1 else None
+    looked = entropies(attention) if attention else None
+    ends = {name: looked[name] for name in ("pretrained", next(reversed(looked)))} if looked else None
+    return Curves(loss, dev_by_epoch(stage1) if stage1 else None, ends)
+
+
+def _digests(folders: Mapping[str, Path | None]) -> dict[str, str]:
+    return {name: folder.name for name, folder in folders.items() if folder and DIGEST.fullmatch(folder.name)}
+
+
+def write(data: AblationData, out: Path) -> None:
+    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    whole = {
+        "config": data.config.model_dump(mode="json"),
+        "training_questions": data.training_questions,
+        "collections": data.collections,
+        "first_stage": {
+            "label": data.label,
+            "figures": {split: run.figures for split, run in data.first_stage.items()},
+        },
+        "runs": [
+            [{"split": split, "negatives": negatives, "figures": run.figures} for (split, negatives), run in runs]
+            for runs in (cell.runs.items() for cell in data.cells)
+        ],
+        "inputs": [cell.inputs for cell in data.cells],
+    }
+    (out / CELLS).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    curves = [cell.curves and asdict(cell.curves) for cell in data.cells]
+    (out / CURVES).write_text(json.dumps(curves, ensure_ascii=False) + "\n", encoding="utf-8")
+    placed = [
+        run.questions.assign(row=data.label, negatives=None, size=None, seed=None, split=split)
+        for split, run in data.first_stage.items()
+    ]
+    for config, cell in zip(data.config.cells, data.cells, strict=True):
+        place = {"row": config.row, "size": config.size, "seed": config.seed}
+        placed += [
+            run.questions.assign(**place, negatives=negatives, split=split)
+            for (split, negatives), run in cell.runs.items()
+        ]
+    schema = _schema()
+    tables = [pa.Table.from_pandas(frame, schema, preserve_index=False) for frame in placed]
+    pq.write_table(pa.concat_tables([schema.empty_table(), *tables]), out / QUESTIONS, compression="zstd")
+
+
+PLACE = ("row", "negatives", "size", "seed", "split")
+
+
+def _schema() -> "pyarrow.Schema":
+    """Columns of questions.parquet."""
+    import pyarrow as pa
+
+    kinds = {"size": pa.int64(), "seed": pa.int64()}
+    names = [(name, kinds.get(name, pa.string())) for name in (*PLACE, "query_id")]
+    return pa.schema([*names, *((name, pa.float64()) for name in (*MEASURES, *HITS))])
+
+
+def read(folder: Path) -> AblationData:
+    """What `write` wrote there. Raises InputError where a file is missing or damaged."""
+    whole = read_json(folder / CELLS, "config", "runs")
+    questions = _questions(read_table(folder / QUESTIONS, _schema().names))
+    with told(folder / CURVES):
+        curves = [found and Curves(**found) for found in json.loads((folder / CURVES).read_bytes())]
+    with told(folder / CELLS):
+        config = AblationConfig.model_validate(whole["config"])
+        first = whole["first_stage"]
+        label = first["label"]
+        cells = []
+        for cell, runs, drawn, inputs in zip(config.cells, whole["runs"], curves, whole["inputs"], strict=True):
+            found = {}
+            for run in runs:
+                place = (cell.row, run["negatives"], cell.size, cell.seed, run["split"])
+                found[run["split"], run["negatives"]] = Run(run["figures"], questions[place])
+            cells.append(Cell(found, drawn, inputs))
+        same = {
+            split: Run(figures, questions[label, None, None, None, split])
+            for split, figures in first["figures"].items()
+        }
+        return AblationData(config, cells, label, same, whole["training_questions"], whole["collections"])
+
+
+def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
+    """{place: its questions}; a place's rows follow each other."""
+    measures = table.drop_columns([*PLACE])
+    found, start = {}, 0
+    for place, rows in groupby(zip(*(table[name].to_pylist() for name in PLACE), strict=True)):
+        count = sum(1 for _ in rows)
+        found[place] = measures.slice(start, count).to_pandas()
+        start += count
+    return found

@@ -1,0 +1,120 @@
+"""Tables of one ablation that were made apart, such as on several machines, as one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from pipeline.ablation import AblationConfig, CellConfig, render
+from pipeline.ablation_data import FILES, AblationData, Asked, Cell, asked, differing, read
+from pipeline.ablation_table import UNTUNED
+from pipeline.errors import InputError
+from pipeline.tables import counted
+
+Place = tuple[str, int | None, int]
+"""Row, size and seed of a cell."""
+SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": "test_seed"}
+"""Fields that parts have in common, and what an ablation's file calls them."""
+
+
+def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> AblationConfig:
+    """Write to `out`, new or empty, what the stage `ablation` would have made of the cells of all `folders`.
+
+    A folder is such an artifact, or its FILES alone. `reference`: as for `join`. Raises InputError, before anything is
+    written, for parts that do not go together.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"--out {out}: a new or an empty folder is asked for")
+    for folder in folders:
+        lacking = next((name for name in FILES if not (folder / name).is_file()), None)
+        if lacking is not None:
+            raise InputError(
+                f"{folder}: no table of an ablation (it has no {lacking}), or one of an earlier version, which "
+                "`cocondenser ablation run` makes anew"
+            )
+    data = join([(str(folder), read(folder)) for folder in folders], reference)
+    out.mkdir(parents=True, exist_ok=True)
+    render(data, out)
+    return data.config
+
+
+def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> AblationData:
+    """The cells of all (name, part): rows, sizes and seeds in the order in which they first stand.
+
+    `reference`: None for the first part's, as its title is. Raises InputError, with the parts' names, where they were
+    measured otherwise or have the same cell, and for a reference that is not among the rows.
+    """
+    first_name, first = parts[0]
+    for name, part in parts[1:]:
+        said = difference(first, part)
+        if said is not None:
+            raise InputError(f"{first_name} and {name}: {said}")
+    cells: dict[Place, tuple[CellConfig, Cell]] = {}
+    found_in: dict[Place, str] = {}
+    for name, part in parts:
+        for config, cell in zip(part.config.cells, part.cells, strict=True):
+            place = config.row, config.size, config.seed
+            if place in cells:
+                size = "all questions" if config.size is None else counted(config.size, "questions")
+                said = f"{config.row}, {size}, seed {config.seed} is in both"
+                raise InputError(f"{found_in[place]} and {name}: {said}")
+            cells[place], found_in[place] = (config, cell), name
+    rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
+    reference = reference or first.config.reference
+    if reference not in rows:
+        raise InputError(f"--reference {reference}: no such row; there are {', '.join(rows)}")
+    placed = {place: cells[place] for place in product(rows, sizes, seeds) if place in cells}
+    untuned = {row: _untuned([one for one in placed.values() if one[0].row == row]) for row in rows}
+    kept = [
+        _kept(*one, place == untuned[place[0]], place[1:] == (sizes[-1], seeds[0])) for place, one in placed.items()
+    ]
+    return replace(
+        first,
+        config=first.config.model_copy(update={"reference": reference, "cells": [config for config, _ in kept]}),
+        cells=[cell for _, cell in kept],
+        collections=list(dict.fromkeys(digest for _, part in parts for digest in part.collections)),
+    )
+
+
+def difference(one: AblationData, other: AblationData) -> str | None:
+    """Why their figures cannot stand in one table; None: they can."""
+    for field, name in SHARED.items():
+        settings = [getattr(part.config, field) for part in (one, other)]
+        if settings[0] != settings[1]:
+            texts = (", ".join(value) if isinstance(value, list) else str(value) for value in settings)
+            return f"other {name}: {' and '.join(texts)}"
+    split = differing(_asked(one), _asked(other))
+    if split is not None:
+        return f"measured on different questions of {split}"
+    if one.training_questions != other.training_questions:
+        return f"other training questions: {one.training_questions:,} and {other.training_questions:,}"
+    if _baseline(one) != _baseline(other):
+        return f"figures of {one.label or other.label} differ: not the same collection or settings"
+    return None
+
+
+def _asked(part: AblationData) -> Asked:
+    runs = [(split, run) for cell in part.cells for (split, _), run in cell.runs.items()]
+    return asked([*part.first_stage.items(), *runs])
+
+
+def _baseline(part: AblationData) -> tuple[str, Mapping[str, object]]:
+    return part.label, {split: run.figures for split, run in part.first_stage.items()}
+
+
+def _untuned(cells: Sequence[tuple[CellConfig, Cell]]) -> Place | None:
+    """Which of a row's cells gives the model before fine-tuning, which each part has measured: the first seed of the
+    last size that has it."""
+    there = [config for config, _ in cells if UNTUNED in config.systems]
+    return next(((c.row, c.size, c.seed) for c in there if c.size == there[-1].size), None)
+
+
+def _kept(config: CellConfig, cell: Cell, untuned: bool, drawn: bool) -> tuple[CellConfig, Cell]:
+    """What a table of all cells has of one: elsewhere the model before fine-tuning and the curves stand once."""
+    if not untuned:
+        config = config.model_copy(update={"systems": {k: run for k, run in config.systems.items() if k != UNTUNED}})
+        cell = replace(cell, runs={place: run for place, run in cell.runs.items() if place[1] != UNTUNED})
+    if not drawn:
+        inputs = {stage: digest for stage, digest in cell.inputs.items() if stage == "evaluate"}
+        cell = replace(cell, curves=None, inputs=inputs)
+    return config, cell

@@ -1,0 +1,68 @@
+"""`cocondenser ablation join`, as it is called."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from pipeline import ablation_data
+from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation_data import AblationData, Cell, Run
+from pipeline.bootstrap import summary
+from pipeline.errors import InputError
+from pipeline.measures import HITS, MEASURES
+
+
+def run(seed: int) -> Run:
+    values_QM = np.random.default_rng(seed).random((9, len(MEASURES)))
+    figures = summary({"run": values_QM}, MEASURES, [], 100, 0)["systems"]["run"]
+    questions = pd.DataFrame(values_QM, columns=[*MEASURES]).assign(**dict.fromkeys(HITS, np.nan))
+    questions.insert(0, "query_id", [f"q{n}" for n in range(len(questions))])
+    return Run(figures, questions)
+
+
+def part(folder: Path, row: str, drawn: int) -> Path:
+    """The data alone of an ablation of one row."""
+    folder.mkdir()
+    words = ["cocondenser", "run", "tiny"]
+    one = CellConfig(row=row, size=None, seed=1, systems={"bm25": "stage1"}, epochs=1, command=words, start=None)
+    fields = {"title": "All", "reference": row, "measures": ["RR@10"], "test": "randomisation"}
+    config = AblationConfig(**fields, samples=100, seed=1, cells=[one])
+    cells = [Cell({("dev", "bm25"): run(drawn)}, None, {})]
+    ablation_data.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
+    return folder
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[str]:
+    return [str(part(tmp_path / row, row, n)) for n, row in enumerate(("plain", "good"), 1)]
+
+
+def test_the_tables_of_all_rows_are_printed(parts: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "both"
+    shown = CliRunner().invoke(app, ["ablation", "join", *parts, "--out", str(out)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert [line.split()[0] for line in shown.output.splitlines() if "[." in line] == ["BM25", "plain", "good"]
+    assert f"Page:   {out}/ablation.html" in shown.output
+    files = {"table.json", "table.csv", "table.md", "tests.json", "ablation.html", "pictures", *ablation_data.FILES}
+    assert {path.name for path in out.iterdir()} == files
+
+
+def test_json_has_the_table_and_the_tests(parts: list[str], tmp_path: Path) -> None:
+    arguments = ["ablation", "join", *parts, "--out", str(tmp_path / "both"), "--reference", "good", "--json"]
+    found = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert found["out"] == str(tmp_path / "both")
+    assert {f["row"] for f in found["table"]} == {"BM25", "plain", "good"}
+    assert {(t["row"], t["reference"]) for t in found["tests"]} == {("plain", "good")}
+
+
+def test_what_does_not_go_together_is_told(parts: list[str], tmp_path: Path) -> None:
+    arguments = ["ablation", "join", parts[0], parts[0], "--out", str(tmp_path / "both")]
+    ended = CliRunner().invoke(app, arguments)
+    assert isinstance(ended.exception, InputError)
+    assert str(ended.exception) == f"{parts[0]} and {parts[0]}: plain, all questions, seed 1 is in both"
+    assert not (tmp_path / "both").exists()

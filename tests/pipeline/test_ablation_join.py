@@ -1,0 +1,250 @@
+"""Tables of an ablation's parts, made apart, as one."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from machines import make_machine
+from searched import write_collection
+
+from pipeline import ablation_data
+from pipeline.ablation import AblationConfig, CellConfig, ablation
+from pipeline.ablation_join import join_folders
+from pipeline.bootstrap import summary
+from pipeline.errors import InputError
+from pipeline.measures import HITS, MEASURES
+from pipeline.work import Work, silent
+
+QUESTIONS = 12
+ROWS, SIZES, SEEDS = ("plain", "good", "learned"), (10, None), (1, 2)
+SYSTEMS = {"bm25": "stage1", "mined": "stage2", "fusion": "fusion"}
+Place = tuple[str, int | None, int]
+PLACES: list[Place] = [(row, size, seed) for row in ROWS for size in SIZES for seed in SEEDS]
+
+
+def evaluation(out: Path, place: Place, bm25: int = 0, questions: int = QUESTIONS, splits: Sequence[str] = ()) -> Path:
+    """A cell's, with values drawn from its place; the model before fine-tuning is the row's."""
+    out.mkdir()
+    row, size, seed = place
+    strengths = {"bm25": bm25, "pretrained": ROWS.index(row)}
+    strengths |= {name: 100 + 10 * PLACES.index((row, size, seed)) + n for n, name in enumerate(SYSTEMS.values())}
+    found, tables = {}, []
+    for s, split in enumerate(splits or ("dev", "test")):
+        shape = questions, len(MEASURES) + len(HITS)
+        values = {name: np.random.default_rng([drawn, s]).random(shape) for name, drawn in strengths.items()}
+        judged = {name: values_QM[:, : len(MEASURES)] for name, values_QM in values.items()}
+        answered = {name: values_QM[: questions // 2, len(MEASURES) :] for name, values_QM in values.items()}
+        found[split] = {
+            "systems": summary(judged, MEASURES, [], 100, 0)["systems"],
+            "answers": {"systems": summary(answered, HITS, [], 100, 0)["systems"]},
+        }
+        for name, values_QM in values.items():
+            table = pd.DataFrame(values_QM, columns=[*MEASURES, *HITS])
+            table.loc[questions // 2 :, [*HITS]] = np.nan
+            table.insert(0, "query_id", [f"{split}{q}" for q in range(questions)])
+            tables.append(table.assign(split=split, system=name))
+    (out / "metrics.json").write_text(json.dumps({"labels": {"bm25": "BM25"}, "splits": found}))
+    pd.concat(tables).to_parquet(out / "per_query.parquet")
+    return out
+
+
+def trained(out: Path, place: Place) -> Path:
+    out.mkdir()
+    steps = np.arange(1, 21)
+    history = {"step": steps, "loss": PLACES.index(place) + 1 / steps, "skipped": np.zeros(20, int)}
+    pq.write_table(pa.table(history), out / "history.parquet")
+    return out
+
+
+def looked(out: Path, place: Place) -> Path:
+    out.mkdir()
+    entropy = {
+        "model": ["pretrained", "stage1", "stage2"],
+        "layer": [1] * 3,
+        "entropy": [3.0, 2.5, PLACES.index(place)],
+    }
+    pq.write_table(pa.table(entropy), out / "attention.parquet")
+    return out
+
+
+Made = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A function from the cells of a part, and what it has otherwise, to its artifact."""
+    collection = write_collection(
+        tmp_path_factory.mktemp("of") / ("c" * 64),
+        [("p0", "p0", "", "text")],
+        [(f"train{q}", "train", "question") for q in range(40)],
+        [("train", f"train{q}", "p0", 1) for q in range(40)],
+    )
+
+    def artifact(kept: Callable[[Place], bool] = lambda place: True, **changes) -> Path:
+        folder = tmp_path_factory.mktemp("part")
+        evaluated = {name: changes.pop(name) for name in ("bm25", "questions", "splits") if name in changes}
+        own = [place for place in PLACES if kept(place)]
+        given, cells = {}, []
+        for n, place in enumerate(own):
+            row, size, seed = place
+            name = f"{PLACES.index(place):064x}"
+            (folder / name).mkdir()
+            given[f"evaluate_{n}"] = evaluation(folder / name / ("e" + name[1:]), place, **evaluated)
+            drawn = (size, seed) == (own[-1][1], own[0][2])
+            if drawn:
+                given[f"stage1_{n}"] = trained(folder / name / ("a" + name[1:]), place)
+                given[f"attention_{n}"] = looked(folder / name / ("b" + name[1:]), place)
+            systems = ({"none": "pretrained"} if drawn else {}) | SYSTEMS
+            words = ["cocondenser", "run", "tiny", "--set", f"stage1.seed={seed}"]
+            cells.append(
+                CellConfig(row=row, size=size, seed=seed, systems=systems, epochs=4, command=words, start=None)
+            )
+        fields = {"title": "All", "reference": own[0][0], "measures": ["RR@10", "hits@5"], "test": "randomisation"}
+        config = AblationConfig(**{**fields, "samples": 100, "seed": 7, **changes}, cells=cells)
+        (folder / "out").mkdir()
+        ablation(config, collection, Work(folder / "out", folder, make_machine(), silent), **given)
+        return folder / "out"
+
+    return artifact
+
+
+@pytest.fixture(scope="module")
+def whole(make: Made) -> Path:
+    return make()
+
+
+@pytest.fixture(scope="module")
+def first(make: Made) -> Path:
+    """The first row alone."""
+    return make(lambda place: place[0] == "plain")
+
+
+@pytest.fixture(scope="module")
+def others(make: Made) -> Path:
+    return make(lambda place: place[0] != "plain")
+
+
+def check_same(out: Path, whole: Path) -> None:
+    """All files, byte for byte."""
+    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    assert sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file()) == files
+    for name in files:
+        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_rows_that_were_made_apart_are_the_table_of_the_whole(
+    first: Path, others: Path, whole: Path, tmp_path: Path
+) -> None:
+    """From copies of the data alone, too."""
+    for folder in (first, others):
+        (tmp_path / folder.parent.name).mkdir()
+        for name in ablation_data.FILES:
+            shutil.copy(folder / name, tmp_path / folder.parent.name)
+    parts = [tmp_path / folder.parent.name for folder in (first, others)]
+    config = join_folders(parts, tmp_path / "new" / "out", None)
+    assert [cell.row for cell in config.cells] == [row for row, *_ in PLACES]
+    check_same(tmp_path / "new" / "out", whole)
+
+
+@pytest.mark.parametrize("part", [lambda place: place[1] == 10, lambda place: place[2] == 1], ids=["sizes", "seeds"])
+def test_sizes_and_seeds_may_be_made_apart_too(make: Made, whole: Path, tmp_path: Path, part) -> None:
+    join_folders([make(part), make(lambda place: not part(place))], tmp_path / "out", None)
+    check_same(tmp_path / "out", whole)
+
+
+def test_joins_can_be_joined(make: Made, first: Path, whole: Path, tmp_path: Path) -> None:
+    good, learned = (make(lambda place, row=row: place[0] == row) for row in ROWS[1:])
+    join_folders([first, good], tmp_path / "two", None)
+    join_folders([tmp_path / "two", learned], tmp_path / "three", None)
+    check_same(tmp_path / "three", whole)
+
+
+def test_rows_stand_in_the_order_given_and_against_any_of_them(first: Path, others: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()  # an empty folder will do
+    config = join_folders([others, first], tmp_path / "out", "learned")
+    assert list(dict.fromkeys(cell.row for cell in config.cells)) == ["good", "learned", "plain"]
+    tests = json.loads((tmp_path / "out/tests.json").read_text())
+    assert {(t["row"], t["reference"]) for t in tests} == {("good", "learned"), ("plain", "learned")}
+    join_folders([others, first], tmp_path / "again", None)
+    assert "differs from good" in (tmp_path / "again/table.md").read_text()
+
+
+def test_cells_that_are_missing_are_dashes(first: Path, make: Made, tmp_path: Path) -> None:
+    small = make(lambda place: place == ("good", 10, 2))
+    join_folders([first, small], tmp_path / "out", None)
+    text = (tmp_path / "out/table.md").read_text()
+    assert re.match(r"\| not fine-tuned \| BM25 negatives, 10 \| BM25 negatives, all ", text.split("dev ", 1)[1])
+    good = next(line.split(" | ") for line in text.splitlines() if line.startswith("| good "))
+    assert [cell.startswith("–") for cell in good[1:]] == [False, *[False, True] * 3]
+    assert "means over 1 to 2 seeds of fine-tuning" in text
+    seeds = (tmp_path / "out/ablation.html").read_text().partition("<h2>Seeds</h2>")[2]
+    assert "–" in seeds.partition("</table>")[0]
+
+
+def refused(parts: Sequence[Path], out: Path, reference: str | None = None) -> str:
+    with pytest.raises(InputError) as told:
+        join_folders(parts, out, reference)
+    assert not out.exists() or out.is_file() or [*out.iterdir()] == [out / "mine"]
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"measures": ["RR@10"]}, "other measures: RR@10, hits@5 and RR@10"),
+        ({"test": "t"}, "other test: randomisation and t"),
+        ({"samples": 200}, "other samples: 100 and 200"),
+        ({"seed": 8}, "other test_seed: 7 and 8"),
+        ({"splits": ["dev"]}, "measured on different questions of test"),
+        ({"questions": 14}, "measured on different questions of dev"),
+        ({"bm25": 50}, "figures of BM25 differ: not the same collection or settings"),
+    ],
+)
+def test_parts_that_were_measured_otherwise_are_refused(
+    first: Path, make: Made, tmp_path: Path, changes: dict, said: str
+) -> None:
+    other = make(lambda place: place == ("good", None, 1), **changes)
+    assert refused([first, other], tmp_path / "out") == f"{first} and {other}: {said}"
+
+
+def test_another_number_of_training_questions_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(others, tmp_path / "other")
+    text = (other / "cells.json").read_text()
+    (other / "cells.json").write_text(text.replace('"training_questions": 40', '"training_questions": 41'))
+    assert refused([first, other], tmp_path / "out") == f"{first} and {other}: other training questions: 40 and 41"
+
+
+def test_a_cell_that_two_parts_have_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
+    again = make(lambda place: place in (("plain", 10, 2), ("good", 10, 2)))
+    said = "plain, 10 questions, seed 2 is in both"
+    assert refused([first, again], tmp_path / "out") == f"{first} and {again}: {said}"
+    assert refused([first, first], tmp_path / "out").endswith("plain, 10 questions, seed 1 is in both")
+
+
+def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
+    said = refused([first, others], tmp_path / "out", "best")
+    assert said == "--reference best: no such row; there are plain, good, learned"
+
+
+def test_folders_without_the_files_are_refused(first: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "absent"):
+        said = f"{folder}: no table of an ablation (it has no cells.json), or one of an earlier version"
+        assert refused([first, folder], tmp_path / "out").startswith(said)
+
+
+def test_what_is_there_is_never_written_over(first: Path, others: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").write_text("")
+    (tmp_path / "file").write_text("")
+    for name in ("out", "file"):
+        said = refused([first, others], tmp_path / name)
+        assert said == f"--out {tmp_path / name}: a new or an empty folder is asked for"
