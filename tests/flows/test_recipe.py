@@ -27,7 +27,7 @@ def test_every_recipe_is_complete(name: str) -> None:
 def test_the_recipes_of_the_papers_are_there() -> None:
     papers = {"marco", "marco-doc", "nq", "trivia", "low-data", "continued"}
     compared = {f"marco-{name}" for name in ("abs", "bert", "denoised", "ict", "mlm", "retromae", "soft")}
-    own = {"adapt", "ladder-pydocs", "ladder-squad", "pydocs", "pydocs-small", "squad", "text", "tiny"}
+    own = {"adapt", "adapt-pydocs", "ladder-pydocs", "ladder-squad", "pydocs", "pydocs-small", "squad", "text", "tiny"}
     assert papers | compared | own == set(EVERY)
     assert [name for name in EVERY if resolve(name).hidden] == ["tiny"]
 
