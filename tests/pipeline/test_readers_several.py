@@ -10,6 +10,15 @@ from pipeline.errors import InputError
 from pipeline.ingest import IngestConfig, missing, sources
 
 CONFIG = TypeAdapter(IngestConfig)
+DOCS = {
+    "reader": "pydocs",
+    "distributions": ["packaging"],
+    "docstring_characters": 200,
+    "passage_words": 80,
+    "remaining_words": 20,
+    "limit": 0,
+    "metadata": [],
+}
 
 
 @pytest.fixture
@@ -41,31 +50,9 @@ def test_all_parts_passages_without_their_questions(parts, ingested) -> None:
     assert made.counts["documents"] == 3
 
 
-def test_the_readers_own_counts_are_added_up(parts, tmp_path, ingested) -> None:
-    put(tmp_path, "note.md", "# A heading", "", "Some words of it.")
-    text = {
-        "reader": "text",
-        "path": tmp_path / "note.md",
-        "pattern": "**/*",
-        "endings": ["md"],
-        "documents": "files",
-        "id_key": "",
-        "title_key": "title",
-        "text_key": "text",
-        "metadata": [],
-        "passage_words": 80,
-        "questions": [],
-        "heading_words": 2,
-        "sentence_words": [4, 40],
-        "crop_share": [0.1, 0.5],
-        "remaining_words": 20,
-        "kept_share": 0.1,
-        "dev_share": 0.1,
-        "test_share": 0.1,
-        "seed": 42,
-    }
-    alone = ingested(**text).counts
-    both = ingested(reader="several", parts=[text, text]).counts
+def test_the_readers_own_counts_are_added_up(parts, ingested) -> None:
+    alone = ingested(**DOCS).counts
+    both = ingested(reader="several", parts=[DOCS, DOCS]).counts
     own = {name for name in alone if name not in ingested(reader="several", parts=parts).counts}
     assert own
     assert {name: both[name] for name in own} == {name: 2 * alone[name] for name in own}
@@ -90,16 +77,7 @@ def test_no_parts_and_parts_of_parts_are_refused(parts) -> None:
 
 
 def test_sources_beside_paths_are_those_of_each_part(parts) -> None:
-    docs = {
-        "reader": "pydocs",
-        "distributions": ["numpy"],
-        "docstring_characters": 200,
-        "passage_words": 80,
-        "remaining_words": 20,
-        "limit": 0,
-        "metadata": [],
-    }
-    alone = sources(CONFIG.validate_python(docs))
+    alone = sources(CONFIG.validate_python(DOCS))
     assert alone
-    found = sources(CONFIG.validate_python({"reader": "several", "parts": [parts[0], docs]}))
+    found = sources(CONFIG.validate_python({"reader": "several", "parts": [parts[0], DOCS]}))
     assert found == {f"parts.1.{name}": path for name, path in alone.items()}
