@@ -75,7 +75,7 @@ def read(folder: Path) -> Ready:
     said = bool(modules) or pooling.is_dir()
     prefixes = _prompts(folder, own)
     texts = _json(inner / TEXTS)
-    if texts.get("do_lower_case") and _has_tokenizer(inner):
+    if texts.get("do_lower_case") and has_tokenizer(inner):
         _check_case(inner)
     lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
     return Ready(
@@ -91,10 +91,10 @@ def read(folder: Path) -> Ready:
     )
 
 
-def read_whole(folder: Path) -> Ready:
-    """As `read`, of a folder whose own tokenizer is used: InputError where it has none."""
+def read_whole(folder: Path, other_tokenizer: bool = False) -> Ready:
+    """As `read`; InputError where the folder has no tokenizer, unless there is `other_tokenizer`."""
     one = read(folder)
-    if not _has_tokenizer(one.folder):
+    if not other_tokenizer and not has_tokenizer(one.folder):
         raise InputError(f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing")
     return one
 
@@ -134,7 +134,8 @@ def _check(folder: Path, config: Mapping[str, Any]) -> None:
         raise InputError(f"{folder}: no model.safetensors{how}")
 
 
-def _has_tokenizer(folder: Path) -> bool:
+def has_tokenizer(folder: Path) -> bool:
+    """Does a tokenizer's file lie beside the model?"""
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 

@@ -66,7 +66,7 @@ def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
         made = read_tokenizer(hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES))
     elif config.path is not None:
         source = str(config.path)
-        made = _from_vocab_file(config.path, config) if config.path.is_file() else read_tokenizer(config.path)
+        made = from_vocab_file(config.path, _normal(config)) if config.path.is_file() else read_tokenizer(config.path)
     else:
         source = "trained"
         made = _trained(config, collection, work)
@@ -130,7 +130,8 @@ def _converted(folder: Path) -> Tokenizer:
     return converted
 
 
-def _from_vocab_file(path: Path, config: TokenizerConfig) -> Tokenizer:
+def from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
+    """WordPiece with the entries of a `vocab.txt`. Raises InputError for a file that is none."""
     vocabulary = _lines(path)
     first_line: dict[str, int] = {}
     for number, token in enumerate(vocabulary, start=1):
@@ -139,7 +140,7 @@ def _from_vocab_file(path: Path, config: TokenizerConfig) -> Tokenizer:
     lacking = [name for name in wordpiece.SPECIALS if name not in first_line]
     if lacking:
         raise InputError(f"{path}: no line {' '.join(lacking)}; a WordPiece vocabulary has one token a line")
-    return wordpiece.build(vocabulary, _normal(config))
+    return wordpiece.build(vocabulary, normal)
 
 
 def _lines(path: Path) -> list[str]:

@@ -33,7 +33,8 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
     encoder = recipe.encoder
     table = node("table", "sentence_table", recipe.table, {})
     starts: dict[str, Node] = {}
-    sources = {label: model_source(label, given, store) for label, given in recipe.given.items()}
+    tokenizer = None if recipe.tokenizer is None else _there(Path(recipe.tokenizer).expanduser())
+    sources = {label: model_source(label, given, tokenizer, store) for label, given in recipe.given.items()}
     for label, source in sources.items():
         starts[label] = node(f"model-{slug(label)}", "sentence_model", source, {"encoder": encoder})
     if recipe.nli is not None:
@@ -69,20 +70,26 @@ def repeated(training: TuneTraining, repeat: int) -> TuneTraining:
     return training.model_copy(update={"optimiser": training.optimiser.model_copy(update={"seed": seed})})
 
 
-def model_source(label: str, given: str, store: Store) -> SentenceModelConfig:
+def _there(tokenizer: Path) -> Path:
+    if not tokenizer.exists():
+        raise InputError(f"tokenizer: {tokenizer}: no such file or folder")
+    return tokenizer.absolute()
+
+
+def model_source(label: str, given: str, tokenizer: Path | None, store: Store) -> SentenceModelConfig:
     """What a recipe's model names. Raises InputError, naming the label, where that is not there."""
     if given.startswith(HUB):
         name, _, revision = given.removeprefix(HUB).partition("@")
         if not re.match(hub.HUB_NAME, name):
             raise InputError(f"models.{label}: {given}: no name of a Hugging Face model")
-        return SentenceModelConfig(checkpoint=None, pretrained=name, revision=revision or "main")
+        return SentenceModelConfig(checkpoint=None, pretrained=name, revision=revision or "main", tokenizer=tokenizer)
     path = Path(given).expanduser()
     if not path.is_dir():
         recipe, colon, rest = given.partition(":")
         if not colon or (path.parent.is_dir() and path.parent != Path()):
             raise InputError(f"models.{label}: {given}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)")
         path = _of_store(label, recipe, rest, store)
-    return SentenceModelConfig(checkpoint=path.absolute(), pretrained=None, revision="main")
+    return SentenceModelConfig(checkpoint=path.absolute(), pretrained=None, revision="main", tokenizer=tokenizer)
 
 
 def _of_store(label: str, recipe: str, rest: str, store: Store) -> Path:

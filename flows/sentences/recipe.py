@@ -54,6 +54,8 @@ class SentenceRecipe(Config):
     models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], str | None]
     """Rows of the table by label, each a folder, RECIPE:NODE of the store's newest run (`marco:condenser`), or hub:NAME
     with or without @REVISION; null leaves out one that the recipe below names."""
+    tokenizer: str | None
+    """Of models whose folder has none: a folder with a tokenizer, or a WordPiece `vocab.txt` of BERT's uncased kind."""
     encoder: SentenceEncoder
     table: Annotated[ScoredConfig | TripletConfig, Field(discriminator="kind")]
     """What is learnt and measured."""

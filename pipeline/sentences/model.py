@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,9 @@ from pipeline import hub
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class SentenceEncoder(Config):
@@ -32,6 +35,8 @@ class SentenceModelConfig(Config):
     """Name of a Hugging Face model."""
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
+    tokenizer: Path | None
+    """A folder with a tokenizer, or a WordPiece `vocab.txt` of BERT's uncased kind, for a model that came without."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -47,7 +52,7 @@ def missing(config: SentenceModelConfig) -> list[str]:
 
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
-            read_whole(one_encoder(config.checkpoint))
+            read_whole(one_encoder(config.checkpoint), config.tokenizer is not None)
         except InputError as error:
             return [f"models: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "models.LABEL")
@@ -63,7 +68,7 @@ def one_encoder(folder: Path) -> Path:
 
 
 def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: Work) -> Metrics:
-    """Write the encoder as a checkpoint with its own tokenizer.
+    """Write the encoder as a checkpoint with its own tokenizer, or where it has none with `config.tokenizer`.
 
     Raises InputError where pipeline/ready.py does, where it cannot be loaded, has no tokenizer that is known here or
     fewer entries than that, or has fewer positions than `encoder.tokens`.
@@ -74,7 +79,7 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     from pipeline.checkpoint import load_encoder, save_checkpoint
     from pipeline.initial import FILES, HUB_FILES
     from pipeline.ready import read_whole
-    from pipeline.tokenizer import kind, read_tokenizer, special_tokens
+    from pipeline.tokenizer import kind, special_tokens
     from pipeline.vector_files import CLS, read_vector
 
     if config.checkpoint is not None:
@@ -83,9 +88,9 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
         assert config.pretrained is not None
         wanted = [*HUB_FILES, "*.json", "*_Pooling/*", "*_Dense/*"]
         folder = hub.fetch(config.pretrained, config.revision, wanted, FILES)
-    ready = read_whole(folder)
+    ready = read_whole(folder, config.tokenizer is not None)
     model = load_encoder(ready.folder)
-    tokenizer = read_tokenizer(ready.folder)
+    tokenizer = _tokenizer(ready.folder, config.tokenizer)
     specials, names = special_tokens(tokenizer)
     vector = replace(
         CLS if ready.pooling is None else read_vector(folder),
@@ -113,3 +118,16 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
         "prefix": vector.question_prefix,
         "tokenizer": kind(tokenizer),
     }
+
+
+def _tokenizer(model: Path, other: Path | None) -> "Tokenizer":
+    """The tokenizer of a model's folder; `other`'s where the folder has none."""
+    from pipeline.ready import has_tokenizer
+    from pipeline.tokenizer import from_vocab_file, read_tokenizer
+    from pipeline.wordpiece import Normal
+
+    if other is None or has_tokenizer(model):
+        return read_tokenizer(model)
+    if other.is_file():
+        return from_vocab_file(other, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
+    return read_tokenizer(other)

@@ -98,5 +98,5 @@ def test_what_is_no_bi_encoder_that_is_known_is_one_line(store: Store, tmp_path:
         given_model.find(store, str(folder))
     assert line.format(folder) in str(told.value)
     assert "\n" not in str(told.value)
-    config = SentenceModelConfig(checkpoint=folder, pretrained=None, revision="main")
+    config = SentenceModelConfig(checkpoint=folder, pretrained=None, revision="main", tokenizer=None)
     assert missing(config) == [f"models: {told.value}"]  # of the sentence tasks

@@ -83,6 +83,8 @@ def test_what_a_model_may_be(tmp_path) -> None:
         dag(tmp_path, "models.BERT=tiny:condenser")
     with pytest.raises(InputError, match=r"models: none"):
         dag(tmp_path, "models.BERT=null")
+    with pytest.raises(InputError, match=r"tokenizer: .*vocab\.txt: no such file or folder"):
+        dag(tmp_path, f"models.BERT={tmp_path / 'here'}", f"tokenizer={tmp_path}/vocab.txt")
 
 
 def test_a_node_of_the_store(tmp_path) -> None:

@@ -89,7 +89,9 @@ def test_a_sentence_task_forgets_an_epoch_that_was_undone(pair_start, tmp_path, 
     """Epochs of 15 updates."""
     table, start = work("table"), work("start")
     sentence_table(scored(tmp_path), table)
-    sentence_model(SentenceModelConfig(checkpoint=pair_start, pretrained=None, revision="main"), ENCODER, start)
+    sentence_model(
+        SentenceModelConfig(checkpoint=pair_start, pretrained=None, revision="main", tokenizer=None), ENCODER, start
+    )
     seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.3])
     config, training = TuneConfig(epochs=3, max_rows=0), TRAINING.model_copy(update={"select": "best"})
     again = interrupted(work, lambda to: tune(config, training, ENCODER, table.out, start.out, to), at=31, left=29)

@@ -23,6 +23,7 @@ from pipeline.sentences.summary import SummaryConfig, Training, summary
 from pipeline.sentences.tables import sentence_table
 from pipeline.sentences.training import subset
 from pipeline.sentences.tune import TuneConfig, tune
+from pipeline.tokenizer import read_tokenizer
 from pipeline.vector_files import Vector, read_vector, write_vector
 from pipeline.work import Work, silent
 
@@ -38,8 +39,9 @@ def made(folder: Path) -> Work:
     return Work(folder, folder.parent / f"{folder.name}-checkpoints", make_machine(), silent)
 
 
-def model(source: Path, folder: Path, encoder: SentenceEncoder = ENCODER) -> Path:
-    sentence_model(SentenceModelConfig(checkpoint=source, pretrained=None, revision="main"), encoder, made(folder))
+def model(source: Path, folder: Path, encoder: SentenceEncoder = ENCODER, tokenizer: Path | None = None) -> Path:
+    config = SentenceModelConfig(checkpoint=source, pretrained=None, revision="main", tokenizer=tokenizer)
+    sentence_model(config, encoder, made(folder))
     return folder
 
 
@@ -227,16 +229,32 @@ def test_roberta_with_bytes_is_read_too(tmp_path) -> None:
     assert (row[0], row[-1], len(row) <= 24) == (0, 2, True)
 
 
+def test_a_model_without_tokenizer_takes_the_given_one(pair_start, tmp_path) -> None:
+    bare, vocabulary = tmp_path / "bare", tmp_path / "vocab.txt"
+    shutil.copytree(pair_start, bare, ignore=shutil.ignore_patterns("tokenizer*", "vocab*"))
+    own = read_tokenizer(pair_start).get_vocab()
+    vocabulary.write_text("\n".join(sorted(own, key=own.__getitem__)) + "\n", "utf-8")
+    with pytest.raises(InputError, match="bare: no tokenizer beside the model"):
+        model(bare, tmp_path / "without")
+    texts = ["Sorted LISTS of words", "words"]
+    wanted = Sentences(model(pair_start, tmp_path / "own"), ENCODER).rows(texts)
+    for name, given in (("vocabulary", vocabulary), ("folder", pair_start)):
+        found = Sentences(model(bare, tmp_path / name, tokenizer=given), ENCODER).rows(texts)
+        assert [row.tolist() for row in found] == [row.tolist() for row in wanted]
+    vocabulary.write_text("no\nvocabulary\n", "utf-8")
+    assert model(pair_start, tmp_path / "its own", tokenizer=vocabulary), "a model's own tokenizer comes first"
+
+
 def test_models_that_will_not_do_are_told(pair_start, tmp_path) -> None:
     both = tmp_path / "both"
     for name in ("query", "passage"):
         shutil.copytree(pair_start, both / name)
-    config = SentenceModelConfig(checkpoint=both, pretrained=None, revision="main")
+    config = SentenceModelConfig(checkpoint=both, pretrained=None, revision="main", tokenizer=None)
     assert missing(config) == [f"models: {both}: holds two encoders; name one, both/query or both/passage"]
     with pytest.raises(InputError, match=r"encoder\.tokens: 65 tokens asked for, but the model .* has 64 positions"):
         model(pair_start, tmp_path / "long", ENCODER.model_copy(update={"tokens": 65}))
     with pytest.raises(ValueError, match="set one of checkpoint and pretrained"):
-        SentenceModelConfig(checkpoint=both, pretrained="bert-base-uncased", revision="main")
+        SentenceModelConfig(checkpoint=both, pretrained="bert-base-uncased", revision="main", tokenizer=None)
 
 
 def test_dev_chooses_the_epochs_and_repeats_are_averaged(given, work, inline) -> None:
