@@ -40,12 +40,14 @@ class Ready:
     """One encoder. None: its folder does not say."""
 
     folder: Path
-    """Holds config.json, the weights and the tokenizer."""
+    """Holds config.json, the weights and, where there is one, the tokenizer."""
     pooling: Pooling | None
     normalise: bool | None
     """To length 1: by a module, or because its vectors are compared by the cosine."""
     projection: int
     """Dimensions of a linear map behind the pooling. 0: none."""
+    tokenizer: bool
+    """Does a tokenizer lie beside the weights?"""
     positions: int
     """Longest input that the model has room for, special tokens included."""
     question_tokens: int | None
@@ -75,7 +77,8 @@ def read(folder: Path) -> Ready:
     said = bool(modules) or pooling.is_dir()
     prefixes = _prompts(folder, own)
     texts = _json(inner / TEXTS)
-    if texts.get("do_lower_case") and has_tokenizer(inner):
+    has_tokenizer = any((inner / name).is_file() for name in TOKENIZER_FILES)
+    if texts.get("do_lower_case") and has_tokenizer:
         _check_case(inner)
     lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
     return Ready(
@@ -83,6 +86,7 @@ def read(folder: Path) -> Ready:
         pooling=_pooling(pooling, any(prefixes)) if said else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
         projection=projected(folder) or 0,
+        tokenizer=has_tokenizer,
         positions=positions(config),
         question_tokens=lengths[0],
         passage_tokens=lengths[1],
@@ -91,10 +95,10 @@ def read(folder: Path) -> Ready:
     )
 
 
-def read_whole(folder: Path, other_tokenizer: bool = False) -> Ready:
-    """As `read`; InputError where the folder has no tokenizer, unless there is `other_tokenizer`."""
+def read_whole(folder: Path) -> Ready:
+    """As `read`, of a folder whose own tokenizer is used: InputError where it has none."""
     one = read(folder)
-    if not other_tokenizer and not has_tokenizer(one.folder):
+    if not one.tokenizer:
         raise InputError(f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing")
     return one
 
@@ -132,11 +136,6 @@ def _check(folder: Path, config: Mapping[str, Any]) -> None:
         old = (folder / "pytorch_model.bin").is_file()
         how = "; of pytorch_model.bin transformers' save_pretrained makes one" if old else ""
         raise InputError(f"{folder}: no model.safetensors{how}")
-
-
-def has_tokenizer(folder: Path) -> bool:
-    """Does a tokenizer's file lie beside the model?"""
-    return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def _check_case(folder: Path) -> None:

@@ -66,7 +66,7 @@ def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
         made = read_tokenizer(hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES))
     elif config.path is not None:
         source = str(config.path)
-        made = from_vocab_file(config.path, _normal(config)) if config.path.is_file() else read_tokenizer(config.path)
+        made = read_tokenizer_or_vocabulary(config.path, _normal(config))
     else:
         source = "trained"
         made = _trained(config, collection, work)
@@ -97,6 +97,11 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     kind(loaded)
     special_tokens(loaded)
     return loaded
+
+
+def read_tokenizer_or_vocabulary(path: Path, normal: wordpiece.Normal) -> Tokenizer:
+    """As `read_tokenizer`, of a folder; of a file `vocab.txt`, which says no `normal`, WordPiece with its entries."""
+    return _from_vocab_file(path, normal) if path.is_file() else read_tokenizer(path)
 
 
 def special_tokens(tokenizer: Tokenizer) -> tuple[Specials, dict[str, str]]:
@@ -130,8 +135,7 @@ def _converted(folder: Path) -> Tokenizer:
     return converted
 
 
-def from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
-    """WordPiece with the entries of a `vocab.txt`. Raises InputError for a file that is none."""
+def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
     vocabulary = _lines(path)
     first_line: dict[str, int] = {}
     for number, token in enumerate(vocabulary, start=1):

@@ -14,6 +14,8 @@ from pipeline.work import Metrics, Work
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from pipeline.ready import Ready
+
 
 class SentenceEncoder(Config):
     """How a sentence becomes a vector, for every stage of the sentence tasks."""
@@ -48,11 +50,10 @@ class SentenceModelConfig(Config):
 def missing(config: SentenceModelConfig) -> list[str]:
     """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder."""
     from pipeline.initial import FILES
-    from pipeline.ready import read_whole
 
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
-            read_whole(one_encoder(config.checkpoint), config.tokenizer is not None)
+            _read(config, one_encoder(config.checkpoint))
         except InputError as error:
             return [f"models: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "models.LABEL")
@@ -78,7 +79,6 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     from pipeline.biencoder import Encoder, check_fits
     from pipeline.checkpoint import load_encoder, save_checkpoint
     from pipeline.initial import FILES, HUB_FILES
-    from pipeline.ready import read_whole
     from pipeline.tokenizer import kind, special_tokens
     from pipeline.vector_files import CLS, read_vector
 
@@ -88,9 +88,9 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
         assert config.pretrained is not None
         wanted = [*HUB_FILES, "*.json", "*_Pooling/*", "*_Dense/*"]
         folder = hub.fetch(config.pretrained, config.revision, wanted, FILES)
-    ready = read_whole(folder, config.tokenizer is not None)
+    ready = _read(config, folder)
     model = load_encoder(ready.folder)
-    tokenizer = _tokenizer(ready.folder, config.tokenizer)
+    tokenizer = _tokenizer(config, ready)
     specials, names = special_tokens(tokenizer)
     vector = replace(
         CLS if ready.pooling is None else read_vector(folder),
@@ -120,14 +120,20 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     }
 
 
-def _tokenizer(model: Path, other: Path | None) -> "Tokenizer":
-    """The tokenizer of a model's folder; `other`'s where the folder has none."""
-    from pipeline.ready import has_tokenizer
-    from pipeline.tokenizer import from_vocab_file, read_tokenizer
+def _read(config: SentenceModelConfig, folder: Path) -> "Ready":
+    """What the folder says of itself. Raises InputError where neither it nor the config has a tokenizer."""
+    from pipeline.ready import read, read_whole
+
+    return read_whole(folder) if config.tokenizer is None else read(folder)
+
+
+def _tokenizer(config: SentenceModelConfig, ready: "Ready") -> "Tokenizer":
+    """The model's own; the config's where it has none."""
+    from pipeline.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
     from pipeline.wordpiece import Normal
 
-    if other is None or has_tokenizer(model):
-        return read_tokenizer(model)
-    if other.is_file():
-        return from_vocab_file(other, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
-    return read_tokenizer(other)
+    if config.tokenizer is None or ready.tokenizer:
+        return read_tokenizer(ready.folder)
+    return read_tokenizer_or_vocabulary(
+        config.tokenizer, Normal(lowercase=True, split_identifiers=False, drop_rules=False)
+    )
