@@ -14,6 +14,7 @@ import psutil
 from flows.processes import free_port, stop
 
 START_SECONDS = 120
+END_SECONDS = 15
 OPEN = {"RAY_AUTH_MODE": "disabled"}
 """For whoever starts or asks a cluster: without the token that Ray would write into the user's home."""
 
@@ -47,6 +48,14 @@ def head(environment: dict[str, str], cores: int = 2) -> Iterator[str]:
 def children() -> list[psutil.Process]:
     """The processes that make shards for a worker of Ray's."""
     return [one for one in _running("pipeline.child") if (parent := one.parent()) and _of_ray(parent)]
+
+
+def nobody_works() -> None:
+    """Waits for the end of `children`: cancelled ones die with their worker, which the driver does not wait for."""
+    end = time.monotonic() + END_SECONDS
+    while left := children():
+        assert time.monotonic() < end, left
+        time.sleep(0.2)
 
 
 def raylets() -> set[int]:
