@@ -1,6 +1,5 @@
 """What a run can know to fail, before anything heavy is even imported."""
 
-import re
 from collections.abc import Iterable
 
 from artifacts.store import Store
@@ -11,6 +10,7 @@ from pipeline.adopt import AdoptConfig, dimension
 from pipeline.errors import InputError
 from pipeline.index import IndexConfig
 from pipeline.index_kinds import check_dimension
+from pipeline.readers.single import placed
 from pipeline.work import Machine
 from tasks.cluster import check_address
 from tasks.keys import sources_of
@@ -73,9 +73,8 @@ def missing(node: Node) -> list[str]:
     ask = STAGES[node.stage].missing
     said = ask(node.config) if ask else []
     if said and node.stage == "ingest":
-        # A reader does not know which section of the recipe it serves; a path may hold the same letters.
-        field = re.compile(rf"(?<![\w./\\-])ingest\.(?=({'|'.join(type(node.config).model_fields)})\b)")
-        return [field.sub(f"{SECTIONS.get(own_name(node), own_name(node))}.", line) for line in said]
+        section = SECTIONS.get(own_name(node), own_name(node))
+        return [placed(line, type(node.config).model_fields, section) for line in said]
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
     untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
     if node.stage == "adopt":

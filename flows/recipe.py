@@ -137,7 +137,8 @@ class Recipe(Config):
         if self.condenser.checkpoint is not None:
             return corpus_aware
         cloze = self.trains("ict") and self.ict.checkpoint is None and self.ict.text == "pretraining"
-        return self.trains("condenser") or corpus_aware or cloze or self.initial.from_scratch
+        begins = self.initial.from_scratch and self.ict.checkpoint is None
+        return self.trains("condenser") or corpus_aware or cloze or begins
 
     @property
     def teaches(self) -> bool:

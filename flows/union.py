@@ -11,11 +11,9 @@ from flows.dag import Node, nodes
 from flows.recipe import Recipe
 from flows.selection import up_to
 from pipeline.ablation import AblationConfig, CellConfig, Negatives
+from pipeline.ablation_data import Place
 from pipeline.errors import InputError
 from pipeline.table_rows import FUSION
-
-Place = tuple[str, int | None, int]
-"""Row, size and seed of a cell."""
 
 
 @dataclass

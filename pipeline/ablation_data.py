@@ -31,6 +31,8 @@ BASELINE = "bm25"
 DIGEST = re.compile("[0-9a-f]{64}")
 """The name of an artifact's folder."""
 
+Place = tuple[str, int | None, int]
+"""Row, size and seed of a cell."""
 Kind = tuple[str, ...]
 """MEASURES, of the questions with a relevant passage, or HITS, of those with answers."""
 Asked = Mapping[tuple[str, Kind], Sequence[str]]
@@ -89,11 +91,14 @@ class AblationData:
 def cell_name(config: AblationConfig, n: int) -> str:
     """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
     cell = config.cells[n]
-    size = "all questions" if cell.size is None else counted(cell.size, "questions")
     parts = [cell.row]
-    parts += [size] if len({c.size for c in config.cells}) > 1 else []
+    parts += [questions_text(cell.size)] if len({c.size for c in config.cells}) > 1 else []
     parts += [f"seed {cell.seed}"] if len({c.seed for c in config.cells}) > 1 else []
     return ", ".join(parts)
+
+
+def questions_text(size: int | None) -> str:
+    return "all questions" if size is None else counted(size, "questions")
 
 
 def values(run: Run, kind: Kind) -> np.ndarray:

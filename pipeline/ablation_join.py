@@ -1,18 +1,15 @@
 """Tables of one ablation that were made apart, such as on several machines, as one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from pipeline.ablation import AblationConfig, CellConfig, render
-from pipeline.ablation_data import FILES, AblationData, Asked, Cell, asked, differing, read
+from pipeline.ablation_data import FILES, AblationData, Asked, Cell, Place, asked, differing, questions_text, read
 from pipeline.ablation_table import UNTUNED
 from pipeline.errors import InputError
-from pipeline.tables import counted
 
-Place = tuple[str, int | None, int]
-"""Row, size and seed of a cell."""
 SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": "test_seed"}
 """Fields that parts have in common, and what an ablation's file calls them."""
 
@@ -55,8 +52,7 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
         for config, cell in zip(part.config.cells, part.cells, strict=True):
             place = config.row, config.size, config.seed
             if place in cells:
-                size = "all questions" if config.size is None else counted(config.size, "questions")
-                said = f"{config.row}, {size}, seed {config.seed} is in both"
+                said = f"{config.row}, {questions_text(config.size)}, seed {config.seed} is in both"
                 raise InputError(f"{found_in[place]} and {name}: {said}")
             cells[place], found_in[place] = (config, cell), name
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
@@ -64,10 +60,10 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
     if reference not in rows:
         raise InputError(f"--reference {reference}: no such row; there are {', '.join(rows)}")
     placed = {place: cells[place] for place in product(rows, sizes, seeds) if place in cells}
-    untuned = {row: _untuned([one for one in placed.values() if one[0].row == row]) for row in rows}
-    kept = [
-        _kept(*one, place == untuned[place[0]], place[1:] == (sizes[-1], seeds[0])) for place, one in placed.items()
-    ]
+    by_row = [[one for one in placed.values() if one[0].row == row] for row in rows]
+    untuned = {_first(own, lambda config, cell: UNTUNED in config.systems) for own in by_row}
+    drawn = {_first(own, lambda config, cell: cell.curves is not None) for own in by_row}
+    kept = [_kept(*one, place in untuned, place in drawn) for place, one in placed.items()]
     return replace(
         first,
         config=first.config.model_copy(update={"reference": reference, "cells": [config for config, _ in kept]}),
@@ -102,15 +98,14 @@ def _baseline(part: AblationData) -> tuple[str, Mapping[str, object]]:
     return part.label, {split: run.figures for split, run in part.first_stage.items()}
 
 
-def _untuned(cells: Sequence[tuple[CellConfig, Cell]]) -> Place | None:
-    """Which of a row's cells gives the model before fine-tuning, which each part has measured: the first seed of the
-    last size that has it."""
-    there = [config for config, _ in cells if UNTUNED in config.systems]
+def _first(cells: Sequence[tuple[CellConfig, Cell]], has: Callable[[CellConfig, Cell], bool]) -> Place | None:
+    """The first seed of the last size of a row's cells that have it: what stands once a row each part may have made."""
+    there = [config for config, cell in cells if has(config, cell)]
     return next(((c.row, c.size, c.seed) for c in there if c.size == there[-1].size), None)
 
 
 def _kept(config: CellConfig, cell: Cell, untuned: bool, drawn: bool) -> tuple[CellConfig, Cell]:
-    """What a table of all cells has of one: elsewhere the model before fine-tuning and the curves stand once."""
+    """What a table of all cells has of one: the model before fine-tuning and the curves stand once a row."""
     if not untuned:
         config = config.model_copy(update={"systems": {k: run for k, run in config.systems.items() if k != UNTUNED}})
         cell = replace(cell, runs={place: run for place, run in cell.runs.items() if place[1] != UNTUNED})

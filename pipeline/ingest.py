@@ -25,24 +25,25 @@ from pipeline.collection import (
 from pipeline.errors import InputError
 from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.metadata import keep
-from pipeline.readers import dpr, known, several
+from pipeline.readers import several, single
 from pipeline.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
 
 UNKNOWN_SHARE = 0.01  # of the judgements may be about unknown ids; more means that files do not belong together
 
-IngestConfig = Annotated[known.OneConfig | several.SeveralConfig, Field(discriminator="reader")]
+READERS = single.READERS | {"several": several}
+IngestConfig = Annotated[single.SingleConfig | several.SeveralConfig, Field(discriminator="reader")]
 
 
 def missing(config: IngestConfig) -> list[str]:
     """What is neither on this machine nor to be had: a line each, with the commands that would bring it. Quick."""
-    return several.missing(config) if isinstance(config, several.SeveralConfig) else known.missing(config)
+    return READERS[config.reader].missing(config)
 
 
 def sources(config: IngestConfig) -> dict[str, Path]:
     """{name: path} of what enters the key beside the content of the fields of type Path."""
-    return several.sources(config) if isinstance(config, several.SeveralConfig) else known.sources(config)
+    return several.sources(config) if isinstance(config, several.SeveralConfig) else single.sources(config)
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:
@@ -54,10 +55,10 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
     unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
     """
-    source = _read(config, work.progress)
+    source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
     tables = schemas()
-    names = () if isinstance(config, dpr.DprConfig | several.SeveralConfig) else config.metadata
+    names = getattr(config, "metadata", ())
     told: Metrics = {}
 
     def write(name: str, rows: Iterable[Sequence]) -> None:
@@ -89,10 +90,6 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     return metrics
-
-
-def _read(config: IngestConfig, progress: Progress) -> Source:
-    return several.read(config, progress) if isinstance(config, several.SeveralConfig) else known.read(config, progress)
 
 
 def _passages(

@@ -46,7 +46,7 @@ class Ready:
     """To length 1: by a module, or because its vectors are compared by the cosine."""
     projection: int
     """Dimensions of a linear map behind the pooling. 0: none."""
-    tokenizer: bool
+    has_tokenizer: bool
     """Does a tokenizer lie beside the weights?"""
     positions: int
     """Longest input that the model has room for, special tokens included."""
@@ -86,7 +86,7 @@ def read(folder: Path) -> Ready:
         pooling=_pooling(pooling, any(prefixes)) if said else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
         projection=projected(folder) or 0,
-        tokenizer=has_tokenizer,
+        has_tokenizer=has_tokenizer,
         positions=positions(config),
         question_tokens=lengths[0],
         passage_tokens=lengths[1],
@@ -98,7 +98,7 @@ def read(folder: Path) -> Ready:
 def read_whole(folder: Path) -> Ready:
     """As `read`, of a folder whose own tokenizer is used: InputError where it has none."""
     one = read(folder)
-    if not one.tokenizer:
+    if not one.has_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing")
     return one
 

@@ -75,7 +75,7 @@ class Stage:
     """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
 
 
-def text(config: Any) -> tuple[str, ...]:
+def choice_of_text(config: Any) -> tuple[str, ...]:
     """The field that says which tokens are the stage's input."""
     return ("text",)
 
@@ -86,9 +86,9 @@ STAGES: dict[str, Stage] = {
     "tokens": Stage(tokens, libraries=lambda config: ("tokenizers",)),
     "bm25": Stage(bm25, identity="key", libraries=lambda config: ("pyserini",), missing=pipeline.bm25.missing),
     "initial": Stage(initial, missing=pipeline.initial.missing),
-    "ict": Stage(ict, missing=pipeline.ict.missing, unread=text, gpu=True),
+    "ict": Stage(ict, missing=pipeline.ict.missing, unread=choice_of_text, gpu=True),
     "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
-    "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, unread=text, gpu=True),
+    "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, unread=choice_of_text, gpu=True),
     "finetune": Stage(finetune, gpu=True),
     "encode": Stage(encode, gpu=True, earlier=True, parts=True),
     "index": Stage(index, libraries=pipeline.index_kinds.libraries, unread=pipeline.index_kinds.unread),
@@ -102,7 +102,7 @@ STAGES: dict[str, Stage] = {
     "pseudo": Stage(pseudo, gpu=True),
     "rerank": Stage(rerank, gpu=True),
     "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
-    "attention": Stage(attention, unread=text, gpu=True),
+    "attention": Stage(attention, unread=choice_of_text, gpu=True),
     "report": Stage(report, identity="key", lineage=True),  # times are no part of what it was made from
     "sentence_table": Stage(sentence_table, missing=pipeline.sentences.tables.missing),
     "sentence_model": Stage(sentence_model, missing=pipeline.sentences.model.missing),

@@ -33,7 +33,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
     encoder = recipe.encoder
     table = node("table", "sentence_table", recipe.table, {})
     starts: dict[str, Node] = {}
-    tokenizer = None if recipe.tokenizer is None else _there(Path(recipe.tokenizer).expanduser())
+    tokenizer = None if recipe.tokenizer is None else _given_tokenizer(Path(recipe.tokenizer).expanduser())
     sources = {label: model_source(label, given, tokenizer, store) for label, given in recipe.given.items()}
     for label, source in sources.items():
         starts[label] = node(f"model-{slug(label)}", "sentence_model", source, {"encoder": encoder})
@@ -70,7 +70,7 @@ def repeated(training: TuneTraining, repeat: int) -> TuneTraining:
     return training.model_copy(update={"optimiser": training.optimiser.model_copy(update={"seed": seed})})
 
 
-def _there(tokenizer: Path) -> Path:
+def _given_tokenizer(tokenizer: Path) -> Path:
     if not tokenizer.exists():
         raise InputError(f"tokenizer: {tokenizer}: no such file or folder")
     return tokenizer.absolute()

@@ -3,42 +3,49 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.collection import Passage, Source
 from pipeline.config import Config
-from pipeline.readers import known
+from pipeline.readers import single
 from pipeline.work import Progress
 
 
 class SeveralConfig(Config):
     reader: Literal["several"]
     """Names this reader."""
-    parts: list[known.PartConfig] = Field(min_length=1)
-    """The sources, each by a reader of its own, in this order. Their questions are left out."""
+    parts: list[single.PartConfig] = Field(min_length=1)
+    """The sources, each by a reader of its own, in this order. Their questions are left out; `metadata` must be empty."""
+
+    @model_validator(mode="after")
+    def _no_metadata(self) -> Self:
+        for n, part in enumerate(self.parts):
+            if getattr(part, "metadata", None):
+                raise ValueError(f"parts.{n}.metadata: of several sources none is kept; set it to []")
+        return self
 
 
 def missing(config: SeveralConfig) -> list[str]:
     """What each part lacks, a line each, with the part's place."""
     return [
-        line.replace("ingest.", f"ingest.parts.{n}.", 1)
+        single.placed(line, type(part).model_fields, f"ingest.parts.{n}")
         for n, part in enumerate(config.parts)
-        for line in known.missing(part)
+        for line in single.missing(part)
     ]
 
 
 def sources(config: SeveralConfig) -> dict[str, Path]:
     """What enters the key beside the parts' Path fields, by the part's number."""
     return {
-        f"parts.{n}.{name}": path for n, part in enumerate(config.parts) for name, path in known.sources(part).items()
+        f"parts.{n}.{name}": path for n, part in enumerate(config.parts) for name, path in single.sources(part).items()
     }
 
 
 def read(config: SeveralConfig, progress: Progress) -> Source:
     """All parts' passages, part by part; ids of passages and documents begin with the part's number, as in `0/`."""
-    parts = [known.read(part, progress) for part in config.parts]
+    parts = [single.read(part, progress) for part in config.parts]
     counts: Counter[str] = Counter()
 
     def passages() -> Iterator[tuple[str, Passage]]:

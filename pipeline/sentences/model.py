@@ -53,7 +53,9 @@ def missing(config: SentenceModelConfig) -> list[str]:
 
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
-            _read(config, one_encoder(config.checkpoint))
+            ready = _read(config, one_encoder(config.checkpoint))
+            if not ready.has_tokenizer:
+                _tokenizer(config, ready)
         except InputError as error:
             return [f"models: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "models.LABEL")
@@ -132,7 +134,7 @@ def _tokenizer(config: SentenceModelConfig, ready: "Ready") -> "Tokenizer":
     from pipeline.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
     from pipeline.wordpiece import Normal
 
-    if config.tokenizer is None or ready.tokenizer:
+    if config.tokenizer is None or ready.has_tokenizer:
         return read_tokenizer(ready.folder)
     return read_tokenizer_or_vocabulary(
         config.tokenizer, Normal(lowercase=True, split_identifiers=False, drop_rules=False)

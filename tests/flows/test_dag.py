@@ -170,6 +170,16 @@ def test_a_finished_condenser_needs_no_general_text(tmp_path) -> None:
     assert not [n.name for n in dag if "pretraining" in n.name]
 
 
+def test_finished_models_need_no_text_that_they_were_made_from(tmp_path) -> None:
+    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    untrained = [given, "condenser.steps=0", "cocondenser.steps=0"]
+    for finished in ("ict", "condenser", "cocondenser"):
+        dag = nodes(resolve("tiny", [*untrained, f"{finished}.checkpoint={tmp_path}"]))
+        assert not [n.name for n in dag if "pretraining" in n.name], finished
+    trained = [given, f"ict.checkpoint={tmp_path}", "condenser.steps=9", "cocondenser.steps=0"]
+    assert node("condenser", *trained).inputs["tokens"].name == "tokens-pretraining"
+
+
 def test_a_finished_cocondenser_needs_no_condenser(tmp_path) -> None:
     dag = nodes(resolve("marco", [f"cocondenser.checkpoint={tmp_path}"]))
     assert "condenser" not in names(dag)

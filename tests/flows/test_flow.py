@@ -270,6 +270,19 @@ def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monke
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 
+def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {}
+    monkeypatch.setattr("flows.checks.check_condenser", lambda config, read: asked.update(condenser=read))
+    monkeypatch.setattr("flows.checks.check_cocondenser", lambda config, read, start: asked.update(cocondenser=read))
+    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "tokens-pretraining")}
+    for text, read in (("collection", "tokens"), ("pretraining", "tokens-pretraining")):
+        checks.pretraining(refs, tmp_path, nodes(resolve("tiny", [given, f"cocondenser.text={text}"])))
+        assert asked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
+
+
 def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_cli, tiny_copy: Path) -> None:
     """All of them in one message."""
     documents = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")

@@ -159,6 +159,15 @@ def test_sizes_and_seeds_may_be_made_apart_too(make: Made, whole: Path, tmp_path
     check_same(tmp_path / "out", whole)
 
 
+def test_rows_of_different_seeds_keep_what_is_drawn_of_them(make: Made, tmp_path: Path) -> None:
+    parts = [make(lambda place, own=own: place == own) for own in (("plain", None, 1), ("good", None, 2))]
+    for n, given in enumerate((parts, parts[::-1])):
+        join_folders(given, tmp_path / str(n), None)
+        alone = [curves for part in given for curves in json.loads((part / "curves.json").read_text())]
+        assert json.loads((tmp_path / str(n) / "curves.json").read_text()) == alone
+        assert None not in alone
+
+
 def test_joins_can_be_joined(make: Made, first: Path, whole: Path, tmp_path: Path) -> None:
     good, learned = (make(lambda place, row=row: place[0] == row) for row in ROWS[1:])
     join_folders([first, good], tmp_path / "two", None)

@@ -64,6 +64,19 @@ def test_what_a_part_lacks_is_told_by_its_place(parts, tmp_path) -> None:
     assert said == f"ingest.parts.1.folder: {tmp_path / 'gone'} is no folder"
 
 
+def test_a_path_that_looks_like_a_field_stays_as_it_is(parts, tmp_path) -> None:
+    (tmp_path / "ingest.folder").mkdir()
+    parts[1]["folder"] = tmp_path / "ingest.folder"
+    (said,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
+    assert said.count(f"{tmp_path}/ingest.folder") == said.count("ingest.") == 1
+
+
+def test_metadata_that_would_be_dropped_is_refused(parts) -> None:
+    parts[1]["metadata"] = ["source"]
+    with pytest.raises(ValidationError, match=r"parts\.1\.metadata: .* set it to \[\]"):
+        CONFIG.validate_python({"reader": "several", "parts": parts})
+
+
 def test_a_parts_mistake_is_told_by_file_and_line(parts, tmp_path, ingested) -> None:
     put(tmp_path / "second", "corpus.jsonl", '{"_id": "a"}')
     with pytest.raises(InputError, match=r"second/corpus.jsonl:1: .*text"):

@@ -242,6 +242,9 @@ def test_a_model_without_tokenizer_takes_the_given_one(pair_start, tmp_path) -> 
         found = Sentences(model(bare, tmp_path / name, tokenizer=given), ENCODER).rows(texts)
         assert [row.tolist() for row in found] == [row.tolist() for row in wanted]
     vocabulary.write_text("no\nvocabulary\n", "utf-8")
+    config = SentenceModelConfig(checkpoint=bare, pretrained=None, revision="main", tokenizer=vocabulary)
+    [told] = missing(config)
+    assert told.startswith(f"models: {vocabulary}: no line [PAD]"), "before anything is trained"
     found = Sentences(model(pair_start, tmp_path / "its own", tokenizer=vocabulary), ENCODER).rows(texts)
     assert [row.tolist() for row in found] == [row.tolist() for row in wanted], "a model's own tokenizer comes first"
 

@@ -1,5 +1,7 @@
 """The readers of one source each, by the name that a configuration's `reader` gives."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +21,7 @@ READERS = {
     "text": text,
 }
 
-OneConfig = (
+SingleConfig = (
     pydocs.PydocsConfig
     | beir.BeirConfig
     | msmarco.MarcoConfig
@@ -28,21 +30,28 @@ OneConfig = (
     | huggingface.HuggingFaceConfig
     | text.TextConfig
 )
-PartConfig = Annotated[OneConfig, Field(discriminator="reader")]
+PartConfig = Annotated[SingleConfig, Field(discriminator="reader")]
 
 
-def missing(config: OneConfig) -> list[str]:
+def missing(config: SingleConfig) -> list[str]:
     """What is neither on this machine nor to be had: a line each, with the commands that would bring it. Quick."""
     return READERS[config.reader].missing(config)
 
 
-def sources(config: OneConfig) -> dict[str, Path]:
+def sources(config: SingleConfig) -> dict[str, Path]:
     """{name: path} of what enters the key beside the content of the fields of type Path."""
-    if isinstance(config, pydocs.PydocsConfig):
-        return pydocs.sources(config)
-    return text.sources(config) if isinstance(config, text.TextConfig) else {}
+    own = getattr(READERS[config.reader], "sources", None)
+    return own(config) if own else {}
 
 
-def read(config: OneConfig, progress: Progress) -> Source:
+def read(config: SingleConfig, progress: Progress) -> Source:
     """The rows of the source that `config` names."""
     return READERS[config.reader].read(config, progress)
+
+
+def placed(line: str, fields: Iterable[str], section: str) -> str:
+    """`ingest.FIELD` in a reader's line as `section.FIELD`: a reader does not know which section it serves.
+
+    A path may hold the same letters.
+    """
+    return re.sub(rf"(?<![\w./\\-])ingest\.(?=({'|'.join(fields)})\b)", f"{section}.", line)
