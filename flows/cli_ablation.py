@@ -65,6 +65,7 @@ def plan(
     rows: Rows = None,
     sizes: Sizes = None,
     seeds: Seeds = None,
+    reference: Reference = None,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
@@ -75,7 +76,7 @@ def plan(
     from pipeline.tables import counted
     from tasks.terminal import duration
 
-    own, cells = _cells(name, set, rows, sizes, seeds, None)
+    own, cells = _cells(name, set, rows, sizes, seeds, reference)
     shelf = Store(store_folder(store))
     planned, steps = plan_rows(shelf, cells, own.recipe.name)
     summed = total(planned)

@@ -47,7 +47,7 @@ class AblationConfig(Config):
     """What the table and the page show; the files have all measures of the evaluation."""
     test: Test
     """Of differences, paired by question (pipeline/significance.py)."""
-    samples: int = Field(ge=100)
+    samples: int = Field(ge=100, le=1_000_000)
     """Resamples of the questions, for intervals over several seeds, of differences, and the randomisation test."""
     seed: Seed
     """Of the resamples."""
@@ -68,14 +68,14 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
 
 def render(data: "AblationData", out: Path) -> Metrics:
     """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html`, its `pictures/NAME.png`, and the data
-    that all these are made of (pipeline/ablation_data.py) into a folder that is there."""
+    that all these are made of (pipeline/ablation_files.py) into a folder that is there."""
     import pandas as pd
 
-    from pipeline import ablation_data, ablation_table
+    from pipeline import ablation_files, ablation_table
     from pipeline.report import ablation_page
     from pipeline.report.figures import write_pngs
 
-    ablation_data.write(data, out)
+    ablation_files.write(data, out)
     figures, tests = ablation_table.figures(data), ablation_table.tests(data)
     (out / "table.json").write_text(_json(figures), encoding="utf-8")
     (out / "tests.json").write_text(_json(tests), encoding="utf-8")

@@ -1,13 +1,11 @@
-"""All that an ablation's table, tests and page are made of: collected from artifacts, written to files, read again.
+"""All that an ablation's table, tests and page are made of, as it is collected from artifacts.
 
 Legend of suffixes: Q questions, M measures.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +16,15 @@ from pipeline.ablation import AblationConfig, CellConfig, Negatives, training_qu
 from pipeline.errors import InputError
 from pipeline.measures import HITS, MEASURES
 from pipeline.report.histories import Curve, dev_by_epoch, entropies, loss_by_epoch
-from pipeline.stored import read_json, read_table, told
+from pipeline.stored import read_json, read_table
 from pipeline.tables import counted
 from pipeline.work import Progress
 
 if TYPE_CHECKING:
     import pyarrow
 
-CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
+PLACE = ("row", "negatives", "size", "seed", "split")
+"""Of a figure and of a run's questions."""
 BASELINE = "bm25"
 """The evaluation's run that is the same in all cells."""
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -180,87 +179,3 @@ def _curves(cell: CellConfig, stage1: Path | None, attention: Path | None) -> Cu
 
 def _digests(folders: Mapping[str, Path | None]) -> dict[str, str]:
     return {name: folder.name for name, folder in folders.items() if folder and DIGEST.fullmatch(folder.name)}
-
-
-def write(data: AblationData, out: Path) -> None:
-    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    whole = {
-        "config": data.config.model_dump(mode="json"),
-        "training_questions": data.training_questions,
-        "collections": data.collections,
-        "first_stage": {
-            "label": data.label,
-            "figures": {split: run.figures for split, run in data.first_stage.items()},
-        },
-        "runs": [
-            [{"split": split, "negatives": negatives, "figures": run.figures} for (split, negatives), run in runs]
-            for runs in (cell.runs.items() for cell in data.cells)
-        ],
-        "inputs": [cell.inputs for cell in data.cells],
-    }
-    (out / CELLS).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    curves = [cell.curves and asdict(cell.curves) for cell in data.cells]
-    (out / CURVES).write_text(json.dumps(curves, ensure_ascii=False) + "\n", encoding="utf-8")
-    placed = [
-        run.questions.assign(row=data.label, negatives=None, size=None, seed=None, split=split)
-        for split, run in data.first_stage.items()
-    ]
-    for config, cell in zip(data.config.cells, data.cells, strict=True):
-        place = {"row": config.row, "size": config.size, "seed": config.seed}
-        placed += [
-            run.questions.assign(**place, negatives=negatives, split=split)
-            for (split, negatives), run in cell.runs.items()
-        ]
-    schema = _schema()
-    tables = [pa.Table.from_pandas(frame, schema, preserve_index=False) for frame in placed]
-    pq.write_table(pa.concat_tables([schema.empty_table(), *tables]), out / QUESTIONS, compression="zstd")
-
-
-PLACE = ("row", "negatives", "size", "seed", "split")
-
-
-def _schema() -> "pyarrow.Schema":
-    """Columns of questions.parquet."""
-    import pyarrow as pa
-
-    kinds = {"size": pa.int64(), "seed": pa.int64()}
-    names = [(name, kinds.get(name, pa.string())) for name in (*PLACE, "query_id")]
-    return pa.schema([*names, *((name, pa.float64()) for name in (*MEASURES, *HITS))])
-
-
-def read(folder: Path) -> AblationData:
-    """What `write` wrote there. Raises InputError where a file is missing or damaged."""
-    whole = read_json(folder / CELLS, "config", "runs")
-    questions = _questions(read_table(folder / QUESTIONS, _schema().names))
-    with told(folder / CURVES):
-        curves = [found and Curves(**found) for found in json.loads((folder / CURVES).read_bytes())]
-    with told(folder / CELLS):
-        config = AblationConfig.model_validate(whole["config"])
-        first = whole["first_stage"]
-        label = first["label"]
-        cells = []
-        for cell, runs, drawn, inputs in zip(config.cells, whole["runs"], curves, whole["inputs"], strict=True):
-            found = {}
-            for run in runs:
-                place = (cell.row, run["negatives"], cell.size, cell.seed, run["split"])
-                found[run["split"], run["negatives"]] = Run(run["figures"], questions[place])
-            cells.append(Cell(found, drawn, inputs))
-        same = {
-            split: Run(figures, questions[label, None, None, None, split])
-            for split, figures in first["figures"].items()
-        }
-        return AblationData(config, cells, label, same, whole["training_questions"], whole["collections"])
-
-
-def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
-    """{place: its questions}; a place's rows follow each other."""
-    measures = table.drop_columns([*PLACE])
-    found, start = {}, 0
-    for place, rows in groupby(zip(*(table[name].to_pylist() for name in PLACE), strict=True)):
-        count = sum(1 for _ in rows)
-        found[place] = measures.slice(start, count).to_pandas()
-        start += count
-    return found

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pipeline.ablation import AblationConfig, CellConfig, render
-from pipeline.ablation_data import FILES, AblationData, Asked, Cell, Place, asked, differing, questions_text, read
+from pipeline.ablation_data import AblationData, Asked, Cell, Place, asked, differing, questions_text
+from pipeline.ablation_files import FILES, read
 from pipeline.ablation_table import UNTUNED
 from pipeline.errors import InputError
 
@@ -30,8 +32,15 @@ def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> A
                 "`cocondenser ablation run` makes anew"
             )
     data = join([(str(folder), read(folder)) for folder in folders], reference)
-    out.mkdir(parents=True, exist_ok=True)
-    render(data, out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as beside:
+            made = Path(beside, "made")
+            made.mkdir()
+            render(data, made)
+            made.replace(out)  # all of it or nothing
+    except OSError as error:
+        raise InputError(f"--out {out}: {error.strerror or error}") from error
     return data.config
 
 

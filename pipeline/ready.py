@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.errors import InputError
 from pipeline.starts import model_config, positions
 from pipeline.tokenizer import FILES as TOKENIZER_FILES
-from pipeline.tokenizer import read_tokenizer
+from pipeline.tokenizer import has_tokenizer, read_tokenizer
 from pipeline.vector_files import POOLING, Pooling, is_tied, projected, side
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -46,7 +46,7 @@ class Ready:
     """To length 1: by a module, or because its vectors are compared by the cosine."""
     projection: int
     """Dimensions of a linear map behind the pooling. 0: none."""
-    has_tokenizer: bool
+    own_tokenizer: bool
     """Does a tokenizer lie beside the weights?"""
     positions: int
     """Longest input that the model has room for, special tokens included."""
@@ -77,8 +77,8 @@ def read(folder: Path) -> Ready:
     said = bool(modules) or pooling.is_dir()
     prefixes = _prompts(folder, own)
     texts = _json(inner / TEXTS)
-    has_tokenizer = any((inner / name).is_file() for name in TOKENIZER_FILES)
-    if texts.get("do_lower_case") and has_tokenizer:
+    own_tokenizer = has_tokenizer(inner)
+    if texts.get("do_lower_case") and own_tokenizer:
         _check_case(inner)
     lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
     return Ready(
@@ -86,7 +86,7 @@ def read(folder: Path) -> Ready:
         pooling=_pooling(pooling, any(prefixes)) if said else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
         projection=projected(folder) or 0,
-        has_tokenizer=has_tokenizer,
+        own_tokenizer=own_tokenizer,
         positions=positions(config),
         question_tokens=lengths[0],
         passage_tokens=lengths[1],
@@ -98,7 +98,7 @@ def read(folder: Path) -> Ready:
 def read_whole(folder: Path) -> Ready:
     """As `read`, of a folder whose own tokenizer is used: InputError where it has none."""
     one = read(folder)
-    if not one.has_tokenizer:
+    if not one.own_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing")
     return one
 

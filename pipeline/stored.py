@@ -26,18 +26,18 @@ AGAIN = again("RECIPE")
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Raises InputError, naming `path`, in the place of what reading it raises."""
+def told(path: Path, again: str = AGAIN) -> Iterator[None]:
+    """Raises InputError, naming `path` and what to do, in the place of what reading it raises."""
     try:
         yield
     except PermissionError:
         raise InputError(f"{path}: permission denied") from None
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; {AGAIN}") from None
+        raise InputError(f"{path}: no such file; {again}") from None
     except MemoryError as error:  # a wrong length may ask for any
-        raise InputError(f"{path}: too little memory to read it, or it is damaged; {AGAIN}") from error
+        raise InputError(f"{path}: too little memory to read it, or it is damaged; {again}") from error
     except _faults() as error:
-        raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())}); {AGAIN}") from error
+        raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())}); {again}") from error
 
 
 def _faults() -> tuple[type[Exception], ...]:

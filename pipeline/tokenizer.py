@@ -87,6 +87,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     normaliser. Raises InputError.
     """
     path = folder / "tokenizer.json"
+    if not has_tokenizer(folder):  # transformers would make one up, of special tokens alone
+        raise InputError(f"{folder}: no tokenizer there: {', '.join(FILES)} are all missing")
     try:
         loaded = Tokenizer.from_file(str(path)) if path.is_file() else _converted(folder)
     except Exception as error:  # tokenizers raises plain Exception, transformers whatever it meets
@@ -97,6 +99,11 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     kind(loaded)
     special_tokens(loaded)
     return loaded
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether one of FILES is there."""
+    return any((folder / name).is_file() for name in FILES)
 
 
 def read_tokenizer_or_vocabulary(path: Path, normal: wordpiece.Normal) -> Tokenizer:

@@ -10,7 +10,7 @@ from flows.ablation import cells
 from flows.ablation_file import load
 from flows.recipe import resolve
 from flows.sentences.recipe import resolve as resolve_sentences
-from pipeline import ablation_data
+from pipeline import ablation_files
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -42,4 +42,4 @@ def test_the_models_commands_fit_their_recipes() -> None:
 
 @pytest.mark.parametrize("path", sorted(RESULTS.rglob("cells.json")), ids=lambda path: path.parent.name)
 def test_kept_figures_can_be_joined(path: Path) -> None:
-    assert ablation_data.read(path.parent).cells
+    assert ablation_files.read(path.parent).cells

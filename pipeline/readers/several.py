@@ -17,7 +17,7 @@ class SeveralConfig(Config):
     reader: Literal["several"]
     """Names this reader."""
     parts: list[single.PartConfig] = Field(min_length=1)
-    """The sources, each by a reader of its own, in this order. Their questions are left out; `metadata` must be empty."""
+    """The sources, each by its own reader, in this order. Their questions are left out; `metadata` must be empty."""
 
     @model_validator(mode="after")
     def _no_metadata(self) -> Self:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pipeline.ready import Ready
 
 
+PADDING = 128
+"""Embeddings are filled up to a multiple of it at most."""
+
+
 class SentenceEncoder(Config):
     """How a sentence becomes a vector, for every stage of the sentence tasks."""
 
@@ -54,7 +58,7 @@ def missing(config: SentenceModelConfig) -> list[str]:
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
             ready = _read(config, one_encoder(config.checkpoint))
-            if not ready.has_tokenizer:
+            if not ready.own_tokenizer:
                 _tokenizer(config, ready)
         except InputError as error:
             return [f"models: {error}"]
@@ -130,12 +134,18 @@ def _read(config: SentenceModelConfig, folder: Path) -> "Ready":
 
 
 def _tokenizer(config: SentenceModelConfig, ready: "Ready") -> "Tokenizer":
-    """The model's own; the config's where it has none."""
+    """The model's own; the config's where it has none. Raises InputError where that one is another model's."""
+    from pipeline.starts import model_config
     from pipeline.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
     from pipeline.wordpiece import Normal
 
-    if config.tokenizer is None or ready.has_tokenizer:
+    if config.tokenizer is None or ready.own_tokenizer:
         return read_tokenizer(ready.folder)
-    return read_tokenizer_or_vocabulary(
+    given = read_tokenizer_or_vocabulary(
         config.tokenizer, Normal(lowercase=True, split_identifiers=False, drop_rules=False)
     )
+    entries, embeddings = given.get_vocab_size(), model_config(ready.folder)["vocab_size"]
+    if not embeddings - PADDING < entries <= embeddings:
+        both = f"{entries:,} entries, but the model {ready.folder} has {embeddings:,} token embeddings"
+        raise InputError(f"tokenizer {config.tokenizer}: {both}")
+    return given

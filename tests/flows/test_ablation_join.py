@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from pipeline import ablation_data
+from pipeline import ablation_files
 from pipeline.ablation import AblationConfig, CellConfig
 from pipeline.ablation_data import AblationData, Cell, Run
 from pipeline.bootstrap import summary
@@ -33,7 +33,7 @@ def part(folder: Path, row: str, drawn: int) -> Path:
     fields = {"title": "All", "reference": row, "measures": ["RR@10"], "test": "randomisation"}
     config = AblationConfig(**fields, samples=100, seed=1, cells=[one])
     cells = [Cell({("dev", "bm25"): run(drawn)}, None, {})]
-    ablation_data.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
+    ablation_files.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
     return folder
 
 
@@ -48,7 +48,7 @@ def test_the_tables_of_all_rows_are_printed(parts: list[str], tmp_path: Path) ->
     assert shown.exit_code == 0, shown.output
     assert [line.split()[0] for line in shown.output.splitlines() if "[." in line] == ["BM25", "plain", "good"]
     assert f"Page:   {out}/ablation.html" in shown.output
-    files = {"table.json", "table.csv", "table.md", "tests.json", "ablation.html", "pictures", *ablation_data.FILES}
+    files = {"table.json", "table.csv", "table.md", "tests.json", "ablation.html", "pictures", *ablation_files.FILES}
     assert {path.name for path in out.iterdir()} == files
 
 

@@ -15,7 +15,7 @@ from machines import make_machine
 from pydantic import ValidationError
 from searched import write_collection
 
-from pipeline import ablation_data, ablation_table, runs
+from pipeline import ablation_data, ablation_files, ablation_table, runs
 from pipeline.ablation import AblationConfig, CellConfig, ablation, render
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
@@ -323,11 +323,11 @@ def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path],
 
 
 def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:
-    for name in ablation_data.FILES:
+    for name in ablation_files.FILES:
         shutil.copy(made / name, tmp_path)
     again = tmp_path / "again"
     again.mkdir()
-    render(ablation_data.read(tmp_path), again)
+    render(ablation_files.read(tmp_path), again)
     files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
     assert len(files) == 5 + 3 + 6
     assert sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file()) == files
@@ -346,17 +346,17 @@ def test_the_files_hold_each_question(made: Path, inputs: dict[str, Path]) -> No
     assert {*table[table.negatives.isna()].row} == {"BM25"}
 
 
-@pytest.mark.parametrize("name", ablation_data.FILES)
+@pytest.mark.parametrize("name", ablation_files.FILES)
 def test_damaged_files_are_told(made: Path, tmp_path: Path, name: str) -> None:
-    for file in ablation_data.FILES:
+    for file in ablation_files.FILES:
         shutil.copy(made / file, tmp_path)
     for damage in (b"", b"[1]", (made / name).read_bytes()[:-300]):
         (tmp_path / name).write_bytes(damage)
         with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: cannot be read")):
-            ablation_data.read(tmp_path)
+            ablation_files.read(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: no such file")):
-        ablation_data.read(tmp_path)
+        ablation_files.read(tmp_path)
 
 
 def test_unknown_measures_are_refused() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from machines import make_machine
 from searched import write_collection
 
-from pipeline import ablation_data
+from pipeline import ablation_files
 from pipeline.ablation import AblationConfig, CellConfig, ablation
 from pipeline.ablation_join import join_folders
 from pipeline.bootstrap import summary
@@ -145,7 +146,7 @@ def test_rows_that_were_made_apart_are_the_table_of_the_whole(
     """From copies of the data alone, too."""
     for folder in (first, others):
         (tmp_path / folder.parent.name).mkdir()
-        for name in ablation_data.FILES:
+        for name in ablation_files.FILES:
             shutil.copy(folder / name, tmp_path / folder.parent.name)
     parts = [tmp_path / folder.parent.name for folder in (first, others)]
     config = join_folders(parts, tmp_path / "new" / "out", None)
@@ -248,6 +249,74 @@ def test_folders_without_the_files_are_refused(first: Path, tmp_path: Path) -> N
     for folder in (tmp_path / "empty", tmp_path / "absent"):
         said = f"{folder}: no table of an ablation (it has no cells.json), or one of an earlier version"
         assert refused([first, folder], tmp_path / "out").startswith(said)
+
+
+def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
+    """A copy whose cells.json was changed."""
+    shutil.copytree(part, out)
+    whole = json.loads((out / "cells.json").read_text())
+    spoil(whole)
+    (out / "cells.json").write_text(json.dumps(whole))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda whole: whole["runs"][0][0]["figures"].update({"RR@10": None}), r"runs\.0\.0\.figures\.RR@10"),
+        (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].pop("low"), r"runs\.0\.0\.figures\.RR@10\.low"),
+        (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].update(mean=0.123), "mean is not 0.123"),
+        (lambda whole: whole["runs"].pop(), "other numbers of cells"),
+        (lambda whole: whole.update(collections=None), "collections"),
+        (lambda whole: whole.update(training_questions="many"), "training_questions"),
+        (lambda whole: whole["config"].update(samples=10**12), r"config\.samples"),
+    ],
+)
+def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
+    told = refused([damaged(first, tmp_path / "part", spoil)], tmp_path / "out")
+    assert re.search(rf"part/cells\.json|part/questions\.parquet: cannot be read .*{said}", told)
+    assert re.search(said, told)
+    assert "`cocondenser ablation run` makes it anew" in told
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda table: table.sort_values("query_id", kind="stable"), "do not stand together"),
+        (lambda table: table[table["query_id"] != "test3"], "its questions' mean is not"),
+        (lambda table: table.assign(**{"RR@10": "a"}), "other columns, or of other types"),
+        (lambda table: table[table["row"] != "plain"], "no questions of plain"),
+    ],
+)
+def test_damaged_questions_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
+    part = shutil.copytree(first, tmp_path / "part")
+    table = pq.read_table(part / "questions.parquet")
+    frame = spoil(table.to_pandas(types_mapper=pd.ArrowDtype))
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), part / "questions.parquet")
+    assert said in refused([part], tmp_path / "out")
+
+
+def test_questions_of_one_run_alone_are_no_table(first: Path, tmp_path: Path) -> None:
+    """Where its figures are those of the questions that are left."""
+    data = ablation_files.read(first)
+    run = data.cells[0].runs["test", "bm25"]
+    data.cells[0].runs["test", "bm25"] = replace(run, questions=run.questions.iloc[:0], figures={})
+    (tmp_path / "part").mkdir()
+    ablation_files.write(data, tmp_path / "part")
+    assert "no questions of plain" in refused([tmp_path / "part"], tmp_path / "out")
+
+
+def test_damaged_curves_are_told_in_a_line(first: Path, tmp_path: Path) -> None:
+    for n, text in enumerate(("[]", "{}", '[{"loss": [[1.0], []], "dev": null, "entropy": null}]')):
+        part = shutil.copytree(first, tmp_path / str(n))
+        (part / "curves.json").write_text(text)
+        assert refused([part], tmp_path / "out").startswith(f"{part}/curves.json: cannot be read ")
+
+
+def test_an_out_that_cannot_be_is_told(first: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"^--out .*file/out: "):
+        join_folders([first], tmp_path / "file" / "out", None)
 
 
 def test_what_is_there_is_never_written_over(first: Path, others: Path, tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_other_kinds_are_refused(tmp_path, collection):
 
 
 def test_no_tokenizer_there(tmp_path, collection):
-    with pytest.raises(InputError, match="nowhere: no tokenizer could be read"):
+    with pytest.raises(InputError, match="nowhere: no tokenizer there"):
         run(tmp_path, collection, path=tmp_path / "nowhere")
 
 

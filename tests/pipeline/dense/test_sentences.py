@@ -249,6 +249,24 @@ def test_a_model_without_tokenizer_takes_the_given_one(pair_start, tmp_path) -> 
     assert [row.tolist() for row in found] == [row.tolist() for row in wanted], "a model's own tokenizer comes first"
 
 
+def test_another_models_tokenizer_is_told_before_the_run(pair_start, tmp_path) -> None:
+    bare, vocabulary = tmp_path / "bare", tmp_path / "vocab.txt"
+    shutil.copytree(pair_start, bare, ignore=shutil.ignore_patterns("tokenizer*", "vocab*"))
+    own = read_tokenizer(pair_start).get_vocab()
+    entries = sorted(own, key=own.__getitem__)
+
+    def told(tokenizer: Path) -> list[str]:
+        return missing(SentenceModelConfig(checkpoint=bare, pretrained=None, revision="main", tokenizer=tokenizer))
+
+    vocabulary.write_text("\n".join(entries) + "\n", "utf-8")
+    assert not told(vocabulary)
+    vocabulary.write_text("\n".join([*entries, "more"]) + "\n", "utf-8")
+    both = f"{len(own) + 1:,} entries, but the model {bare} has {len(own):,} token embeddings"
+    assert told(vocabulary) == [f"models: tokenizer {vocabulary}: {both}"]
+    [said] = told(bare)
+    assert said.startswith(f"models: {bare}: no tokenizer there"), "transformers would make one up"
+
+
 def test_models_that_will_not_do_are_told(pair_start, tmp_path) -> None:
     both = tmp_path / "both"
     for name in ("query", "passage"):

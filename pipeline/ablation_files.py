@@ -1,0 +1,190 @@
+"""All that an ablation's table, tests and page are made of, as three files: written, and read with every check."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pydantic import Field, TypeAdapter, ValidationError
+
+from pipeline.ablation import AblationConfig, Negatives
+from pipeline.ablation_data import PLACE, AblationData, Asked, Cell, Curves, Run, asked, differing
+from pipeline.bootstrap import DIGITS
+from pipeline.config import Config
+from pipeline.measures import HITS, MEASURES
+from pipeline.stored import told
+
+if TYPE_CHECKING:
+    import pyarrow
+
+CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
+ANEW = "`cocondenser ablation run` makes it anew"
+
+
+class Figure(Config):
+    mean: float = Field(allow_inf_nan=False)
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+
+
+class FirstStage(Config):
+    label: str
+    figures: dict[str, dict[str, Figure]]
+    """{split: {measure: figure}}."""
+
+
+class StoredRun(Config):
+    split: str
+    negatives: Negatives
+    figures: dict[str, Figure]
+
+
+class Stored(Config):
+    """cells.json."""
+
+    config: AblationConfig
+    training_questions: int = Field(ge=0)
+    collections: list[str]
+    first_stage: FirstStage
+    runs: list[list[StoredRun]]
+    """Of each cell."""
+    inputs: list[dict[str, str]]
+    """The same."""
+
+
+def write(data: AblationData, out: Path) -> None:
+    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    whole = {
+        "config": data.config.model_dump(mode="json"),
+        "training_questions": data.training_questions,
+        "collections": data.collections,
+        "first_stage": {
+            "label": data.label,
+            "figures": {split: run.figures for split, run in data.first_stage.items()},
+        },
+        "runs": [
+            [{"split": split, "negatives": negatives, "figures": run.figures} for (split, negatives), run in runs]
+            for runs in (cell.runs.items() for cell in data.cells)
+        ],
+        "inputs": [cell.inputs for cell in data.cells],
+    }
+    (out / CELLS).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    curves = [cell.curves and asdict(cell.curves) for cell in data.cells]
+    (out / CURVES).write_text(json.dumps(curves, ensure_ascii=False) + "\n", encoding="utf-8")
+    placed = [
+        run.questions.assign(row=data.label, negatives=None, size=None, seed=None, split=split)
+        for split, run in data.first_stage.items()
+    ]
+    for config, cell in zip(data.config.cells, data.cells, strict=True):
+        place = {"row": config.row, "size": config.size, "seed": config.seed}
+        placed += [
+            run.questions.assign(**place, negatives=negatives, split=split)
+            for (split, negatives), run in cell.runs.items()
+        ]
+    schema = _schema()
+    tables = [pa.Table.from_pandas(frame, schema, preserve_index=False) for frame in placed]
+    pq.write_table(pa.concat_tables([schema.empty_table(), *tables]), out / QUESTIONS, compression="zstd")
+
+
+def _schema() -> "pyarrow.Schema":
+    """Columns of questions.parquet."""
+    import pyarrow as pa
+
+    kinds = {"size": pa.int64(), "seed": pa.int64()}
+    names = [(name, kinds.get(name, pa.string())) for name in (*PLACE, "query_id")]
+    return pa.schema([*names, *((name, pa.float64()) for name in (*MEASURES, *HITS))])
+
+
+def read(folder: Path) -> AblationData:
+    """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not go with the others."""
+    import pyarrow.parquet as pq
+
+    with told(folder / CELLS, ANEW):
+        stored = _checked(TypeAdapter(Stored), json.loads((folder / CELLS).read_bytes()))
+        if not len(stored.runs) == len(stored.inputs) == len(stored.config.cells):
+            raise ValueError("config, runs and inputs have other numbers of cells")
+    with told(folder / CURVES, ANEW):
+        curves = _checked(TypeAdapter(list[Curves | None]), json.loads((folder / CURVES).read_bytes()))
+        _check_curves(curves, len(stored.config.cells))
+    with told(folder / QUESTIONS, ANEW):
+        questions = _questions(pq.read_table(folder / QUESTIONS))
+        first = {
+            split: _run(figures, questions, (stored.first_stage.label, None, None, None, split))
+            for split, figures in stored.first_stage.figures.items()
+        }
+        cells = []
+        for cell, runs, drawn, inputs in zip(stored.config.cells, stored.runs, curves, stored.inputs, strict=True):
+            places = [(cell.row, run.negatives, cell.size, cell.seed, run.split) for run in runs]
+            found = {
+                (run.split, run.negatives): _run(run.figures, questions, place)
+                for run, place in zip(runs, places, strict=True)
+            }
+            cells.append(Cell(found, drawn, inputs))
+        wanted: dict[str, Asked] = {}
+        for split, run in [*first.items(), *((split, run) for cell in cells for (split, _), run in cell.runs.items())]:
+            own = asked([(split, run)])
+            if differing(wanted.setdefault(split, own), own) is not None:
+                raise ValueError(f"runs of {split} have different questions")
+    return AblationData(
+        stored.config, cells, stored.first_stage.label, first, stored.training_questions, stored.collections
+    )
+
+
+def _checked(kind: "TypeAdapter[Any]", found: Any) -> Any:
+    """Raises ValueError with the first fault in a line."""
+    try:
+        return kind.validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
+    if len(curves) != cells:
+        raise ValueError(f"of {len(curves)} cells, where {CELLS} has {cells}")
+    for one in curves:
+        for curve in (one.loss, one.dev) if one else ():
+            if curve and len(curve[0]) != len(curve[1]):
+                raise ValueError("a curve with other numbers of epochs and figures")
+
+
+def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
+    """{place: its questions}; a place's rows follow each other. Raises ValueError."""
+    wanted = _schema()
+    if table.schema.names != wanted.names or table.schema.types != wanted.types:
+        raise ValueError("other columns, or of other types")
+    measures = table.drop_columns([*PLACE])
+    found: dict[tuple[Any, ...], pd.DataFrame] = {}
+    start = 0
+    for place, rows in groupby(zip(*(table[name].to_pylist() for name in PLACE), strict=True)):
+        if place in found:
+            raise ValueError(f"the questions of {_name(place)} do not stand together")
+        count = sum(1 for _ in rows)
+        found[place] = measures.slice(start, count).to_pandas()
+        start += count
+    return found
+
+
+def _run(
+    figures: Mapping[str, Figure], questions: Mapping[tuple[Any, ...], pd.DataFrame], place: tuple[Any, ...]
+) -> Run:
+    """Raises ValueError where its questions are not there, or their means are not its figures."""
+    if place not in questions:
+        raise ValueError(f"no questions of {_name(place)}")
+    own = questions[place]
+    for measure, figure in figures.items():
+        if measure in own and not abs(own[measure].mean() - figure.mean) <= 10**-DIGITS:
+            raise ValueError(
+                f"{measure} of {_name(place)}: its questions' mean is not {figure.mean}, as {CELLS} has it"
+            )
+    return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own)
+
+
+def _name(place: tuple[Any, ...]) -> str:
+    return ", ".join(str(part) for part in place if part is not None)
