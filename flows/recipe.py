@@ -229,27 +229,31 @@ def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:
     """A pydantic location without the union tags that pydantic puts between the fields."""
     for depth, part in enumerate(loc):
         last = depth == len(loc) - 1
-        if isinstance(data, dict) and part in data:
+        there = part in data if isinstance(data, dict) else isinstance(data, list)
+        if there:
             yield str(part)
             data = data[part]
-        elif isinstance(data, dict) and last:
+        elif isinstance(data, dict) and last and part != data.get("reader"):
             yield str(part)
 
 
-def fields(keys: tuple[str, ...], data: dict[str, Any], model: type[BaseModel] = Recipe) -> list[str]:
+def fields(keys: tuple[str, ...], data: Any, model: type[BaseModel] = Recipe) -> list[str]:
     """The names of the fields of the section at `keys`; `data` tells which reader a section has."""
     classes: list[type[BaseModel]] = [model]
     for key in keys:
-        data = data.get(key) or {}
-        types = [model.model_fields[key].annotation for model in classes if key in model.model_fields]
-        classes = [model for annotation in types for model in _models(annotation)]
+        if isinstance(data, list):
+            data = data[int(key)]
+        else:
+            data = data.get(key) or {}
+            types = [model.model_fields[key].annotation for model in classes if key in model.model_fields]
+            classes = [model for annotation in types for model in _models(annotation)]
         if len(classes) > 1 and "reader" in data:
             classes = [c for c in classes if data["reader"] in get_args(c.model_fields["reader"].annotation)]
     return list(dict.fromkeys(name for model in classes for name in model.model_fields))
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if get_origin(annotation) is Annotated:
+    if get_origin(annotation) in (Annotated, list):
         yield from _models(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):

@@ -46,6 +46,8 @@ def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, nee
         check_model(stage, checkpoint, skip_from, longest)
     except InputError as error:
         return [f"{stage}.checkpoint: {error}"]
+    if not any(checkpoint.glob("model*.safetensors")):
+        return [f"{stage}.checkpoint: {checkpoint}: no model.safetensors"]
     head = checkpoint / "head.safetensors"
     return [f"{stage}.checkpoint: {head}: missing"] if needs_head and not head.is_file() else []
 

@@ -178,6 +178,19 @@ MISTAKES = [
     ("extends: tiny\nmine: &m {depth: *m}\n", r"mine\.yaml: nested too deeply$"),
     ("extends: tiny\nmine: {depth: " + "9" * 5000 + "}\n", r"mine\.yaml: not a YAML text: Exceeds the limit"),
     ("extends: tiny\ningest:\n  reader: pydoc\n", r"mine\.yaml:\d: ingest: .*'pydoc'.*'pydocs'"),
+    (
+        "extends: tiny\npretraining:\n  reader: several\n  parts:\n    - {reader: beir, foldr: x}\n",
+        r"mine\.yaml:4: pretraining\.parts\.0\.foldr: unknown field \(did you mean folder",
+    ),
+    (
+        "extends: tiny\npretraining:\n  reader: several\n  parts:\n    - {reader: beir, folder: x}\n",
+        r"mine\.yaml:4: pretraining\.parts\.0\.document_key: missing, and so are pretraining\.parts\.0\.metadata",
+    ),
+    (
+        "extends: tiny\npretraining:\n  reader: several\n  parts:\n"
+        "    - {reader: beir, folder: x, document_key: '', metadata: [source]}\n",
+        r"mine\.yaml:2: pretraining: parts\.0\.metadata: of several sources none is kept",
+    ),
     ("extends: tiny\ningest:\n  reader: beir\n  foldr: x\n", r"mine\.yaml:4: ingest\.foldr: unknown field .*folder"),
     ("extends: tiny\ncondenser:\n  epochs: 3\n", r"condenser: set one of steps, epochs, tokens"),
 ]

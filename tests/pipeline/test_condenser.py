@@ -200,3 +200,5 @@ def test_a_finished_checkpoint_is_looked_into_before_a_run(given, tmp_path):
     (tmp_path / "finished" / "head.safetensors").unlink()
     assert missing(config) == [f"condenser.checkpoint: {tmp_path / 'finished' / 'head.safetensors'}: missing"]
     assert missing(config.model_copy(update={"head_layers": 0, "objective": "mlm"})) == []
+    (tmp_path / "finished" / "model.safetensors").unlink()
+    assert missing(config) == [f"condenser.checkpoint: {tmp_path / 'finished'}: no model.safetensors"]
