@@ -3,8 +3,8 @@
     python -m benchmarks.zero_shot --model DIR --collection DIR --store DIR
 
 Prints a line of JSON with nDCG@10 and R@100 of both on the test questions; exit code 1 where nDCG@10 differs by more
-than 0.001. sentence-transformers reads title and text as one string, compares by inner product (its vectors are
-normalised where the model's folder says so) and cuts at `--tokens`, as this project's `encode.passage_tokens`.
+than 0.001. sentence-transformers reads title and text as one string, cuts at `--tokens`, as this project's
+`encode.passage_tokens`, and takes prompts and similarity as the model's folder says.
 """
 
 import json
@@ -61,7 +61,8 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
         texts += [f"{title} {text}".strip() for title, text in zip(batch["title"], batch["text"], strict=True)]
     qrels = read_qrels(collection, ["test"])
     asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
-    score_QP = reader.encode([query.text for query in asked]) @ reader.encode(texts, show_progress_bar=True).T
+    question_QD = reader.encode_query([query.text for query in asked])
+    score_QP = reader.similarity(question_QD, reader.encode_document(texts, show_progress_bar=True)).numpy()
     run = {
         query.query_id: {ids[row]: float(score_P[row]) for row in np.argsort(-score_P, kind="stable")[:DEPTH]}
         for query, score_P in zip(asked, score_QP, strict=True)
