@@ -11,6 +11,7 @@ from flows.ablation_file import load
 from flows.recipe import resolve
 from flows.sentences.recipe import resolve as resolve_sentences
 from pipeline import ablation_files
+from pipeline.checkpoint import head_objective
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -26,6 +27,13 @@ def test_every_ablation_starts_from_models_that_are_there(path: Path) -> None:
     ]
     assert finished
     assert {one for one in finished if not (ROOT / one / "model.safetensors").is_file()} == set()
+
+
+def test_every_head_says_what_it_was_trained_for() -> None:
+    heads = sorted(RESULTS.glob("models/*/head.safetensors"))
+    assert heads
+    for head in heads:
+        assert head_objective(head.parent) == ("retromae" if head.parent.name == "RetroMAE" else "condenser")
 
 
 def test_the_models_of_the_sentence_tasks_are_there() -> None:
