@@ -11,9 +11,8 @@ from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.ragged import Specials, Tokens
 from pipeline.starts import model_config
-from pipeline.tokenizer import FILES as TOKENIZER_FILES
 from pipeline.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
-from pipeline.tokenizer import read_tokenizer
+from pipeline.tokenizer import has_tokenizer, read_tokenizer
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path)
     wanted = read_tokenizer(tokenizer).get_vocab()
     if vocab_size != len(wanted):
         raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(wanted)}")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    if not has_tokenizer(folder):
         return
     found = read_tokenizer(folder).get_vocab()
     differing = sorted((i, token) for token, i in wanted.items() if found.get(token) != i)
