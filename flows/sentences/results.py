@@ -29,7 +29,7 @@ def cells(found: Mapping[str, Any]) -> tuple[list[str], dict[str, dict[str, str]
     sizes: dict[str, None] = {}
     rows: dict[str, dict[str, str]] = {}
     for row in found["rows"]:
-        size = "0" if row["epochs"] == 0 else ALL if row["size"] == 0 else str(row["size"])
+        size = ALL if row["size"] is None else str(row["size"])
         sizes[size] = None
         rows.setdefault(row["model"], {})[size] = cell(row)
     return [*sizes], rows

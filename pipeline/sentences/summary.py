@@ -42,7 +42,8 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
 
     Of a row's candidate numbers of epochs the one is taken whose mean over the repeats is best on dev, the smaller of
     equal ones. Its test figure is the mean over the repeats, with a 95 % interval by a bootstrap over the test's rows;
-    0 training rows stand for the model as it is. Raises InputError where two trainings were measured on other rows.
+    size is 0 for the model as it is and null for all training rows. Raises InputError where two trainings were
+    measured on other rows.
     """
     cells: dict[tuple[str, int, bool], dict[int, list[Training]]] = {}
     for one in config.trainings:
@@ -63,7 +64,7 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
         estimate = None if None in of_test else _estimate(measure, [runs[one.run] for one in chosen], config)
         row: dict[str, Any] = {
             "model": model,
-            "size": size,
+            "size": 0 if untrained else size or None,
             "rows": 0 if untrained else results[chosen[0].run]["rows"],
             "epochs": epochs,
             "candidates": {str(epochs): value for epochs, value in on_dev.items()},
