@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -31,6 +31,7 @@ GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items
 """Fields that no setting can change, and why."""
 ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
 """Where it is not what the settings make it."""
+NONE_ALONE = "none trains nothing: bm25, mined or fusion must stand beside it"
 SHARED = [("ingest",), ("evaluate", "relevance")]
 """Fields that decide which questions are measured."""
 
@@ -110,7 +111,7 @@ class Ablation(Config):
             if len({*given}) < len(given):
                 raise ValueError(f"{field}: one stands twice")
         if self.negatives == ["none"]:
-            raise ValueError("negatives: none trains nothing: bm25, mined or fusion must stand beside it")
+            raise ValueError(f"negatives: {NONE_ALONE}")
         if self.reference not in self.rows:
             raise ValueError(f"reference: {self.reference!r} is not among the rows{hint(self.reference, self.rows)}")
         by_key: dict[str, str] = {}
@@ -223,22 +224,30 @@ def chosen(
     ablation: Ablation,
     set: Sequence[str] = (),
     rows: Sequence[str] = (),
+    negatives: Sequence[str] = (),
     sizes: Sequence[int | None] = (),
     seeds: Sequence[int] = (),
     reference: str | None = None,
 ) -> tuple[Ablation, list[str]]:
-    """The ablation with these settings, sizes, seeds and reference in the place of its own, and the rows asked for.
+    """The ablation with these settings, negatives, sizes, seeds and reference in the place of its own, and the rows
+    asked for.
 
-    Raises InputError for rows, sizes and seeds that are unknown, impossible or stand twice.
+    Raises InputError for choices that are unknown, impossible or stand twice.
     """
     for label in (*rows, *([reference] if reference else [])):
         if label not in ablation.rows:
             known = f"{hint(label, ablation.rows)}; there are {', '.join(ablation.rows)}"
             raise InputError(f"no row {label!r}{known}")
     asked = [label for label in ablation.rows if label in rows] if rows else [*ablation.rows]
-    for name, given in {"rows": rows, "sizes": sizes, "seeds": seeds}.items():
+    for name, given in {"rows": rows, "negatives": negatives, "sizes": sizes, "seeds": seeds}.items():
         if len({*given}) < len(given):
             raise InputError(f"--{name}: one stands twice")
+    columns = get_args(Negatives)
+    for kind in negatives:
+        if kind not in columns:
+            raise InputError(f"--negatives {kind}: one of {', '.join(columns)}{hint(kind, columns)}")
+    if [*negatives] == ["none"]:
+        raise InputError(f"--negatives: {NONE_ALONE}")
     wrong = next((size for size in sizes if size is not None and not 1 <= size <= MOST), None)
     if wrong is not None:
         raise InputError(f"--sizes {wrong}: a number of training questions from 1 to {MOST:,}, or all")
@@ -251,6 +260,7 @@ def chosen(
         raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")
     changes: dict[str, Any] = {
         "set": [*ablation.set, *set],
+        "negatives": [*negatives] or ablation.negatives,
         "sizes": [*sizes] or ablation.sizes,
         "seeds": [*seeds] or ablation.seeds,
         "reference": reference,

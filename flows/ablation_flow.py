@@ -14,7 +14,7 @@ from flows.ablation import Ablation, chosen
 from flows.ablation_results import show
 from flows.selection import store_folder
 from flows.union import Needs, Part, Union, union
-from pipeline.ablation import AblationConfig, training_questions
+from pipeline.ablation import AblationConfig, Negatives, training_questions
 from pipeline.errors import InputError
 
 
@@ -23,6 +23,7 @@ def ablation(
     ablation: Ablation,
     set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
     rows: list[str] = [],  # noqa: B006
+    negatives: list[Negatives] = [],  # noqa: B006
     sizes: list[int | None] = [],  # noqa: B006
     seeds: list[int] = [],  # noqa: B006
     reference: str | None = None,
@@ -38,6 +39,7 @@ def ablation(
         ablation: The complete ablation.
         set: Changes to the recipe of all cells, such as stage1.epochs=2, under those of sizes and rows.
         rows: The rows to run; all where empty.
+        negatives: Columns in the place of the ablation's.
         sizes: Numbers of training questions, null for all, in the place of the ablation's.
         seeds: Seeds of fine-tuning, in the place of the ablation's.
         reference: The row that the others are tested against; the ablation's where empty.
@@ -45,7 +47,7 @@ def ablation(
         device: auto, cpu or cuda; the recipe's where empty.
     """
     settings = [*set, *([f"machine.device={device}"] if device else [])]
-    own, asked = chosen(ablation, settings, rows, sizes, seeds, reference)
+    own, asked = chosen(ablation, settings, rows, negatives, sizes, seeds, reference)
     root = store_folder(store)
     shelf = Store(root)
     cells = union(own, asked)

@@ -24,6 +24,10 @@ ablation_app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="One of `cocondenser ablation list`, or a YAML file.")]
 Rows = Annotated[list[str] | None, typer.Option("--rows", metavar="ROW", help="Run this row; may stand several times.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--negatives", metavar="KIND", help="none, bm25, mined or fusion; may stand several times."),
+]
 Sizes = Annotated[
     list[str] | None,
     typer.Option("--sizes", metavar="N", help="Training questions, or all; may stand several times."),
@@ -63,6 +67,7 @@ def plan(
     name: Name,
     set: Settings = None,
     rows: Rows = None,
+    negatives: Columns = None,
     sizes: Sizes = None,
     seeds: Seeds = None,
     reference: Reference = None,
@@ -76,7 +81,7 @@ def plan(
     from pipeline.tables import counted
     from tasks.terminal import duration
 
-    own, cells = _cells(name, set, rows, sizes, seeds, reference)
+    own, cells = _cells(name, set, rows, negatives, sizes, seeds, reference)
     shelf = Store(store_folder(store))
     planned, steps = plan_rows(shelf, cells, own.recipe.name)
     summed = total(planned)
@@ -123,6 +128,7 @@ def run(
     name: Name,
     set: Settings = None,
     rows: Rows = None,
+    negatives: Columns = None,
     sizes: Sizes = None,
     seeds: Seeds = None,
     reference: Reference = None,
@@ -139,7 +145,7 @@ def run(
     from flows.ablation_file import load
     from flows.selection import store_folder
 
-    own, cells = _cells(name, set, rows, sizes, seeds, reference)
+    own, cells = _cells(name, set, rows, negatives, sizes, seeds, reference)
     root = store_folder(store)
     # All that can be known to fail does so here, before Prefect is imported.
     shared = cells.needs[0].cell.recipe
@@ -147,7 +153,7 @@ def run(
 
     from pipeline.tables import counted
 
-    given = set or [], rows or [], _sizes(sizes), seeds or []
+    given = set or [], rows or [], own.negatives if negatives else [], _sizes(sizes), seeds or []
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
     with prefect(own.title, size, root):
         from flows.ablation_flow import ablation
@@ -181,6 +187,7 @@ def _cells(
     name: str,
     set: list[str] | None,
     rows: list[str] | None,
+    negatives: list[str] | None,
     sizes: list[str] | None,
     seeds: list[int] | None,
     reference: str | None,
@@ -189,7 +196,7 @@ def _cells(
     from flows.ablation_file import load
     from flows.union import union
 
-    own, asked = chosen(load(name), set or [], rows or [], _sizes(sizes), seeds or [], reference)
+    own, asked = chosen(load(name), set or [], rows or [], negatives or [], _sizes(sizes), seeds or [], reference)
     return own, union(own, asked)
 
 

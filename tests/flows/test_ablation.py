@@ -171,8 +171,7 @@ def test_sizes_and_negatives(three: Ablation) -> None:
     assert [(cell.size, cell.recipe.stage1.max_queries) for cell in found] == [(10, 10), (10, 10), (None, 0), (None, 0)]
     assert by_stage(union(sized, rows))["condenser"] == 1
     assert "stage1 (10 questions, seed 1)" in [node.name for node in union(sized, rows).nodes]
-    mined = three.model_copy(update={"negatives": ["bm25", "mined"], "seeds": [1]})
-    table = union(mined, ["coCondenser"]).nodes[-1].config
+    table = union(*chosen(three, negatives=["bm25", "mined"], seeds=[1], rows=["coCondenser"])).nodes[-1].config
     assert table.cells[0].systems == {"bm25": "stage1", "mined": "stage2"}
     assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
 
@@ -375,6 +374,9 @@ def test_choices_that_are_wrong(three: Ablation) -> None:
         ({"rows": ["Condenser"]}, "the reference coCondenser is not among the rows"),
         ({"sizes": [0]}, r"--sizes 0: a number of training questions from 1 to 1,000,000,000, or all"),
         ({"sizes": [10**20]}, r"--sizes 10{20}: a number of training questions from 1 to"),
+        ({"negatives": ["none"]}, r"--negatives: none trains nothing: bm25, mined or fusion must stand beside it"),
+        ({"negatives": ["mind"]}, r"--negatives mind: one of none, bm25, mined, fusion \(did you mean mined\?\)"),
+        ({"negatives": ["bm25", "bm25"]}, r"--negatives: one stands twice"),
         ({"seeds": [3, 3]}, r"--seeds: one stands twice"),
         ({"seeds": [-3]}, r"--seeds -3: 0 or more"),
         ({"seeds": [2**63 - 1]}, r"--seeds 9223372036854775807: .* below 9,223,372,036,854,775,807"),
