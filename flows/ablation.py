@@ -32,6 +32,7 @@ GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items
 ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
 """Where it is not what the settings make it."""
 NONE_ALONE = "none trains nothing: bm25, mined or fusion must stand beside it"
+"""What is wrong with these negatives."""
 SHARED = [("ingest",), ("evaluate", "relevance")]
 """Fields that decide which questions are measured."""
 
@@ -242,10 +243,10 @@ def chosen(
     for name, given in {"rows": rows, "negatives": negatives, "sizes": sizes, "seeds": seeds}.items():
         if len({*given}) < len(given):
             raise InputError(f"--{name}: one stands twice")
-    columns = get_args(Negatives)
-    for kind in negatives:
-        if kind not in columns:
-            raise InputError(f"--negatives {kind}: one of {', '.join(columns)}{hint(kind, columns)}")
+    kinds = get_args(Negatives)
+    unknown = next((kind for kind in negatives if kind not in kinds), None)
+    if unknown is not None:
+        raise InputError(f"--negatives {unknown}: one of {', '.join(kinds)}{hint(unknown, kinds)}")
     if [*negatives] == ["none"]:
         raise InputError(f"--negatives: {NONE_ALONE}")
     wrong = next((size for size in sizes if size is not None and not 1 <= size <= MOST), None)

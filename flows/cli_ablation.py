@@ -24,7 +24,7 @@ ablation_app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="One of `cocondenser ablation list`, or a YAML file.")]
 Rows = Annotated[list[str] | None, typer.Option("--rows", metavar="ROW", help="Run this row; may stand several times.")]
-Columns = Annotated[
+Negatives = Annotated[
     list[str] | None,
     typer.Option("--negatives", metavar="KIND", help="none, bm25, mined or fusion; may stand several times."),
 ]
@@ -67,7 +67,7 @@ def plan(
     name: Name,
     set: Settings = None,
     rows: Rows = None,
-    negatives: Columns = None,
+    negatives: Negatives = None,
     sizes: Sizes = None,
     seeds: Seeds = None,
     reference: Reference = None,
@@ -128,7 +128,7 @@ def run(
     name: Name,
     set: Settings = None,
     rows: Rows = None,
-    negatives: Columns = None,
+    negatives: Negatives = None,
     sizes: Sizes = None,
     seeds: Seeds = None,
     reference: Reference = None,
