@@ -15,6 +15,7 @@ from typing import Any
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.events.worker import EventsWorker
 from prefect.states import Completed
 
 from pipeline import shards
@@ -33,6 +34,7 @@ SECONDS_BETWEEN_LOOKS = 0.3
 LOOKS_BETWEEN_LISTINGS = 10
 """A listing of thousands of shards is work for a network's file system."""
 SECONDS_TO_STOP = 5.0
+SECONDS_TO_TELL = 30.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,19 @@ class Part:
     finished: bool
 
 
-@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{part.name}")
+def tell(_task: Any, _run: Any, state: State[Any]) -> None:
+    """Sends the server all that it was not told yet: Ray ends a worker with its last part."""
+    if state.name != "Cached":  # those are made where the flow runs, which does so at its end
+        EventsWorker.drain_all(SECONDS_TO_TELL, at_exit=False)
+
+
+@task(
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    task_run_name="{part.name}",
+    on_completion=[tell],
+    on_failure=[tell],
+)
 def make(part: Part) -> State[str]:
     """Makes what is missing of a part's shards, in one child process; a state named Cached tells that nothing was."""
     host = socket.gethostname()

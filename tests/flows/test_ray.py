@@ -14,6 +14,8 @@ import pytest
 from clusters import OPEN, children, head, raylets
 from killing import ROOT, command, finished, run
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -55,12 +57,11 @@ def on_ray(where: str) -> list[str]:
 
 def parts(environment: dict[str, str], node: str) -> list[str]:
     """States of the node's parts in the newest run, as the page shows them."""
-    wanted = []
     with temporary_settings({PREFECT_API_URL: environment["PREFECT_API_URL"]}), get_client(sync_client=True) as client:
-        newest = client.read_flow_runs(limit=200)
-        flow = max(newest, key=lambda one: one.created or one.expected_start_time)
-        wanted = [one for one in client.read_task_runs(limit=200) if one.flow_run_id == flow.id]
-    return sorted(one.state.name for one in wanted if one.name.startswith(f"{node} ") and one.state)
+        (newest,) = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
+        own = FlowRunFilter(id=FlowRunFilterId(any_=[newest.id]))
+        found = client.read_task_runs(flow_run_filter=own, limit=200)
+    return sorted(one.state.name for one in found if one.name.startswith(f"{node} ") and one.state)
 
 
 def kill_a_worker(killed: list[psutil.Process]) -> None:

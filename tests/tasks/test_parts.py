@@ -1,5 +1,6 @@
 """Parts of a stage without a cluster: how a job is cut, what one part does, what is told before long work."""
 
+import asyncio
 import importlib
 import re
 import socket
@@ -13,6 +14,9 @@ import pytest
 from machines import make_machine
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.events.clients import AssertingEventsClient, EventsClient
+from prefect.events.schemas.events import Event
+from prefect.events.worker import EventsWorker
 from pydantic import ValidationError
 
 from artifacts.store import Store
@@ -72,6 +76,32 @@ def test_a_part_makes_its_own_shards_and_no_other(job: Job, machine: Machine, mo
     assert (cached.name, cached.message) == ("Cached", "3 shards")
     make(second)
     assert np.concatenate([np.load(job.folder / name(i)) for i in range(5)]).tolist() == [*range(20)]
+
+
+@pytest.mark.usefixtures("harness")
+def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray may end a worker with its last part, and all that it had not sent yet."""
+    sent: list[str] = []
+
+    async def slowly(_client: EventsClient, event: Event) -> None:
+        await asyncio.sleep(0.2)
+        sent.append(event.event)
+
+    monkeypatch.setattr(AssertingEventsClient, "_emit", slowly)
+
+    @flow  # whose own end would wait for all
+    def around(part: Part) -> list[str]:
+        parts.make(part, return_state=True)
+        return [*sent]
+
+    monkeypatch.setattr(parts, "launch", lambda *_: {})
+    whole = cut("a", job, machine, 1)[0]
+    EventsWorker.set_client_override(AssertingEventsClient)
+    try:
+        assert "prefect.task-run.Completed" in around(whole)
+        assert "prefect.task-run.Failed" in around(replace(whole, folder=job.folder / "elsewhere"))
+    finally:
+        EventsWorker.set_client_override(None)
 
 
 @pytest.mark.usefixtures("harness")

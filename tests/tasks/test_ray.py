@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import psutil
@@ -15,6 +16,7 @@ from clusters import OPEN, children, head, nobody_works, raylets
 from machines import make_machine
 from prefect import flow, task
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
 from pipeline.errors import InputError
 from pipeline.shards import Job, name, spans
@@ -58,14 +60,14 @@ def run(job: Job, machine: Machine, progress: Any = silent) -> dict[str, str]:
         spread("count", progress, job, machine)
 
     @flow
-    def around() -> str:
+    def around() -> UUID:
         from prefect.context import FlowRunContext
 
         stage()
         context = FlowRunContext.get()
         assert context is not None
         assert context.flow_run is not None
-        return str(context.flow_run.id)
+        return context.flow_run.id
 
     own = around()
     names: dict[str, str] = {}
@@ -73,7 +75,7 @@ def run(job: Job, machine: Machine, progress: Any = silent) -> dict[str, str]:
     while set(names.values()) - {"Completed", "Cached"} or len(names) < 6:
         assert time.monotonic() < end, names
         with get_client(sync_client=True) as client:
-            runs = [one for one in client.read_task_runs(limit=200) if str(one.flow_run_id) == own]
+            runs = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[own])), limit=200)
         names = {one.name: one.state.name if one.state else "" for one in runs if "/" in one.name}
     return names
 
