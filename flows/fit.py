@@ -31,6 +31,7 @@ def check(r: "Recipe") -> None:
         if value > limit:
             raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
     if r.model is None:
+        read_ends(r)
         rounds(r)
         teacher(r)
         heads(r)
@@ -76,6 +77,17 @@ def of_lengths(r: "Recipe") -> list[Limit]:
         lengths[name] = own.question_tokens + own.passage_tokens + special
     limits = [(name, n, "initial.max_position", r.initial.max_position) for name, n in lengths.items()]
     return [*limits, ("condenser.skip_from + 1", r.condenser.skip_from + 1, "initial.layers", r.initial.layers)]
+
+
+def read_ends(r: "Recipe") -> None:
+    """Passages longer than any in fine-tuning: their vectors may be worth nothing (docs/results.md)."""
+    trained = {"stage1": r.stage1} | ({"stage2": r.stage2} if r.rounds.number else {})
+    for name, stage in trained.items():
+        if r.encode.passage_tokens > stage.passage_tokens:
+            raise ValueError(
+                f"encode.passage_tokens ({r.encode.passage_tokens}) is more than {name}.passage_tokens "
+                f"({stage.passage_tokens}): fine-tuning would never see the ends of the passages that are searched"
+            )
 
 
 def vectors(r: "Recipe") -> None:

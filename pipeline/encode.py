@@ -20,7 +20,8 @@ from pipeline.work import Metrics, Progress, Work
 
 class EncodeConfig(Config):
     passage_tokens: int = Field(ge=8, le=512)
-    """Tokens of a passage's input, title and special tokens included. 128 (MARCO), 256 (NQ): coCondenser, section 4."""
+    """Tokens of a passage's input, title and special tokens included; no more than in fine-tuning. 128 (MARCO), 256
+    (NQ): coCondenser, section 4."""
     shard_passages: int = Field(ge=1)
     """Most passages in a shard, 3/8 of it in the mean: what a kill can lose, and a changed passage makes anew."""
 

@@ -149,8 +149,8 @@ def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) 
     with pytest.raises(InputError, match=r"question_prefix: its 40 tokens .* in encoder\.question_tokens \(32\)"):
         check(f"encoder.question_prefix={long}")
     check(f"encoder.question_prefix={long}", until="condenser")
-    with pytest.raises(InputError, match=r"passage_prefix: its 40 tokens .* in stage2\.passage_tokens \(42\)"):
-        check(f"encoder.passage_prefix={long}", "stage2.passage_tokens=42")
+    with pytest.raises(InputError, match=r"passage_prefix: its 40 tokens .* in encode\.passage_tokens \(42\)"):
+        check(f"encoder.passage_prefix={long}", "encode.passage_tokens=42")
     make_roberta(tmp_path / "roberta", ["some text"])
     refs["tokenizer"] = replace(collection(), path=tmp_path / "roberta" / "source")
     with pytest.raises(InputError, match=r"encoder\.passage_prefix: works with WordPiece alone"):
@@ -159,21 +159,22 @@ def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) 
 
 def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str) -> None:
-        recipe = resolve("tiny", ["stage1.passage_tokens=32", "stage2.passage_tokens=32", given, *settings])
+        lengths = [f"{stage}.passage_tokens=32" for stage in ("stage1", "stage2", "encode")]
+        recipe = resolve("tiny", [*lengths, given, *settings])
         refs["initial"] = replace(collection(), path=start)
         checks.models(refs, recipe, [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")])
 
     tokens, start = small.make(tmp_path)  # 32 positions
     given = f"initial.checkpoint={start}"
     refs = {"tokens": replace(collection(), path=tokens)}
-    check("encode.passage_tokens=32")
-    for field in ("stage1.passage_tokens", "stage2.passage_tokens", "encode.passage_tokens", "encoder.question_tokens"):
+    check()
+    for field in ("stage1.passage_tokens", "stage2.passage_tokens", "encoder.question_tokens"):
         with pytest.raises(InputError, match=rf"{field}: 33 tokens, but the model in .*start has 32 positions"):
-            check("encode.passage_tokens=32", f"{field}=33")
+            check(f"{field}=33")
     given = f"condenser.checkpoint={start}"
     start = tmp_path / "nowhere"
-    with pytest.raises(InputError, match=r"encode\.passage_tokens: 128 tokens"):
-        check()
+    with pytest.raises(InputError, match=r"stage1\.passage_tokens: 33 tokens"):
+        check("stage1.passage_tokens=33")
 
 
 def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training() -> None:

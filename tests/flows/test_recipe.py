@@ -67,6 +67,11 @@ def test_nq_has_dprs_set_up() -> None:
         ("report.answers=9", "report.answers (9) is more than evaluate.answers (5)"),
         ("stage2.negative_depth=61", "stage2.negative_depth (61) is more than bm25.negatives_depth (60)"),
         ("encode.passage_tokens=129", "encode.passage_tokens (129) is more than initial.max_position (128)"),
+        ("encode.passage_tokens=81", "encode.passage_tokens (81) is more than stage1.passage_tokens (80)"),
+        (
+            "encode.passage_tokens=81 stage1.passage_tokens=81",
+            "encode.passage_tokens (81) is more than stage2.passage_tokens (80): fine-tuning would never see the ends",
+        ),
         ("cocondenser.span_max=127", "cocondenser.span_max + 2 (129) is more than initial.max_position (128)"),
         ("rounds.mined_from=DIR given={file: a.tsv, number: 0, seed: 0, page_questions: 0}", "rounds.mined_from and"),
         ("rounds.number=0 rounds.mined_from=DIR", "rounds.mined_from and given say what rounds.number: 0 never"),
