@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flows.processes import free_port, prefect_process, wait_until_healthy
-from tasks.api import healthy
+from tasks.api import healthy, send_the_rest
 
 QUIET = {
     # The bars and lines of tasks/terminal.py take the place of Prefect's log.
@@ -44,12 +44,3 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
                 yield own, True
             finally:
                 send_the_rest()
-
-
-def send_the_rest(seconds: float = 10.0) -> None:
-    """Sends logs and events that still wait: without their server, Prefect would try for a minute at exit."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    for worker in (APILogWorker, EventsWorker):
-        worker.drain_all(timeout=seconds)

@@ -1,4 +1,4 @@
-"""Prefect's server, asked without Prefect, whose import takes seconds."""
+"""Prefect's server: asked without Prefect, whose import takes seconds, and told the rest at an end."""
 
 import urllib.error
 import urllib.request
@@ -13,3 +13,12 @@ def healthy(api: str, seconds: float = 2.0) -> bool:
         return error.code in (401, 403)  # one that asks for a key first
     except (OSError, ValueError):
         return False
+
+
+def send_the_rest(seconds: float = 10.0) -> None:
+    """Sends logs and events that still wait, which would be lost with their process or try for a server that is gone."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=seconds)

@@ -15,7 +15,6 @@ from typing import Any
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.events.worker import EventsWorker
 from prefect.states import Completed
 
 from pipeline import shards
@@ -24,6 +23,7 @@ from pipeline.launch import ENCODING, launch
 from pipeline.shards import Job
 from pipeline.tables import counted
 from pipeline.work import Machine, Progress, silent
+from tasks.api import send_the_rest
 from tasks.cluster import SHARED, brief, cluster, resources
 from tasks.locks import turn_on_gpus
 
@@ -34,7 +34,8 @@ SECONDS_BETWEEN_LOOKS = 0.3
 LOOKS_BETWEEN_LISTINGS = 10
 """A listing of thousands of shards is work for a network's file system."""
 SECONDS_TO_STOP = 5.0
-SECONDS_TO_TELL = 30.0
+FOUND = "Cached"
+"""The state of a part of which nothing had to be made."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class Part:
 
 
 def tell(_task: Any, _run: Any, state: State[Any]) -> None:
-    """Sends the server all that it was not told yet: Ray ends a worker with its last part."""
-    if state.name != "Cached":  # those are made where the flow runs, which does so at its end
-        EventsWorker.drain_all(SECONDS_TO_TELL, at_exit=False)
+    """Where a part ran, before Ray ends its worker: the page would miss its end."""
+    if state.name != FOUND:  # those are told where the flow runs, which sends all at its end
+        send_the_rest()
 
 
 @task(
@@ -65,7 +66,7 @@ def make(part: Part) -> State[str]:
     """Makes what is missing of a part's shards, in one child process; a state named Cached tells that nothing was."""
     host = socket.gethostname()
     if part.finished:
-        return Completed(name="Cached", message=counted(len(part.numbers), "shards"), data=host)
+        return Completed(name=FOUND, message=counted(len(part.numbers), "shards"), data=host)
     if not part.folder.is_dir():
         raise InputError(f"machine.ray: {host} does not see {part.folder}: {SHARED}")
     log = get_run_logger()
