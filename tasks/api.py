@@ -16,7 +16,7 @@ def healthy(api: str, seconds: float = 2.0) -> bool:
 
 
 def send_the_rest(seconds: float = 10.0) -> None:
-    """Sends logs and events that still wait, which would be lost with their process or try for a server that is gone."""
+    """Sends waiting logs and events, which would be lost with their process or try for a server that is gone."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
