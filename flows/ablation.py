@@ -32,7 +32,7 @@ GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items
 ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
 """Where it is not what the settings make it."""
 NONE_ALONE = "none trains nothing: bm25, mined or fusion must stand beside it"
-"""What is wrong with these negatives."""
+"""Why negatives cannot be [none]."""
 SHARED = [("ingest",), ("evaluate", "relevance")]
 """Fields that decide which questions are measured."""
 

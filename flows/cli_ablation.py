@@ -153,12 +153,21 @@ def run(
 
     from pipeline.tables import counted
 
-    given = set or [], rows or [], own.negatives if negatives else [], _sizes(sizes), seeds or []
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
     with prefect(own.title, size, root):
         from flows.ablation_flow import ablation
 
-        refs = ablation(load(name), *given, reference, str(root), device)
+        refs = ablation(
+            load(name),
+            set=set or [],
+            rows=rows or [],
+            negatives=own.negatives if negatives else [],  # looked at, and so no mere words
+            sizes=_sizes(sizes),
+            seeds=seeds or [],
+            reference=reference,
+            store=str(root),
+            device=device,
+        )
     if as_json:
         print_json(_outcome(refs))
 

@@ -10,7 +10,7 @@ from flows.ablation import cells
 from flows.ablation_file import load
 from flows.recipe import resolve
 from flows.sentences.recipe import resolve as resolve_sentences
-from pipeline import ablation_files
+from pipeline.ablation_join import join_folders
 from pipeline.checkpoint import head_objective
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +48,28 @@ def test_the_models_commands_fit_their_recipes() -> None:
         resolve(words[0], [words[n + 1] for n, word in enumerate(words) if word == "--set"])
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.rglob("cells.json")), ids=lambda path: path.parent.name)
-def test_kept_figures_can_be_joined(path: Path) -> None:
-    assert ablation_files.read(path.parent).cells
+COMMANDS = [
+    shlex.split(line, comments=True)[3:]
+    for line in (ROOT / "docs/results.md").read_text().splitlines()
+    if line.startswith("    cocondenser ablation join ")
+]
+
+
+def test_all_kept_figures_are_joined_by_a_command() -> None:
+    kept = {path.parent for path in RESULTS.rglob("cells.json")}
+    assert kept == {folder for words in COMMANDS for word in words for folder in ROOT.glob(word)} & kept
+    assert len({words[words.index("--out") + 1] for words in COMMANDS}) == len(COMMANDS)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[words.index("--out") + 1])
+def test_joined_means_stand_in_the_results(words: list[str], tmp_path: Path) -> None:
+    """In a line that begins with the row's name."""
+    place = words.index("--out")
+    folders = [folder for word in words[:place] for folder in sorted(ROOT.glob(word))]
+    reference = words[words.index("--reference") + 1] if "--reference" in words else None
+    join_folders(folders, tmp_path / "joined", reference)
+    lines = (ROOT / "docs/results.md").read_text().splitlines()
+    for line in (tmp_path / "joined/table.md").read_text().splitlines():
+        row = line.split(" | ")[0]
+        for figure in re.findall(r"\.\d{3}\*? \[[^]]*\]", line):
+            assert any(one.startswith(row) and figure in one for one in lines), (row, figure)

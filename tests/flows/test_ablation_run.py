@@ -79,6 +79,13 @@ def test_again_all_is_reused_and_the_plan_says_so(first, given, stages: int, run
     assert (planned["total"]["to_build"], planned["total"]["reused"]) == (0, stages)
 
 
+def test_chosen_negatives_reach_the_flow(first, given, run_cli, store: Path) -> None:
+    ended = run_cli("ablation", "run", "tiny", "--negatives", "bm25", "--json", "--device", "cpu", store=store)
+    assert ended.returncode == 0, ended.stderr
+    assert {cell["negatives"] for cell in json.loads(ended.stdout)["table"]} == {None, "bm25"}
+    assert not [name for name in made(ended.stderr, "built") if name.startswith("stage")]
+
+
 def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], run_cli, store: Path) -> None:
     """Of the same artifacts."""
     table = Path(given["artifacts"]["ablation"]["path"]) / "ablation.html"
