@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -219,54 +219,6 @@ def _value(data: Any, keys: Keys) -> Any:
     for name in keys:
         data = data.get(name) if isinstance(data, dict) else None
     return data
-
-
-def chosen(
-    ablation: Ablation,
-    set: Sequence[str] = (),
-    rows: Sequence[str] = (),
-    negatives: Sequence[str] = (),
-    sizes: Sequence[int | None] = (),
-    seeds: Sequence[int] = (),
-    reference: str | None = None,
-) -> tuple[Ablation, list[str]]:
-    """The ablation with these settings, negatives, sizes, seeds and reference in the place of its own, and the rows
-    asked for.
-
-    Raises InputError for choices that are unknown, impossible or stand twice.
-    """
-    for label in (*rows, *([reference] if reference else [])):
-        if label not in ablation.rows:
-            known = f"{hint(label, ablation.rows)}; there are {', '.join(ablation.rows)}"
-            raise InputError(f"no row {label!r}{known}")
-    asked = [label for label in ablation.rows if label in rows] if rows else [*ablation.rows]
-    for name, given in {"rows": rows, "negatives": negatives, "sizes": sizes, "seeds": seeds}.items():
-        if len({*given}) < len(given):
-            raise InputError(f"--{name}: one stands twice")
-    kinds = get_args(Negatives)
-    unknown = next((kind for kind in negatives if kind not in kinds), None)
-    if unknown is not None:
-        raise InputError(f"--negatives {unknown}: one of {', '.join(kinds)}{hint(unknown, kinds)}")
-    if [*negatives] == ["none"]:
-        raise InputError(f"--negatives: {NONE_ALONE}")
-    wrong = next((size for size in sizes if size is not None and not 1 <= size <= MOST), None)
-    if wrong is not None:
-        raise InputError(f"--sizes {wrong}: a number of training questions from 1 to {MOST:,}, or all")
-    greatest = (1 << 63) - 1  # stage 2 has the next number
-    strange = next((seed for seed in seeds if not 0 <= seed < greatest), None)
-    if strange is not None:
-        raise InputError(f"--seeds {strange}: 0 or more, and below {greatest:,}")
-    reference = reference or ablation.reference
-    if reference not in asked:
-        raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")
-    changes: dict[str, Any] = {
-        "set": [*ablation.set, *set],
-        "negatives": [*negatives] or ablation.negatives,
-        "sizes": [*sizes] or ablation.sizes,
-        "seeds": [*seeds] or ablation.seeds,
-        "reference": reference,
-    }
-    return ablation.model_copy(update=changes), asked
 
 
 def size_text(size: int | None) -> str:

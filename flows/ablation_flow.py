@@ -10,7 +10,8 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows import walk
-from flows.ablation import Ablation, chosen
+from flows.ablation import Ablation
+from flows.ablation_choice import Choice, chosen
 from flows.ablation_results import show
 from flows.selection import store_folder
 from flows.union import Needs, Part, Union, union
@@ -47,7 +48,7 @@ def ablation(
         device: auto, cpu or cuda; the recipe's where empty.
     """
     settings = [*set, *([f"machine.device={device}"] if device else [])]
-    own, asked = chosen(ablation, settings, rows, negatives, sizes, seeds, reference)
+    own, asked = chosen(ablation, Choice(settings, rows, negatives, sizes, seeds, reference))
     root = store_folder(store)
     shelf = Store(root)
     cells = union(own, asked)

@@ -13,6 +13,7 @@ from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
     from flows.ablation import Ablation
+    from flows.ablation_choice import Choice
     from flows.ablation_plan import RowPlan
     from flows.union import Union
 
@@ -76,12 +77,13 @@ def plan(
 ) -> None:
     """Show how many stages each row has, shares with earlier ones, has in the store and would build."""
     from artifacts.store import Store
+    from flows.ablation_file import load
     from flows.ablation_plan import plan_rows, total
     from flows.selection import store_folder
     from pipeline.tables import counted
     from tasks.terminal import duration
 
-    own, cells = _cells(name, set, rows, negatives, sizes, seeds, reference)
+    own, cells = _cells(load(name), _choice(set, rows, negatives, sizes, seeds, reference))
     shelf = Store(store_folder(store))
     planned, steps = plan_rows(shelf, cells, own.recipe.name)
     summed = total(planned)
@@ -145,7 +147,9 @@ def run(
     from flows.ablation_file import load
     from flows.selection import store_folder
 
-    own, cells = _cells(name, set, rows, negatives, sizes, seeds, reference)
+    whole = load(name)
+    choice = _choice(set, rows, negatives, sizes, seeds, reference)
+    own, cells = _cells(whole, choice)
     root = store_folder(store)
     # All that can be known to fail does so here, before Prefect is imported.
     shared = cells.needs[0].cell.recipe
@@ -157,17 +161,7 @@ def run(
     with prefect(own.title, size, root):
         from flows.ablation_flow import ablation
 
-        refs = ablation(
-            load(name),
-            set=set or [],
-            rows=rows or [],
-            negatives=own.negatives if negatives else [],  # looked at, and so no mere words
-            sizes=_sizes(sizes),
-            seeds=seeds or [],
-            reference=reference,
-            store=str(root),
-            device=device,
-        )
+        refs = ablation(whole, **asdict(choice), store=str(root), device=device)
     if as_json:
         print_json(_outcome(refs))
 
@@ -192,21 +186,26 @@ def join(
     print_all(config, to, out)
 
 
-def _cells(
-    name: str,
+def _cells(ablation: "Ablation", choice: "Choice") -> "tuple[Ablation, Union]":
+    from flows.ablation_choice import chosen
+    from flows.union import union
+
+    own, asked = chosen(ablation, choice)
+    return own, union(own, asked)
+
+
+def _choice(
     set: list[str] | None,
     rows: list[str] | None,
     negatives: list[str] | None,
     sizes: list[str] | None,
     seeds: list[int] | None,
     reference: str | None,
-) -> "tuple[Ablation, Union]":
-    from flows.ablation import chosen
-    from flows.ablation_file import load
-    from flows.union import union
+) -> "Choice":
+    from flows.ablation_choice import Choice
 
-    own, asked = chosen(load(name), set or [], rows or [], negatives or [], _sizes(sizes), seeds or [], reference)
-    return own, union(own, asked)
+    kinds: list[Any] = negatives or []  # words, until `chosen` has looked at them
+    return Choice(set or [], rows or [], kinds, _sizes(sizes), seeds or [], reference)
 
 
 def _sizes(given: list[str] | None) -> list[int | None]:

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from artifacts.store import Store
 from flows import ablation_file
-from flows.ablation import Ablation, cells, chosen
+from flows.ablation import Ablation, cells
+from flows.ablation_choice import Choice, chosen
 from flows.ablation_file import load
 from flows.ablation_plan import RowPlan, plan_rows, total
 from flows.cli_ablation import table
@@ -138,7 +139,7 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
 
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
     def table(*settings: str) -> object:
-        return union(*chosen(three, settings)).nodes[-1].config
+        return union(*chosen(three, Choice(set=[*settings]))).nodes[-1].config
 
     assert table("machine.device=cpu", "tracking.tensorboard=false") == table() != table("stage1.epochs=2")
 
@@ -166,12 +167,12 @@ def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
 
 
 def test_sizes_and_negatives(three: Ablation) -> None:
-    sized, rows = chosen(three, sizes=[10, None], rows=["Condenser"], reference="Condenser")
+    sized, rows = chosen(three, Choice(sizes=[10, None], rows=["Condenser"], reference="Condenser"))
     found = cells(sized, rows)
     assert [(cell.size, cell.recipe.stage1.max_queries) for cell in found] == [(10, 10), (10, 10), (None, 0), (None, 0)]
     assert by_stage(union(sized, rows))["condenser"] == 1
     assert "stage1 (10 questions, seed 1)" in [node.name for node in union(sized, rows).nodes]
-    table = union(*chosen(three, negatives=["bm25", "mined"], seeds=[1], rows=["coCondenser"])).nodes[-1].config
+    table = union(*chosen(three, Choice(negatives=["bm25", "mined"], seeds=[1], rows=["coCondenser"]))).nodes[-1].config
     assert table.cells[0].systems == {"bm25": "stage1", "mined": "stage2"}
     assert union(three, ["coCondenser"]).nodes[-1].config.cells[0].systems == {"bm25": "stage1"}
 
@@ -229,7 +230,8 @@ def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
     assert by_stage(found)["initial"] == 1
     # Alone it still needs the row that it goes on from, and nothing of that one's fine-tuning.
     alone = union(
-        chosen(ablation, reference="Condenser continued", rows=["Condenser continued"])[0], ["Condenser continued"]
+        chosen(ablation, Choice(reference="Condenser continued", rows=["Condenser continued"]))[0],
+        ["Condenser continued"],
     )
     counts = by_stage(alone)
     assert (counts["condenser"], counts["finetune"], counts["initial"]) == (2, 1, 1)
@@ -383,12 +385,12 @@ def test_choices_that_are_wrong(three: Ablation) -> None:
         ({"reference": "none"}, "no row 'none'"),
     ):
         with pytest.raises(InputError, match=message):
-            chosen(three, **choice)
-    settings, rows = chosen(three, set=["stage2.seed=1"])
+            chosen(three, Choice(**choice))
+    settings, rows = chosen(three, Choice(set=["stage2.seed=1"]))
     with pytest.raises(
         InputError, match=r"row Condenser: --set stage2\.seed=1: in an ablation seeds give stage2\.seed"
     ):
         union(settings, rows)
-    settings, rows = chosen(three, set=["condenser.stepps=1"])
+    settings, rows = chosen(three, Choice(set=["condenser.stepps=1"]))
     with pytest.raises(InputError, match=r"row Condenser: --set condenser\.stepps=1: .*unknown field"):
         union(settings, rows)

@@ -1,0 +1,78 @@
+"""What of an ablation is run: its rows, and what stands in the place of its negatives, sizes, seeds and reference."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from flows.ablation import MOST, NONE_ALONE, Ablation
+from flows.layers import hint
+from pipeline.ablation import Negatives
+from pipeline.errors import InputError
+
+GREATEST_SEED = (1 << 63) - 2
+"""Stage 2 has the next number."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Empty: all rows, or what the ablation has."""
+
+    set: list[str] = field(default_factory=list)
+    """Further settings of all cells, under those of sizes and rows."""
+    rows: list[str] = field(default_factory=list)
+    negatives: list[Negatives] = field(default_factory=list)
+    sizes: list[int | None] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    reference: str | None = None
+
+
+def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, list[str]]:
+    """The ablation with what is chosen in the place of its own, and the rows asked for, in its order.
+
+    Raises InputError for choices that are unknown, impossible or stand twice.
+    """
+    choice = choice or Choice()
+    for name in ("rows", "negatives", "sizes", "seeds"):
+        given = getattr(choice, name)
+        if len({*given}) < len(given):
+            raise InputError(f"--{name}: one stands twice")
+    _check_rows(ablation, [*choice.rows, *([choice.reference] if choice.reference else [])])
+    _check_negatives(choice.negatives)
+    _check_numbers(choice)
+    asked = [label for label in ablation.rows if label in choice.rows] if choice.rows else [*ablation.rows]
+    reference = choice.reference or ablation.reference
+    if reference not in asked:
+        raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")
+    changes: dict[str, Any] = {
+        "set": [*ablation.set, *choice.set],
+        "negatives": choice.negatives or ablation.negatives,
+        "sizes": choice.sizes or ablation.sizes,
+        "seeds": choice.seeds or ablation.seeds,
+        "reference": reference,
+    }
+    return ablation.model_copy(update=changes), asked
+
+
+def _check_rows(ablation: Ablation, labels: Sequence[str]) -> None:
+    for label in labels:
+        if label not in ablation.rows:
+            known = f"{hint(label, ablation.rows)}; there are {', '.join(ablation.rows)}"
+            raise InputError(f"no row {label!r}{known}")
+
+
+def _check_negatives(negatives: Sequence[str]) -> None:
+    kinds = get_args(Negatives)
+    for kind in negatives:
+        if kind not in kinds:
+            raise InputError(f"--negatives {kind}: one of {', '.join(kinds)}{hint(kind, kinds)}")
+    if [*negatives] == ["none"]:
+        raise InputError(f"--negatives: {NONE_ALONE}")
+
+
+def _check_numbers(choice: Choice) -> None:
+    for size in choice.sizes:
+        if size is not None and not 1 <= size <= MOST:
+            raise InputError(f"--sizes {size}: a number of training questions from 1 to {MOST:,}, or all")
+    for seed in choice.seeds:
+        if not 0 <= seed <= GREATEST_SEED:
+            raise InputError(f"--seeds {seed}: 0 or more, and below {GREATEST_SEED + 1:,}")
