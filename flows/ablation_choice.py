@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from flows.ablation import MOST, NONE_ALONE, Ablation
+from flows.ablation import MOST, NONE_ALONE, Ablation, starts
 from flows.layers import hint
 from pipeline.ablation import Negatives
 from pipeline.errors import InputError
@@ -18,7 +18,7 @@ class Choice:
     """Empty: all rows, or what the ablation has."""
 
     set: list[str] = field(default_factory=list)
-    """Further settings of all cells, under those of sizes and rows."""
+    """Further settings of all cells, under those of sizes and rows; at least one cell has none for the same field."""
     rows: list[str] = field(default_factory=list)
     negatives: list[Negatives] = field(default_factory=list)
     sizes: list[int | None] = field(default_factory=list)
@@ -50,7 +50,9 @@ def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, 
         "seeds": choice.seeds or ablation.seeds,
         "reference": reference,
     }
-    return ablation.model_copy(update=changes), asked
+    changed = ablation.model_copy(update=changes)
+    _check_settings(changed, asked, choice.set)
+    return changed, asked
 
 
 def _check_rows(ablation: Ablation, labels: Sequence[str]) -> None:
@@ -67,6 +69,24 @@ def _check_negatives(negatives: Sequence[str]) -> None:
             raise InputError(f"--negatives {kind}: one of {', '.join(kinds)}{hint(kind, kinds)}")
     if [*negatives] == ["none"]:
         raise InputError(f"--negatives: {NONE_ALONE}")
+
+
+def _check_settings(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -> None:
+    """What every cell's own settings overwrite would go without a word."""
+    rows = {start for label in asked for start in starts(ablation, label)}
+    own = [
+        {_field(one) for one in (*ablation.by_size.get(size or 0, []), *ablation.rows[label].set)}
+        for label in rows
+        for size in ablation.sizes
+    ]
+    for setting in settings:
+        if all((field := _field(setting)) in fields for fields in own):
+            why = f"changes nothing, as every cell has its own {field}, by its row or size"
+            raise InputError(f"--set {setting}: {why}")
+
+
+def _field(setting: str) -> str:
+    return setting.partition("=")[0].strip()
 
 
 def _check_numbers(choice: Choice) -> None:

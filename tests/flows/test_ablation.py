@@ -137,6 +137,19 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     assert plain.recipe == resolve("marco", ["attention.text=collection"])
 
 
+def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None:
+    """Else it would go without a word."""
+    ablation = own(tmp_path, ROWS.replace("  BERT: null", "  BERT: [condenser.steps=4, stage1.epochs=2]"))
+    rows = Choice(set=["condenser.steps=9"], rows=["BERT"], reference="BERT")
+    with pytest.raises(InputError, match=r"--set condenser\.steps=9: changes nothing, as every cell has its own"):
+        chosen(ablation, rows)
+    assert chosen(ablation, Choice(set=["condenser.steps=9"]))  # for the other rows
+    sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
+    with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
+        chosen(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
+    assert chosen(sized, Choice(set=["stage1.epochs=9"]))  # for all questions
+
+
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
     def table(*settings: str) -> object:
         return union(*chosen(three, Choice(set=[*settings]))).nodes[-1].config
