@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.ablation import cells
-from flows.ablation_file import load
+from flows.ablation_file import ABLATIONS, load
+from flows.layers import named
 from flows.recipe import resolve
 from flows.sentences.recipe import resolve as resolve_sentences
 from pipeline.ablation_join import join_folders
@@ -27,6 +28,19 @@ def test_every_ablation_starts_from_models_that_are_there(path: Path) -> None:
     ]
     assert finished
     assert {one for one in finished if not (ROOT / one / "model.safetensors").is_file()} == set()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("ladder-*.yaml")), ids=lambda path: path.stem)
+def test_finished_models_are_fine_tuned_as_the_project_does(path: Path) -> None:
+    """A list of settings replaces the one of the file that is extended, and could lose some."""
+    if path.stem not in named(ABLATIONS):
+        pytest.skip("an ablation of the results alone")
+    ours = {(cell.row, cell.size, cell.seed): cell.recipe for cell in cells(load(path.stem))}
+    theirs = {(cell.row, cell.size, cell.seed): cell.recipe for cell in cells(load(str(path)))}
+    assert theirs.keys() <= ours.keys()
+    for cell, recipe in theirs.items():
+        for stage in ("bm25", "encoder", "stage1", "mine", "stage2", "encode", "search"):
+            assert getattr(recipe, stage) == getattr(ours[cell], stage), (cell, stage)
 
 
 def test_every_head_says_what_it_was_trained_for() -> None:
