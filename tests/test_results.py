@@ -75,6 +75,7 @@ def test_all_kept_figures_are_joined_by_a_command() -> None:
     assert len({words[words.index("--out") + 1] for words in COMMANDS}) == len(COMMANDS)
 
 
+@pytest.mark.slow  # SQuAD's 10,570 questions are resampled again
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[words.index("--out") + 1])
 def test_joined_means_stand_in_the_results(words: list[str], tmp_path: Path) -> None:
     """In a line that begins with the row's name."""
