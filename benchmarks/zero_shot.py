@@ -21,7 +21,8 @@ from artifacts.store import Store
 from flows.cli_run import outcome, start
 from flows.selection import store_folder
 from flows.zeroshot import zeroshot
-from pipeline.collection import passage_batches, read_qrels, read_queries
+from pipeline.asked import judged
+from pipeline.collection import passage_batches, read_queries
 
 MEASURES = (nDCG @ 10, R @ 100)
 DEPTH = 100
@@ -59,7 +60,7 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
         ids += batch["passage_id"]
         texts += [f"{title} {text}".strip() for title, text in zip(batch["title"], batch["text"], strict=True)]
-    qrels = read_qrels(collection, ["test"])
+    _, qrels, _ = judged(collection, "test", 1)
     asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
     question_QD = reader.encode_query([query.text for query in asked])
     score_QP = reader.similarity(question_QD, reader.encode_document(texts, show_progress_bar=True)).numpy()

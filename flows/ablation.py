@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from flows.layers import Keys, Layer, hint, override
 from flows.recipe import Recipe, change
-from pipeline.ablation import Negatives
+from pipeline.ablation import SEEDED, Negatives
 from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
 from pipeline.measure_name import Measure
@@ -20,8 +20,8 @@ MOST = 1_000_000_000
 """Training questions: more than any collection has."""
 Size = Annotated[Whole, Field(ge=1, le=MOST)] | None
 """Training questions; None: all."""
-FIXED = {
-    "seeds": [(stage, *field) for stage in ("stage1", "stage2") for field in (("seed",), ("optimiser", "seed"))],
+FIXED: dict[str, list[Keys]] = {
+    "seeds": [tuple(field.split(".")) for field in SEEDED],
     "sizes": [(stage, "max_queries") for stage in ("stage1", "stage2", "cross_encoder")],
 }
 """Fields of the recipe that these of the ablation give."""
@@ -179,8 +179,11 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         ("by_size", str(size)): ablation.by_size.get(size, []) if size else [],
         row: ablation.rows[label].set,
     }
-    own = _changed(ablation.recipe, given, label)
-    rounds = max(own.rounds.number, 1) if "mined" in ablation.negatives else 0
+    mined = "mined" in ablation.negatives
+    # Stage 2 is not looked at where it does not run.
+    none: dict[Keys, list[str]] = {} if mined else {("negatives",): ["rounds.number=0"]}
+    own = _changed(ablation.recipe, none | given, label)
+    rounds = max(own.rounds.number, 1) if mined else 0
     for keys, settings in given.items():
         _check_settings(settings, keys, label, GIVEN if rounds == own.rounds.number else GIVEN | ROUNDS)
     fixed: dict[Keys, list[str]] = {

@@ -1,11 +1,11 @@
 """What of an ablation is run: its rows, and what stands in the place of its negatives, sizes, seeds and reference."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from flows.ablation import MOST, NONE_ALONE, Ablation, starts
-from flows.layers import hint
+from flows.layers import Layer, hint, override
 from pipeline.ablation import Negatives
 from pipeline.errors import InputError
 
@@ -56,6 +56,7 @@ def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, 
 
 
 def _check_rows(ablation: Ablation, labels: Sequence[str]) -> None:
+    """Raises InputError for a row that the ablation has not."""
     for label in labels:
         if label not in ablation.rows:
             known = f"{hint(label, ablation.rows)}; there are {', '.join(ablation.rows)}"
@@ -63,6 +64,7 @@ def _check_rows(ablation: Ablation, labels: Sequence[str]) -> None:
 
 
 def _check_negatives(negatives: Sequence[str]) -> None:
+    """Raises InputError for an unknown column, and for `none` alone."""
     kinds = get_args(Negatives)
     for kind in negatives:
         if kind not in kinds:
@@ -72,24 +74,35 @@ def _check_negatives(negatives: Sequence[str]) -> None:
 
 
 def _check_settings(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -> None:
-    """What every cell's own settings overwrite would go without a word."""
+    """Raises InputError for a setting that every cell's own overwrite: it would go without a word."""
     rows = {start for label in asked for start in starts(ablation, label)}
     own = [
-        {_field(one) for one in (*ablation.by_size.get(size or 0, []), *ablation.rows[label].set)}
+        _fields([*ablation.by_size.get(size or 0, []), *ablation.rows[label].set])
         for label in rows
         for size in ablation.sizes
     ]
     for setting in settings:
-        if all((field := _field(setting)) in fields for fields in own):
-            why = f"changes nothing, as every cell has its own {field}, by its row or size"
+        fields = _fields([setting])
+        if all(fields <= theirs for theirs in own):
+            why = f"changes nothing, as every cell has its own {', '.join(sorted(fields))}, by its row or size"
             raise InputError(f"--set {setting}: {why}")
 
 
-def _field(setting: str) -> str:
-    return setting.partition("=")[0].strip()
+def _fields(settings: Sequence[str]) -> set[str]:
+    """The fields that are set, a section's one by one."""
+    return {*_leaves(override(Layer({}), settings).data, ())}
+
+
+def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*keys, str(key)))
+    else:
+        yield ".".join(keys)
 
 
 def _check_numbers(choice: Choice) -> None:
+    """Raises InputError for sizes and seeds that cannot be."""
     for size in choice.sizes:
         if size is not None and not 1 <= size <= MOST:
             raise InputError(f"--sizes {size}: a number of training questions from 1 to {MOST:,}, or all")

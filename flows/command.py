@@ -52,6 +52,8 @@ def _placed(value: Any, keys: tuple[str, ...], places: dict[str, str]) -> Any:
     """The value with a stand-in for each path."""
     if isinstance(value, dict):
         return {key: _placed(item, (*keys, key), places) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_placed(item, (*keys, str(n)), places) for n, item in enumerate(value)]
     return places.get(".".join(keys), value)
 
 

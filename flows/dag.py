@@ -90,7 +90,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         other = node("ingest-pretraining", "ingest", r.pretraining)
         general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
     texts = {"pretraining": general, "collection": tokens}
-    first = general if r.initial.from_scratch else tokens
+    first = general if r.initial.reads_passages else tokens
     pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=first)
     miner = from_file = None  # looked at before any training
     if r.rounds.mined_from is not None:

@@ -137,7 +137,7 @@ class Recipe(Config):
         if self.condenser.checkpoint is not None:
             return corpus_aware
         cloze = self.trains("ict") and self.ict.checkpoint is None and self.ict.text == "pretraining"
-        begins = self.initial.from_scratch and self.ict.checkpoint is None
+        begins = self.initial.reads_passages and self.ict.checkpoint is None
         return self.trains("condenser") or corpus_aware or cloze or begins
 
     @property

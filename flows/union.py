@@ -111,7 +111,10 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             inputs = {name: source and made[source.name] for name, source in node.inputs.items()}
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
-    return [*earlier, *((cell.row, node) for name, node in made.items() if name != "initial")]
+    # What flows/checks.py looks at once there is an initial model is there before it, and so before any training.
+    first = _upstream(made["tokens"])
+    own = [(cell.row, node) for name, node in made.items() if name != "initial"]
+    return [*(one for one in own if id(one[1]) in first), *earlier, *(one for one in own if id(one[1]) not in first)]
 
 
 def is_drawn(ablation: Ablation, cell: Cell) -> bool:

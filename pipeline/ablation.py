@@ -19,6 +19,9 @@ Negatives = Literal["none", "bm25", "mined", "fusion"]
 """What a column shows, in the tables' order: the model before fine-tuning, after stage 1, after the last stage 2, and
 BM25 joined with the last of these."""
 
+SEEDED = tuple(f"{stage}.{field}" for stage in ("stage1", "stage2") for field in ("seed", "optimiser.seed"))
+"""Fields of the recipe that an ablation's seed gives."""
+
 
 class CellConfig(Config):
     """A model that was trained and measured."""

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.ablation import AblationConfig, CellConfig, render
+from pipeline.ablation import SEEDED, AblationConfig, CellConfig, render
 from pipeline.ablation_data import AblationData, Asked, Cell, Place, asked, differing, questions_text
 from pipeline.ablation_files import FILES, read
 from pipeline.ablation_table import UNTUNED
@@ -57,13 +57,19 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
             raise InputError(f"{first_name} and {name}: {said}")
     cells: dict[Place, tuple[CellConfig, Cell]] = {}
     found_in: dict[Place, str] = {}
+    alike: dict[tuple[str, int | None], tuple[str, CellConfig]] = {}
     for name, part in parts:
         for config, cell in zip(part.config.cells, part.cells, strict=True):
             place = config.row, config.size, config.seed
+            where = f"{config.row}, {questions_text(config.size)}"
             if place in cells:
-                said = f"{config.row}, {questions_text(config.size)}, seed {config.seed} is in both"
-                raise InputError(f"{found_in[place]} and {name}: {said}")
+                raise InputError(f"{found_in[place]} and {name}: {where}, seed {config.seed} is in both")
             cells[place], found_in[place] = (config, cell), name
+            before, other = alike.setdefault(place[:2], (name, config))
+            settings = sorted(_settings(other) ^ _settings(config))
+            if settings:
+                said = f"seeds of {where} differ in more than their seeds: {', '.join(settings)}"
+                raise InputError(f"{before} and {name}: {said}")
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
     reference = reference or first.config.reference
     if reference not in rows:
@@ -96,6 +102,12 @@ def difference(one: AblationData, other: AblationData) -> str | None:
     if _baseline(one) != _baseline(other):
         return f"figures of {one.label or other.label} differ: not the same collection or settings"
     return None
+
+
+def _settings(cell: CellConfig) -> set[str]:
+    """What makes a cell, without its seed: a mean over seeds is of one experiment."""
+    seeds = tuple(f"{field}=" for field in SEEDED)
+    return {word for word in cell.command if not word.startswith(seeds)} | {f"start: {cell.start}"}
 
 
 def _asked(part: AblationData) -> Asked:

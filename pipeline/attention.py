@@ -30,7 +30,8 @@ class AttentionConfig(Config):
     Condenser, section 5."""
     text: Literal["pretraining", "collection"]
     """Whose passages: those of the general text that the recipe pre-trains on, where it has some (Wikipedia in
-    Condenser, section 5), or always the collection's, so that recipes with and without general text read the same."""
+    Condenser, section 5) and reads it, which no finished model needs; or always the collection's, so that recipes with
+    and without general text read the same."""
     length: int = Field(ge=3, le=512)
     """Tokens of a section that are read, special tokens included: the first ones, and no more than the models have
     positions. 128 in Clark et al. 2019, section 2, whose method Condenser follows."""

@@ -80,6 +80,11 @@ class InitialConfig(Config):
     def from_scratch(self) -> bool:
         return self.pretrained is None and self.checkpoint is None
 
+    @property
+    def reads_passages(self) -> bool:
+        """Whether it is made of a text's words; random embeddings need the vocabulary alone."""
+        return self.from_scratch and self.embeddings == "ppmi_svd"
+
 
 def missing(config: InitialConfig) -> list[str]:
     """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder named."""

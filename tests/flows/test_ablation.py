@@ -1,6 +1,7 @@
 """Ablations: their files, what their cells share, and what is planned."""
 
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -143,11 +144,17 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     rows = Choice(set=["condenser.steps=9"], rows=["BERT"], reference="BERT")
     with pytest.raises(InputError, match=r"--set condenser\.steps=9: changes nothing, as every cell has its own"):
         chosen(ablation, rows)
-    assert chosen(ablation, Choice(set=["condenser.steps=9"]))  # for the other rows
+    with pytest.raises(InputError, match=r"its own condenser\.steps, by its row"):
+        chosen(ablation, replace(rows, set=["condenser={steps: 9}"]))
+    more = chosen(ablation, replace(rows, set=["condenser={steps: 9, mask_fraction: 0.3}"]))
+    assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
+    others = chosen(ablation, Choice(set=["condenser.steps=9"]))
+    assert {cell.recipe.condenser.steps for cell in cells(*others)} == {4, 9}
     sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
     with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
         chosen(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
-    assert chosen(sized, Choice(set=["stage1.epochs=9"]))  # for all questions
+    both = cells(*chosen(sized, Choice(set=["stage1.epochs=9"], rows=["Condenser"], reference="Condenser")))
+    assert {(cell.size, cell.recipe.stage1.epochs) for cell in both} == {(10, 3), (None, 9)}
 
 
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
@@ -163,6 +170,24 @@ def test_where_data_lies_changes_no_table(tmp_path: Path) -> None:
         return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
 
     assert table("data/notes") == table("/home/me/notes") != table("data/others")
+
+
+def test_where_parts_of_general_text_lie_changes_no_table(tmp_path: Path) -> None:
+    def table(folder: str) -> object:
+        parts = ", ".join(
+            f"{{reader: beir, folder: {name}, document_key: doc, metadata: []}}" for name in (folder, "data/b")
+        )
+        text = f"set: ['pretraining={{reader: several, parts: [{parts}]}}']\n"
+        return union(*chosen(own(tmp_path, ROWS + text))).nodes[-1].config
+
+    assert table("data/notes") == table("/home/me/notes") != table("data/others")
+
+
+def test_stage_2_need_not_fit_where_it_does_not_run(three: Ablation) -> None:
+    longer = three.model_copy(update={"set": ["stage1.passage_tokens=99", "encode.passage_tokens=99"]})
+    assert cells(longer)[0].recipe.encode.passage_tokens == 99
+    with pytest.raises(InputError, match=r"encode\.passage_tokens \(99\) is more than stage2\.passage_tokens"):
+        cells(longer.model_copy(update={"negatives": ["mined"]}))
 
 
 def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
@@ -249,6 +274,15 @@ def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
     counts = by_stage(alone)
     assert (counts["condenser"], counts["finetune"], counts["initial"]) == (2, 1, 1)
     assert len({node.name for node in alone.nodes}) == len(alone.nodes)
+
+
+def test_what_a_row_trains_on_is_there_before_the_row_that_it_goes_on_from_is_trained(tmp_path: Path) -> None:
+    """flows/checks.py looks at it once there is an initial model."""
+    general = "set: ['pretraining={reader: beir, folder: general, document_key: doc, metadata: []}']\n"
+    ablation = own(tmp_path, ROWS.replace("  Condenser continued: null\n", "") + general)
+    row = "Condenser continued"
+    names = [node.name for node in union(*chosen(ablation, Choice(reference=row, rows=[row]))).nodes]
+    assert names.index("tokens") < names.index("initial") < names.index("condenser (Condenser)")
 
 
 def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> None:

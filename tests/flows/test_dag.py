@@ -165,6 +165,15 @@ def test_a_model_from_scratch_begins_with_the_general_text() -> None:
     assert not [n.name for n in ready if "pretraining" in n.name]
 
 
+def test_random_weights_are_made_of_no_text() -> None:
+    given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
+    drawn = [given, "initial.embeddings=random"]
+    assert node("initial", *drawn).inputs["tokens"].name == "tokens"
+    assert node("condenser", *drawn).inputs["tokens"].name == "tokens-pretraining"
+    untrained = nodes(resolve("tiny", [*drawn, "condenser.steps=0", "cocondenser.steps=0"]))
+    assert not [n.name for n in untrained if "pretraining" in n.name]
+
+
 def test_a_finished_condenser_needs_no_general_text(tmp_path) -> None:
     dag = nodes(resolve("marco", [f"condenser.checkpoint={tmp_path}"]))
     assert not [n.name for n in dag if "pretraining" in n.name]

@@ -239,6 +239,17 @@ def test_a_cell_that_two_parts_have_is_refused(first: Path, make: Made, tmp_path
     assert refused([first, first], tmp_path / "out").endswith("plain, 10 questions, seed 1 is in both")
 
 
+def test_seeds_of_different_experiments_are_refused(make: Made, tmp_path: Path) -> None:
+    """Their mean would be of neither."""
+    one, two = (make(lambda place, seed=seed: place[2] == seed) for seed in SEEDS)
+    longer = damaged(two, tmp_path / "longer", lambda whole: whole["config"]["cells"][0]["command"].append("a.b=9"))
+    said = "seeds of plain, 10 questions differ in more than their seeds: a.b=9"
+    assert refused([one, longer], tmp_path / "out").endswith(said)
+    started = damaged(two, tmp_path / "started", lambda whole: whole["config"]["cells"][1].update(start="good"))
+    said = "seeds of plain, all questions differ in more than their seeds: start: None, start: good"
+    assert refused([one, started], tmp_path / "out").endswith(said)
+
+
 def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
     said = refused([first, others], tmp_path / "out", "best")
     assert said == "--reference best: no such row; there are plain, good, learned"
@@ -274,7 +285,7 @@ def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
 )
 def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
     told = refused([damaged(first, tmp_path / "part", spoil)], tmp_path / "out")
-    assert re.search(rf"part/cells\.json|part/questions\.parquet: cannot be read .*{said}", told)
+    assert re.search(rf"part/(cells\.json|questions\.parquet): cannot be read .*{said}", told)
     assert re.search(said, told)
     assert "`cocondenser ablation run` makes it anew" in told
 
