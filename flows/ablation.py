@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from flows.layers import Keys, Layer, hint, override
 from flows.recipe import Recipe, change
-from pipeline.ablation import SEEDED, Negatives
+from pipeline.ablation import SEEDED, UNTUNED, Negatives
 from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
 from pipeline.measure_name import Measure
@@ -111,7 +111,7 @@ class Ablation(Config):
             given = getattr(self, field)
             if len({*given}) < len(given):
                 raise ValueError(f"{field}: one stands twice")
-        if self.negatives == ["none"]:
+        if self.negatives == [UNTUNED]:
             raise ValueError(f"negatives: {NONE_ALONE}")
         if self.reference not in self.rows:
             raise ValueError(f"reference: {self.reference!r} is not among the rows{hint(self.reference, self.rows)}")

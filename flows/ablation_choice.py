@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from flows.ablation import MOST, NONE_ALONE, Ablation, starts
 from flows.layers import Layer, hint, override
-from pipeline.ablation import Negatives
+from pipeline.ablation import UNTUNED, Negatives
 from pipeline.errors import InputError
 
 GREATEST_SEED = (1 << 63) - 2
@@ -69,7 +69,7 @@ def _check_negatives(negatives: Sequence[str]) -> None:
     for kind in negatives:
         if kind not in kinds:
             raise InputError(f"--negatives {kind}: one of {', '.join(kinds)}{hint(kind, kinds)}")
-    if [*negatives] == ["none"]:
+    if [*negatives] == [UNTUNED]:
         raise InputError(f"--negatives: {NONE_ALONE}")
 
 

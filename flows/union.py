@@ -10,7 +10,7 @@ from flows.command import command
 from flows.dag import Node, nodes
 from flows.recipe import Recipe
 from flows.selection import up_to
-from pipeline.ablation import AblationConfig, CellConfig, Negatives
+from pipeline.ablation import UNTUNED, AblationConfig, CellConfig, Negatives
 from pipeline.ablation_data import Place
 from pipeline.errors import InputError
 from pipeline.table_rows import FUSION
@@ -210,6 +210,6 @@ def _systems(ablation: Ablation, cell: Cell, evaluate: Node) -> dict[Negatives, 
     mined = [name for name in evaluate.inputs if name.startswith("stage2")]
     tuned: dict[Negatives, str] = {"bm25": "stage1"} if "stage1" in evaluate.inputs else {}
     tuned |= {"mined": mined[-1]} if mined else {}
-    runs: dict[Negatives, str] = {"none": "pretrained"} if is_drawn(ablation, cell) else {}
+    runs: dict[Negatives, str] = {UNTUNED: "pretrained"} if is_drawn(ablation, cell) else {}
     runs |= tuned | ({"fusion": FUSION} if tuned else {})
     return {kind: name for kind, name in runs.items() if kind in ablation.negatives}

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Negatives = Literal["none", "bm25", "mined", "fusion"]
 """What a column shows, in the tables' order: the model before fine-tuning, after stage 1, after the last stage 2, and
 BM25 joined with the last of these."""
+UNTUNED: Negatives = "none"
+"""The column that hangs on no training questions and no seed of fine-tuning."""
 
 SEEDED = tuple(f"{stage}.{field}" for stage in ("stage1", "stage2") for field in ("seed", "optimiser.seed"))
 """Fields of the recipe that an ablation's seed gives."""

@@ -23,7 +23,7 @@ from pipeline.work import Progress
 if TYPE_CHECKING:
     import pyarrow
 
-PLACE = ("row", "negatives", "size", "seed", "split")
+RUN_COLUMNS = ("row", "negatives", "size", "seed", "split")
 """Of a figure and of a run's questions."""
 BASELINE = "bm25"
 """The evaluation's run that is the same in all cells."""
@@ -74,6 +74,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class AblationData:
+    """All that the files and the page of an ablation are made of."""
+
     config: AblationConfig
     cells: Sequence[Cell]
     """In the order of the configuration's."""
@@ -123,7 +125,10 @@ def differing(one: Asked, other: Asked) -> str | None:
 def collect(
     config: AblationConfig, collection: Path, given: Mapping[str, Path | None], progress: Progress
 ) -> AblationData:
-    """Of the folders `given` to the stage. Raises InputError for questions that are not those of the first cell."""
+    """What the evaluations, trainings and attentions hold, from the folders `given` to the stage.
+
+    Raises InputError for questions that are not those of the first cell.
+    """
     cells: list[Cell] = []
     baselines: list[dict[str, Run]] = []
     label = ""
@@ -137,11 +142,7 @@ def collect(
         label = label or metrics["labels"].get(BASELINE, "")
         own = asked((split, run) for (split, _), run in systems.items())
         first = first or own
-        if (split := differing(first, own)) is not None:
-            both = f"{cell_name(config, 0)} and {cell_name(config, n)}"
-            raise InputError(
-                f"{both} were measured on different questions of {split}: a row must not change what is measured"
-            )
+        _check_questions(config, n, first, own)
         negatives_of = {system: negatives for negatives, system in cell.systems.items()}
         runs = {(split, negatives_of[name]): run for (split, name), run in systems.items() if name in negatives_of}
         baselines.append({split: run for (split, name), run in systems.items() if name == BASELINE})
@@ -150,6 +151,16 @@ def collect(
     same = {split: run for split, run in baselines[0].items() if all(_same(one.get(split), run) for one in baselines)}
     digests = [*_digests({"collection": collection}).values()]
     return AblationData(config, cells, label, same, training_questions(collection), digests)
+
+
+def _check_questions(config: AblationConfig, n: int, first: Asked, own: Asked) -> None:
+    """Raises InputError where cell n was measured on `own` questions that are not the `first` cell's."""
+    split = differing(first, own)
+    if split is not None:
+        both = f"{cell_name(config, 0)} and {cell_name(config, n)}"
+        raise InputError(
+            f"{both} were measured on different questions of {split}: a row must not change what is measured"
+        )
 
 
 def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tuple[str, str], Run]:

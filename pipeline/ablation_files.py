@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline.ablation import AblationConfig, Negatives
-from pipeline.ablation_data import PLACE, AblationData, Asked, Cell, Curves, Run, asked, differing
+from pipeline.ablation_data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing
 from pipeline.bootstrap import DIGITS
 from pipeline.config import Config
 from pipeline.measures import HITS, MEASURES
@@ -25,18 +25,24 @@ ANEW = "`cocondenser ablation run` makes it anew"
 
 
 class Figure(Config):
+    """A measure's mean over questions and its 95 % interval."""
+
     mean: float = Field(allow_inf_nan=False)
     low: float = Field(allow_inf_nan=False)
     high: float = Field(allow_inf_nan=False)
 
 
 class FirstStage(Config):
+    """The run that is the same in all cells; empty where there is none."""
+
     label: str
     figures: dict[str, dict[str, Figure]]
     """{split: {measure: figure}}."""
 
 
 class StoredRun(Config):
+    """A column's figures in a cell, on a split; its questions stand in questions.parquet."""
+
     split: str
     negatives: Negatives
     figures: dict[str, Figure]
@@ -97,7 +103,7 @@ def _schema() -> "pyarrow.Schema":
     import pyarrow as pa
 
     kinds = {"size": pa.int64(), "seed": pa.int64()}
-    names = [(name, kinds.get(name, pa.string())) for name in (*PLACE, "query_id")]
+    names = [(name, kinds.get(name, pa.string())) for name in (*RUN_COLUMNS, "query_id")]
     return pa.schema([*names, *((name, pa.float64()) for name in (*MEASURES, *HITS))])
 
 
@@ -159,10 +165,10 @@ def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
     wanted = _schema()
     if table.schema.names != wanted.names or table.schema.types != wanted.types:
         raise ValueError("other columns, or of other types")
-    measures = table.drop_columns([*PLACE])
+    measures = table.drop_columns([*RUN_COLUMNS])
     found: dict[tuple[Any, ...], pd.DataFrame] = {}
     start = 0
-    for place, rows in groupby(zip(*(table[name].to_pylist() for name in PLACE), strict=True)):
+    for place, rows in groupby(zip(*(table[name].to_pylist() for name in RUN_COLUMNS), strict=True)):
         if place in found:
             raise ValueError(f"the questions of {_name(place)} do not stand together")
         count = sum(1 for _ in rows)

@@ -6,10 +6,9 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.ablation import SEEDED, AblationConfig, CellConfig, render
+from pipeline.ablation import SEEDED, UNTUNED, AblationConfig, CellConfig, render
 from pipeline.ablation_data import AblationData, Asked, Cell, Place, asked, differing, questions_text
 from pipeline.ablation_files import FILES, read
-from pipeline.ablation_table import UNTUNED
 from pipeline.errors import InputError
 
 SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": "test_seed"}

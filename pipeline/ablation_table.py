@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from pipeline import significance
-from pipeline.ablation import AblationConfig, CellConfig, Negatives
-from pipeline.ablation_data import PLACE, AblationData, Kind, values
+from pipeline.ablation import UNTUNED, AblationConfig, CellConfig, Negatives
+from pipeline.ablation_data import RUN_COLUMNS, AblationData, Kind, values
 from pipeline.bootstrap import summary
 from pipeline.measures import HITS, MEASURES
 from pipeline.tables import TABLE, share_text
 from pipeline.work import Metrics
 
-UNTUNED = "none"
-"""The column that hangs on no training questions and no seed of fine-tuning."""
-HEADINGS = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", "fusion": "+ BM25"}
+HEADINGS: dict[str, str] = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", "fusion": "+ BM25"}
 Figure = Mapping[str, Any]
 """A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
 
@@ -56,7 +54,11 @@ def _size(cell: CellConfig, negatives: Negatives) -> int | None:
 
 def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
-        {**dict(zip(PLACE, place, strict=True)), "measure": measure, **{k: figure[k] for k in ("mean", "low", "high")}}
+        {
+            **dict(zip(RUN_COLUMNS, place, strict=True)),
+            "measure": measure,
+            **{k: figure[k] for k in ("mean", "low", "high")},
+        }
         for measure, figure in found.items()
     ]
 
@@ -117,8 +119,8 @@ def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -
 def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
     """(negatives, size) of the tables' columns."""
     sizes = list(dict.fromkeys(cell.size for cell in config.cells))
-    kinds = [kind for kind in HEADINGS if any(kind in cell.systems for cell in config.cells)]
-    return [(kind, size) for kind in kinds for size in (sizes if kind != UNTUNED else [None])]
+    shown = [negatives for negatives in HEADINGS if any(negatives in cell.systems for cell in config.cells)]
+    return [(negatives, size) for negatives in shown for size in (sizes if negatives != UNTUNED else [None])]
 
 
 def lines(
@@ -145,8 +147,8 @@ def lines(
 
 def column_text(negatives: str, size: int | None, sizes: int) -> str:
     """`BM25 negatives, 1,000`; `+ mined`, where there is one size."""
-    kind = HEADINGS[negatives]
-    return kind if sizes == 1 or negatives == UNTUNED else f"{kind}, {'all' if size is None else f'{size:,}'}"
+    text = HEADINGS[negatives]
+    return text if sizes == 1 or negatives == UNTUNED else f"{text}, {'all' if size is None else f'{size:,}'}"
 
 
 def headings(config: AblationConfig) -> list[str]:

@@ -70,10 +70,12 @@ def train(
     steps, schedule = c.epochs * epoch_steps, Path(checkpoints) / "schedule"
     with orders.opened(c, pools, data, edges, vectors_of, schedule, device) as order:
 
+        def validate(i: int) -> None:
+            if judge and i and not i % epoch_steps:
+                judge.after(i // epoch_steps, i)
+
         def step(i: int) -> dict[str, Any]:
             epoch, place = divmod(i, epoch_steps)
-            if judge and epoch and not place:
-                judge.after(epoch, i)
             batch = examples.batch(pools, epoch, order(epoch, place), draw)
             ids = question_rows(data, batch.queries_Q, form)
             ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
@@ -81,7 +83,15 @@ def train(
             return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
 
         history = training.train(
-            towers.trained, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
+            towers.trained,
+            step,
+            steps,
+            c.optimiser,
+            Path(checkpoints),
+            how.checkpoint_minutes,
+            progress,
+            device,
+            before=validate,
         )
     validated = judge.last(c.epochs, steps, c.validation.select) if judge else {}
     room = e.question_tokens - 2 - len(form.before_question)

@@ -89,6 +89,7 @@ def train(
     checkpoint_minutes: float,
     progress: Progress,
     device: str,
+    before: "Callable[[int], None] | None" = None,
 ) -> list[dict[str, float]]:
     """Trains `module` (already on `device`) for `steps` updates; goes on from the newest checkpoint if there is one.
 
@@ -98,6 +99,7 @@ def train(
     parts whose sum over the ranks is the global figure. Three names are special: `tokens` gives tokens/s, `padding`
     (rows computed for nothing, beside the tokens) a share, `operations` (pipeline/flops.py) the utilisation.
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
+    before(i) runs ahead of update i, such as to validate: its time is no update's.
 
     An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
     wait; `InputError` after BAD_UPDATES in a row, or where there was no other. Returns one row an update: step,
@@ -128,6 +130,10 @@ def train(
         rate = learning_rate(optimiser, i, steps)
         for group in adam.param_groups:
             group["lr"] = rate
+        if before is not None:
+            paused = time.monotonic()
+            before(i)
+            looked += time.monotonic() - paused
         buffer.zero_()
         seed_dropout(optimiser.seed, i, distributed.rank())
         parts = step(i)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipeline import ablation_table, significance
-from pipeline.ablation import AblationConfig, CellConfig
+from pipeline.ablation import UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation_data import AblationData, cell_name
-from pipeline.ablation_table import HEADINGS, UNTUNED, Figure
+from pipeline.ablation_table import HEADINGS, Figure
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves

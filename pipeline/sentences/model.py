@@ -134,7 +134,7 @@ def _read(config: SentenceModelConfig, folder: Path) -> "Ready":
 
 
 def _tokenizer(config: SentenceModelConfig, ready: "Ready") -> "Tokenizer":
-    """The model's own; the config's where it has none. Raises InputError where that one is another model's."""
+    """The model's own; the config's where it has none. Raises InputError where that one has another size."""
     from pipeline.starts import model_config
     from pipeline.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
     from pipeline.wordpiece import Normal

@@ -77,17 +77,19 @@ def train(
     if "dev" in description:
         validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(judged("dev")[1], kind), folder)
 
+    def validate(i: int) -> None:
+        if validation and i and not i % epoch_steps:
+            validation.after(i // epoch_steps, i)
+
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
-        if validation and epoch and not place:
-            validation.after(epoch, i)
         chosen_Q = examples.order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
         batch = rows.take(chosen_Q)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
         return update(towers, ids, 0, loss_of(kind, batch, t.margin, towers, device), how, (seed, i), device)
 
     steps = c.epochs * epoch_steps
-    history = train_loop(towers, step, steps, t, folder, how, progress, device)
+    history = train_loop(towers, step, validate, steps, t, folder, how, progress, device)
     kept = c.epochs
     if validation and steps:
         validation.after(c.epochs, steps)
@@ -137,6 +139,7 @@ def loss_of(kind: str, batch: pa.Table, margin: float, towers: Towers, device: s
 def train_loop(
     towers: Towers,
     step: Callable[[int], dict[str, Any]],
+    before: Callable[[int], None],
     steps: int,
     config: TuneTraining,
     folder: Path,
@@ -148,7 +151,7 @@ def train_loop(
     if not steps:
         return []
     minutes = machine.checkpoint_minutes
-    return training.train(towers.trained, step, steps, config.optimiser, folder, minutes, progress, device)
+    return training.train(towers.trained, step, steps, config.optimiser, folder, minutes, progress, device, before)
 
 
 def summary(history: list[dict[str, float]]) -> Metrics:

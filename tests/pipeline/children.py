@@ -64,7 +64,7 @@ def sums(*, progress, device):
     return {"sum": total.tolist(), "parts": [x.tolist() for x in parts]}
 
 
-def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=(), how=float("nan")):
+def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=(), how=float("nan"), before=None):
     """A small regression with dropout, 8 rows an update over all ranks; writes its weights."""
     torch.manual_seed(3)
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Dropout(0.3), torch.nn.Linear(5, 1))
@@ -89,7 +89,7 @@ def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()
         warmup_steps=None,
         seed=1,
     )
-    history = train(module, step, steps, optimiser, Path(checkpoints), minutes, progress, device)
+    history = train(module, step, steps, optimiser, Path(checkpoints), minutes, progress, device, before)
     weights = b"".join(p.detach().numpy().tobytes() for p in module.parameters())
     if distributed.rank() == 0:
         Path(out).write_bytes(weights)

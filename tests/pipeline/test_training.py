@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_optimiser_takes_one_warmup():
 def run(children, folder: Path, **options):
     folder.mkdir(exist_ok=True)
     options = {"steps": 12, "checkpoints": folder / "checkpoints", "out": folder / "out"} | options
-    history = children.regression(progress=silent, device="cpu", **options)["history"]
+    history = children.regression(**{"progress": silent, "device": "cpu"} | options)["history"]
     return history, (folder / "out").read_bytes()
 
 
@@ -188,6 +189,20 @@ def test_ranks_and_threads_come_from_the_checkpoint(tmp_path):
     state = {"step": 7, "ranks": 3, "threads": 2, "device": "cpu", "history": []}
     (tmp_path / "step-7" / "state.json").write_text(json.dumps(state))
     assert layout(machine(1), "cpu", tmp_path) == (3, 2)
+
+
+def test_what_runs_between_updates_slows_none(children, tmp_path):
+    """Else the figures after a validation would be those of a machine a hundred times slower."""
+    speed = {}
+
+    def validate(i: int) -> None:
+        time.sleep(0.5 * (i == 6))
+
+    def progress(done, total, unit, figures):
+        speed[done] = figures["tokens_per_second"]
+
+    run(children, tmp_path, before=validate, progress=progress, minutes=99)
+    assert speed[7] > 2 * 48 / 0.5
 
 
 def test_speeds_are_rates_and_shares():
