@@ -26,6 +26,7 @@ class Listed:
     reached: str
     """The last node that it had."""
     report: Path | None
+    """Its page: of an ablation that of the table."""
     problem: str | None = None
     """Why its measures cannot be read."""
     id: str | None = None
@@ -73,8 +74,8 @@ def listed(run: "Run") -> Listed:
     from pipeline.errors import InputError
     from pipeline.tables import shown_split
 
-    report = run.nodes["report"].path / "report.html" if "report" in run.nodes else None
-    there = report if report and report.exists() else None
+    pages = [run.nodes[node].path / f"{node}.html" for node in ("report", "ablation") if node in run.nodes]
+    there = next((page for page in pages if page.exists()), None)
     reached = next(reversed(run.nodes), "nothing")
     try:
         one = measured(run)
@@ -105,7 +106,9 @@ def table(rows: list[Listed]) -> Table:
         shown.add_column(name, justify="right")
     for row in rows:
         begun = [row.created[:10], row.id or "", escape(row.recipe)]
-        if row.systems is None or row.best is None:
+        if row.reached == "ablation":
+            shown.add_row(*begun, "", "a table of all its cells")
+        elif row.systems is None or row.best is None:
             shown.add_row(*begun, "", "cannot be read" if row.problem else f"not measured; reached {row.reached}")
         elif row.best in row.systems:
             figures = row.systems[row.best]

@@ -10,6 +10,7 @@ from pipeline.adopt import AdoptConfig, dimension
 from pipeline.errors import InputError
 from pipeline.index import IndexConfig
 from pipeline.index_kinds import check_dimension
+from pipeline.launch import gpus
 from pipeline.readers.single import placed
 from pipeline.work import Machine
 from tasks.cluster import check_address
@@ -37,7 +38,7 @@ def check(
     """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
 
     What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`,
-    and where what `tracking` asks for is not installed.
+    where there is no GPU that it asks for, and where what `tracking` asks for is not installed.
     """
     if tracking is not None and (lacking := not_installed(tracking)):
         raise InputError("\n".join(lacking))
@@ -48,6 +49,8 @@ def check(
         raise InputError("\n".join(dict.fromkeys(lines)))
     for node in wanted:
         check_ready_model(node)
+    if machine is not None and machine.device == "cuda" and machine.ray is None and not gpus():
+        raise InputError("machine.device: cuda, but there is no CUDA device here; auto takes the CPU then")
     if machine is not None and on_ray(store, dag, wanted, machine):
         check_address(machine.ray)
 

@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.ablation import AblationConfig, Negatives
 from pipeline.ablation_data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
-ANEW = "`cocondenser ablation run` makes it anew"
+ANEW = "copy it again, or `cocondenser ablation run` makes it anew"
 
 
 class Figure(Config):
@@ -30,6 +31,12 @@ class Figure(Config):
     mean: float = Field(allow_inf_nan=False)
     low: float = Field(allow_inf_nan=False)
     high: float = Field(allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high})")
+        return self
 
 
 class FirstStage(Config):
@@ -115,6 +122,9 @@ def read(folder: Path) -> AblationData:
         stored = _checked(TypeAdapter(Stored), json.loads((folder / CELLS).read_bytes()))
         if not len(stored.runs) == len(stored.inputs) == len(stored.config.cells):
             raise ValueError("config, runs and inputs have other numbers of cells")
+        for cell, runs in zip(stored.config.cells, stored.runs, strict=True):
+            if not {run.negatives for run in runs} <= {*cell.systems}:
+                raise ValueError(f"{cell.row}: runs that its systems do not name")
     with told(folder / CURVES, ANEW):
         curves = _checked(TypeAdapter(list[Curves | None]), json.loads((folder / CURVES).read_bytes()))
         _check_curves(curves, len(stored.config.cells))
@@ -148,7 +158,8 @@ def _checked(kind: "TypeAdapter[Any]", found: Any) -> Any:
         return kind.validate_python(found)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
 
 
 def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
@@ -158,13 +169,17 @@ def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
         for curve in (one.loss, one.dev) if one else ():
             if curve and len(curve[0]) != len(curve[1]):
                 raise ValueError("a curve with other numbers of epochs and figures")
+            if curve and not all(map(isfinite, [*curve[0], *curve[1]])):
+                raise ValueError("a curve with what is no finite number")
 
 
 def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
     """{place: its questions}; a place's rows follow each other. Raises ValueError."""
     wanted = _schema()
-    if table.schema.names != wanted.names or table.schema.types != wanted.types:
-        raise ValueError("other columns, or of other types")
+    wrong = [field.name for field in wanted if field not in [*table.schema]]
+    if wrong or table.schema.names != wanted.names:
+        names = wrong or [name for name in table.schema.names if name not in wanted.names] or ["their order"]
+        raise ValueError(f"other columns, or of other types: {', '.join(names)}")
     measures = table.drop_columns([*RUN_COLUMNS])
     found: dict[tuple[Any, ...], pd.DataFrame] = {}
     start = 0
@@ -184,6 +199,9 @@ def _run(
     if place not in questions:
         raise ValueError(f"no questions of {_name(place)}")
     own = questions[place]
+    for measure in (*MEASURES, *HITS):
+        if measure not in figures and own[measure].notna().any():
+            raise ValueError(f"{measure} of {_name(place)}: {CELLS} has no figure")
     for measure, figure in figures.items():
         if measure in own and not abs(own[measure].mean() - figure.mean) <= 10**-DIGITS:
             raise ValueError(

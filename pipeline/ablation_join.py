@@ -24,12 +24,7 @@ def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> A
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: a new or an empty folder is asked for")
     for folder in folders:
-        lacking = next((name for name in FILES if not (folder / name).is_file()), None)
-        if lacking is not None:
-            raise InputError(
-                f"{folder}: no table of an ablation (it has no {lacking}), or one of an earlier version, which "
-                "`cocondenser ablation run` makes anew"
-            )
+        _check_folder(folder)
     data = join([(str(folder), read(folder)) for folder in folders], reference)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -41,6 +36,19 @@ def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> A
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror or error}") from error
     return data.config
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises InputError where it is no table of an ablation."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: {'a file, and no folder' if folder.exists() else 'no such folder'}")
+    lacking = next((name for name in FILES if not (folder / name).is_file()), None)
+    if lacking is not None:
+        within = sorted(str(path.parent) for path in folder.glob(f"*/{FILES[0]}"))
+        hint = "or one of an earlier version, which `cocondenser ablation run` makes anew"
+        if within:
+            hint = f"but holds some: name {' '.join(within)}"
+        raise InputError(f"{folder}: no table of an ablation (it has no {lacking}), {hint}")
 
 
 def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> AblationData:
@@ -70,9 +78,10 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
                 said = f"seeds of {where} differ in more than their seeds: {', '.join(settings)}"
                 raise InputError(f"{before} and {name}: {said}")
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
+    named = f"--reference {reference}" if reference else f"{first_name}: reference {first.config.reference}"
     reference = reference or first.config.reference
     if reference not in rows:
-        raise InputError(f"--reference {reference}: no such row; there are {', '.join(rows)}")
+        raise InputError(f"{named}: no such row; there are {', '.join(rows)}")
     placed = {place: cells[place] for place in product(rows, sizes, seeds) if place in cells}
     by_row = [[one for one in placed.values() if one[0].row == row] for row in rows]
     untuned = {_first(own, lambda config, cell: UNTUNED in config.systems) for own in by_row}

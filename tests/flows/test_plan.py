@@ -35,6 +35,16 @@ def make(store: Store, node: Node, text: str = "made", given: dict | None = None
     return store.build(key_of(store, node.stage, node.config, given or {}), write, node=node.name).ref
 
 
+def test_a_gpu_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
+    machine = resolve("tiny", ["machine.device=cuda"]).machine
+    monkeypatch.setattr(preflight, "gpus", lambda: 0)
+    with pytest.raises(InputError, match=r"^machine\.device: cuda, but there is no CUDA device here"):
+        preflight.check(Store(tmp_path), [], [], machine)
+    preflight.check(Store(tmp_path), [], [], machine.model_copy(update={"ray": "auto"}))  # on the cluster there may be
+    monkeypatch.setattr(preflight, "gpus", lambda: 1)
+    preflight.check(Store(tmp_path), [], [], machine)
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "lines.txt"

@@ -79,6 +79,16 @@ def test_the_newest_stands_first_and_one_that_cannot_be_read_hides_none(store):
     assert lines[-1] == f"Runs in {store.root}: 4"
 
 
+def test_an_ablation_has_its_table(store):
+    folder = store.objects / ("a" * 64)
+    folder.mkdir()
+    (folder / "ablation.html").touch()
+    nodes = {"ablation": Ref("ablation", "a" * 64, "a" * 64, "a" * 64, folder, {})}
+    record_run(store, "ablation tiny", nodes, {}, datetime(2026, 11, 9, 12, 30, tzinfo=UTC))
+    assert "a table of all its cells" in called(store).splitlines()[1]
+    assert json.loads(called(store, "--json"))[0]["report"] == str(folder / "ablation.html")
+
+
 def test_of_one_recipe_and_so_many(store):
     assert called(store, "--recipe", "marco", "-n", "1").splitlines()[1].startswith("2026-11-03")
     assert called(store, "-n", "1").splitlines()[-1] == f"Runs in {store.root}: 4, the newest 1 of them"

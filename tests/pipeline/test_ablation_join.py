@@ -253,13 +253,19 @@ def test_seeds_of_different_experiments_are_refused(make: Made, tmp_path: Path) 
 def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
     said = refused([first, others], tmp_path / "out", "best")
     assert said == "--reference best: no such row; there are plain, good, learned"
+    own = damaged(first, tmp_path / "part", lambda whole: whole["config"].update(reference="best"))
+    assert refused([own], tmp_path / "out") == f"{own}: reference best: no such row; there are plain"
 
 
 def test_folders_without_the_files_are_refused(first: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "empty", tmp_path / "absent"):
-        said = f"{folder}: no table of an ablation (it has no cells.json), or one of an earlier version"
-        assert refused([first, folder], tmp_path / "out").startswith(said)
+    said = f"{tmp_path / 'empty'}: no table of an ablation (it has no cells.json), or one of an earlier version"
+    assert refused([first, tmp_path / "empty"], tmp_path / "out").startswith(said)
+    assert refused([tmp_path / "absent"], tmp_path / "out") == f"{tmp_path / 'absent'}: no such folder"
+    file = first / "cells.json"
+    assert refused([file], tmp_path / "out") == f"{file}: a file, and no folder"
+    shutil.copytree(first, tmp_path / "kept/42")
+    assert refused([tmp_path / "kept"], tmp_path / "out").endswith(f"but holds some: name {tmp_path / 'kept/42'}")
 
 
 def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
@@ -281,6 +287,9 @@ def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
         (lambda whole: whole.update(collections=None), "collections"),
         (lambda whole: whole.update(training_questions="many"), "training_questions"),
         (lambda whole: whole["config"].update(samples=10**12), r"config\.samples"),
+        (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].update(low=0.9, high=0.1), "is above high"),
+        (lambda whole: whole["runs"][0][0]["figures"].pop("RR@10"), "RR@10 of .*: cells.json has no figure"),
+        (lambda whole: whole["config"]["cells"][0].update(systems={}), "runs that its systems do not name"),
     ],
 )
 def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
@@ -295,7 +304,8 @@ def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, sa
     [
         (lambda table: table.sort_values("query_id", kind="stable"), "do not stand together"),
         (lambda table: table[table["query_id"] != "test3"], "its questions' mean is not"),
-        (lambda table: table.assign(**{"RR@10": "a"}), "other columns, or of other types"),
+        (lambda table: table.assign(**{"RR@10": "a"}), "other columns, or of other types: RR@10"),
+        (lambda table: table.drop(columns="AP"), "other columns, or of other types: AP"),
         (lambda table: table[table["row"] != "plain"], "no questions of plain"),
     ],
 )
