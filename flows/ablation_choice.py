@@ -75,17 +75,31 @@ def _check_negatives(negatives: Sequence[str]) -> None:
 
 def _check_settings(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -> None:
     """Raises InputError for a setting that every cell's own overwrite: it would go without a word."""
-    rows = {start for label in asked for start in starts(ablation, label)}
-    own = [
-        _fields([*ablation.by_size.get(size or 0, []), *ablation.rows[label].set])
-        for label in rows
-        for size in ablation.sizes
-    ]
+    own = _own_fields(ablation, asked)
     for setting in settings:
         fields = _fields([setting])
-        if all(fields <= theirs for theirs in own):
+        if all(fields <= theirs for theirs in own.values()):
             why = f"changes nothing, as every cell has its own {', '.join(sorted(fields))}, by its row or size"
             raise InputError(f"--set {setting}: {why}")
+
+
+def unheard(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """A line for each setting that some cells alone overwrite with their own: the others are changed, and these not."""
+    own = _own_fields(ablation, asked)
+    said = []
+    for setting in settings:
+        fields = _fields([setting])
+        rows = dict.fromkeys(row for (row, _), theirs in own.items() if fields <= theirs)
+        if rows:
+            said.append(f"--set {setting}: changes nothing in {', '.join(rows)}, by its own row or size")
+    return said
+
+
+def _own_fields(ablation: Ablation, asked: Sequence[str]) -> dict[tuple[str, int | None], set[str]]:
+    """{(row, size): what its own settings set} of these rows and those that they go on from."""
+    rows = dict.fromkeys(start for label in asked for start in starts(ablation, label))
+    sizes = {size: ablation.by_size.get(size, []) if size else [] for size in ablation.sizes}
+    return {(row, size): _fields([*more, *ablation.rows[row].set]) for row in rows for size, more in sizes.items()}
 
 
 def _fields(settings: Sequence[str]) -> set[str]:

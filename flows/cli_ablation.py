@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from flows.cli_listing import print_listing
-from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table
+from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table, warn
 from flows.cli_prefect import prefect
 
 if TYPE_CHECKING:
@@ -187,10 +187,12 @@ def join(
 
 
 def _cells(ablation: "Ablation", choice: "Choice") -> "tuple[Ablation, Union]":
-    from flows.ablation_choice import chosen
+    from flows.ablation_choice import chosen, unheard
     from flows.union import union
 
     own, asked = chosen(ablation, choice)
+    for line in unheard(own, asked, choice.set):
+        warn(line)
     return own, union(own, asked)
 
 

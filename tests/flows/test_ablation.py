@@ -11,7 +11,7 @@ from rich.console import Console
 from artifacts.store import Store
 from flows import ablation_file
 from flows.ablation import Ablation, cells
-from flows.ablation_choice import Choice, chosen
+from flows.ablation_choice import Choice, chosen, unheard
 from flows.ablation_file import load
 from flows.ablation_plan import RowPlan, plan_rows, total
 from flows.cli_ablation import table
@@ -149,6 +149,8 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     more = chosen(ablation, replace(rows, set=["condenser={steps: 9, mask_fraction: 0.3}"]))
     assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
     others = chosen(ablation, Choice(set=["condenser.steps=9"]))
+    told = "--set condenser.steps=9: changes nothing in BERT, by its own row or size"
+    assert unheard(*others, ["condenser.steps=9", "stage2.epochs=1"]) == [told]
     assert {cell.recipe.condenser.steps for cell in cells(*others)} == {4, 9}
     sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
     with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
