@@ -215,7 +215,7 @@ def headed(figure: Figure, title: str) -> Axes:
 def over_epochs(axes: Axes, most: float) -> None:
     """The x axis of a training."""
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=most >= 4))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=most >= 2))
     quieten(axes)
 
 
