@@ -64,8 +64,9 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
     asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
     question_QD = reader.encode_query([query.text for query in asked])
     score_QP = reader.similarity(question_QD, reader.encode_document(texts, show_progress_bar=True)).numpy()
+    # By rank, as pipeline/measures.py: of passages with one text the first is first, where providers differ.
     run = {
-        query.query_id: {ids[row]: float(score_P[row]) for row in np.argsort(-score_P, kind="stable")[:DEPTH]}
+        query.query_id: {ids[row]: -float(rank) for rank, row in enumerate(np.argsort(-score_P, kind="stable")[:DEPTH])}
         for query, score_P in zip(asked, score_QP, strict=True)
     }
     found = ir_measures.calc_aggregate(MEASURES, qrels, run)
