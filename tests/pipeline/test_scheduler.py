@@ -52,8 +52,8 @@ def direct(similarity, job):
 
 
 def child():
-    """The scheduler's process, once it is there."""
-    return psutil.Process().children()[0]
+    """The scheduler's process: the newest, as tests before may have left theirs."""
+    return max(psutil.Process().children(), key=psutil.Process.create_time)
 
 
 def test_the_batches_are_those_of_the_functions(folder):
