@@ -70,10 +70,6 @@ def train(
     steps, schedule = c.epochs * epoch_steps, Path(checkpoints) / "schedule"
     with orders.opened(c, pools, data, edges, vectors_of, schedule, device) as order:
 
-        def validate(i: int) -> None:
-            if judge and i and not i % epoch_steps:
-                judge.after(i // epoch_steps, i)
-
         def step(i: int) -> dict[str, Any]:
             epoch, place = divmod(i, epoch_steps)
             batch = examples.batch(pools, epoch, order(epoch, place), draw)
@@ -91,7 +87,7 @@ def train(
             how.checkpoint_minutes,
             progress,
             device,
-            before=validate,
+            before=training.between_epochs(judge.after if judge else None, epoch_steps),
         )
     validated = judge.last(c.epochs, steps, c.validation.select) if judge else {}
     room = e.question_tokens - 2 - len(form.before_question)

@@ -179,6 +179,16 @@ def train(
     return history
 
 
+def between_epochs(after: "Callable[[int, int], None] | None", updates: int) -> "Callable[[int], None]":
+    """For `train`'s `before`: after(epochs, updates done) whenever another epoch of so many updates is over."""
+
+    def before(i: int) -> None:
+        if after is not None and i and not i % updates:
+            after(i // updates, i)
+
+    return before
+
+
 def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "torch.optim.AdamW":
     """Fused AdamW, its learning rate still 0; biases and LayerNorms do not decay."""
     import torch

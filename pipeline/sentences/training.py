@@ -77,10 +77,6 @@ def train(
     if "dev" in description:
         validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(judged("dev")[1], kind), folder)
 
-    def validate(i: int) -> None:
-        if validation and i and not i % epoch_steps:
-            validation.after(i // epoch_steps, i)
-
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
         chosen_Q = examples.order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
@@ -89,6 +85,7 @@ def train(
         return update(towers, ids, 0, loss_of(kind, batch, t.margin, towers, device), how, (seed, i), device)
 
     steps = c.epochs * epoch_steps
+    validate = training.between_epochs(validation.after if validation else None, epoch_steps)
     history = train_loop(towers, step, validate, steps, t, folder, how, progress, device)
     kept = c.epochs
     if validation and steps:

@@ -196,7 +196,8 @@ def test_what_runs_between_updates_slows_none(children, tmp_path):
     speed = {}
 
     def validate(i: int) -> None:
-        time.sleep(0.5 * (i == 6))
+        if i == 6:
+            time.sleep(0.5)
 
     def progress(done, total, unit, figures):
         speed[done] = figures["tokens_per_second"]
