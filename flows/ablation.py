@@ -181,8 +181,8 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
     }
     mined = "mined" in ablation.negatives
     # Stage 2 is not looked at where it does not run.
-    none: dict[Keys, list[str]] = {} if mined else {("negatives",): ["rounds.number=0"]}
-    own = _changed(ablation.recipe, none | given, label)
+    stages: dict[Keys, list[str]] = {} if mined else {("negatives",): ["rounds.number=0"]}
+    own = _changed(ablation.recipe, stages | given, label)
     rounds = max(own.rounds.number, 1) if mined else 0
     for keys, settings in given.items():
         _check_settings(settings, keys, label, GIVEN if rounds == own.rounds.number else GIVEN | ROUNDS)

@@ -175,10 +175,9 @@ def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
 
 def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
     """{place: its questions}; a place's rows follow each other. Raises ValueError."""
-    wanted = _schema()
-    wrong = [field.name for field in wanted if field not in [*table.schema]]
-    if wrong or table.schema.names != wanted.names:
-        names = wrong or [name for name in table.schema.names if name not in wanted.names] or ["their order"]
+    own, wanted = ([*zip(schema.names, schema.types, strict=True)] for schema in (table.schema, _schema()))
+    if own != wanted:
+        names = sorted({name for name, _ in {*own} ^ {*wanted}}) or ["their order"]
         raise ValueError(f"other columns, or of other types: {', '.join(names)}")
     measures = table.drop_columns([*RUN_COLUMNS])
     found: dict[tuple[Any, ...], pd.DataFrame] = {}

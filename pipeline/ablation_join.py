@@ -62,21 +62,8 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
         said = difference(first, part)
         if said is not None:
             raise InputError(f"{first_name} and {name}: {said}")
-    cells: dict[Place, tuple[CellConfig, Cell]] = {}
-    found_in: dict[Place, str] = {}
-    alike: dict[tuple[str, int | None], tuple[str, CellConfig]] = {}
-    for name, part in parts:
-        for config, cell in zip(part.config.cells, part.cells, strict=True):
-            place = config.row, config.size, config.seed
-            where = f"{config.row}, {questions_text(config.size)}"
-            if place in cells:
-                raise InputError(f"{found_in[place]} and {name}: {where}, seed {config.seed} is in both")
-            cells[place], found_in[place] = (config, cell), name
-            before, other = alike.setdefault(place[:2], (name, config))
-            settings = sorted(_settings(other) ^ _settings(config))
-            if settings:
-                said = f"seeds of {where} differ in more than their seeds: {', '.join(settings)}"
-                raise InputError(f"{before} and {name}: {said}")
+    cells = _cells(parts)
+    _check_seeds(parts)
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
     named = f"--reference {reference}" if reference else f"{first_name}: reference {first.config.reference}"
     reference = reference or first.config.reference
@@ -93,6 +80,32 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
         cells=[cell for _, cell in kept],
         collections=list(dict.fromkeys(digest for _, part in parts for digest in part.collections)),
     )
+
+
+def _cells(parts: Sequence[tuple[str, AblationData]]) -> dict[Place, tuple[CellConfig, Cell]]:
+    """Those of all parts. Raises InputError for one that two parts have."""
+    cells: dict[Place, tuple[CellConfig, Cell]] = {}
+    found_in: dict[Place, str] = {}
+    for name, part in parts:
+        for config, cell in zip(part.config.cells, part.cells, strict=True):
+            place = config.row, config.size, config.seed
+            if place in cells:
+                said = f"{config.row}, {questions_text(config.size)}, seed {config.seed} is in both"
+                raise InputError(f"{found_in[place]} and {name}: {said}")
+            cells[place], found_in[place] = (config, cell), name
+    return cells
+
+
+def _check_seeds(parts: Sequence[tuple[str, AblationData]]) -> None:
+    """Raises InputError where cells of one row and size are different experiments: their mean would be of neither."""
+    first: dict[tuple[str, int | None], tuple[str, CellConfig]] = {}
+    for name, config in ((name, config) for name, part in parts for config in part.config.cells):
+        before, other = first.setdefault((config.row, config.size), (name, config))
+        settings = sorted(_settings(other) ^ _settings(config))
+        if settings:
+            where = f"{config.row}, {questions_text(config.size)}"
+            said = f"seeds of {where} differ in more than their seeds: {', '.join(settings)}"
+            raise InputError(f"{before} and {name}: {said}")
 
 
 def difference(one: AblationData, other: AblationData) -> str | None:
@@ -113,7 +126,7 @@ def difference(one: AblationData, other: AblationData) -> str | None:
 
 
 def _settings(cell: CellConfig) -> set[str]:
-    """What makes a cell, without its seed: a mean over seeds is of one experiment."""
+    """What makes a cell, without its seed."""
     seeds = tuple(f"{field}=" for field in SEEDED)
     return {word for word in cell.command if not word.startswith(seeds)} | {f"start: {cell.start}"}
 
