@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from flows.ablation import MOST, NONE_ALONE, Ablation, starts
+from flows.ablation import MOST, NONE_ALONE, Ablation, size_text, starts
 from flows.layers import Layer, hint, override
 from pipeline.ablation import UNTUNED, Negatives
 from pipeline.errors import InputError
@@ -89,9 +89,11 @@ def unheard(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -
     said = []
     for setting in settings:
         fields = _fields([setting])
-        rows = dict.fromkeys(row for (row, _), theirs in own.items() if fields <= theirs)
-        if rows:
-            said.append(f"--set {setting}: changes nothing in {', '.join(rows)}, by its own row or size")
+        cells = [cell for cell, theirs in own.items() if fields <= theirs]
+        if cells:
+            sized = len(ablation.sizes) > 1
+            names = [f"{row} ({size_text(size)})" if sized else row for row, size in cells]
+            said.append(f"--set {setting}: changes nothing in {', '.join(names)}, whose row or size sets it")
     return said
 
 

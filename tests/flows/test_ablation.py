@@ -149,7 +149,7 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     more = chosen(ablation, replace(rows, set=["condenser={steps: 9, mask_fraction: 0.3}"]))
     assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
     others = chosen(ablation, Choice(set=["condenser.steps=9"]))
-    told = "--set condenser.steps=9: changes nothing in BERT, by its own row or size"
+    told = "--set condenser.steps=9: changes nothing in BERT, whose row or size sets it"
     assert unheard(*others, ["condenser.steps=9", "stage2.epochs=1"]) == [told]
     assert {cell.recipe.condenser.steps for cell in cells(*others)} == {4, 9}
     sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
@@ -157,6 +157,8 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
         chosen(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
     both = cells(*chosen(sized, Choice(set=["stage1.epochs=9"], rows=["Condenser"], reference="Condenser")))
     assert {(cell.size, cell.recipe.stage1.epochs) for cell in both} == {(10, 3), (None, 9)}
+    (told,) = unheard(sized, ["Condenser", "BERT"], ["stage1.epochs=9"])
+    assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in told
 
 
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
