@@ -40,7 +40,7 @@ def print_all(config: AblationConfig, folder: Path, console: "Console") -> None:
     lines = (
         f"\n[dim]{escape(note(config, read(folder, 'tests.json')))}[/]",
         f"\nPage:   {escape(str(folder / 'ablation.html'))}",
-        f"Tables: {escape(str(folder))}/table.md, table.csv, table.json, tests.json",
+        f"Tables: {escape(str(folder))}/table.md, table.csv, table.json, tests.json, gains.json",
     )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
@@ -72,6 +72,11 @@ def tables(config: AblationConfig, folder: Path) -> "list[Table]":
             shown.add_row(escape(row), *map(escape, cells))
         found.append(shown)
     return found
+
+
+def measured(folder: Path) -> dict[str, Sequence[dict[str, Any]]]:
+    """{table, tests, gains} of a folder, for --json."""
+    return {name: read(folder, f"{name}.json") for name in ("table", "tests", "gains")}
 
 
 def read(folder: Path, name: str) -> Sequence[dict[str, Any]]:

@@ -176,12 +176,12 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Join the tables of an ablation's parts, made on several machines, into one with tests over all rows."""
-    from flows.ablation_results import print_all, read
+    from flows.ablation_results import measured, print_all
     from pipeline.ablation_join import join_folders
 
     config = join_folders(folders, to, reference)
     if as_json:
-        print_json({"out": to, "table": read(to, "table.json"), "tests": read(to, "tests.json")})
+        print_json({"out": to, **measured(to)})
         return
     print_all(config, to, out)
 
@@ -222,8 +222,7 @@ def _sizes(given: list[str] | None) -> list[int | None]:
 
 
 def _outcome(refs: dict[str, Any]) -> dict[str, Any]:
-    from flows.ablation_results import read
+    from flows.ablation_results import measured
 
     made = {name: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for name, ref in refs.items()}
-    folder = refs["ablation"].path
-    return {"artifacts": made, "table": read(folder, "table.json"), "tests": read(folder, "tests.json")}
+    return {"artifacts": made, **measured(refs["ablation"].path)}

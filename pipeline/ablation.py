@@ -72,21 +72,24 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
 
 
 def render(data: "AblationData", out: Path) -> Metrics:
-    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `ablation.html`, its `pictures/NAME.png`, and the data
-    that all these are made of (pipeline/ablation_files.py) into a folder that is there."""
+    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `gains.json`, `ablation.html`, its
+    `pictures/NAME.png`, and the data that all these are made of (pipeline/ablation_files.py) into a folder that is
+    there."""
     import pandas as pd
 
     from pipeline import ablation_files, ablation_table
+    from pipeline.ablation_gains import gains
     from pipeline.report import ablation_page
     from pipeline.report.figures import write_pngs
 
     ablation_files.write(data, out)
-    figures, tests = ablation_table.figures(data), ablation_table.tests(data)
+    figures, tests, gained = ablation_table.figures(data), ablation_table.tests(data), gains(data)
     (out / "table.json").write_text(_json(figures), encoding="utf-8")
     (out / "tests.json").write_text(_json(tests), encoding="utf-8")
+    (out / "gains.json").write_text(_json(gained), encoding="utf-8")
     pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(out / "table.csv", index=False)
     (out / "table.md").write_text(ablation_table.markdown(data.config, figures, tests), encoding="utf-8")
-    page, pictures = ablation_page.page(data, figures, tests)
+    page, pictures = ablation_page.page(data, figures, tests, gained)
     (out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
     write_pngs(out, pictures)
     return ablation_table.flat(data.config, figures)

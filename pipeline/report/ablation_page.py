@@ -21,7 +21,9 @@ TITLES = HEADINGS | {"mined": "+ mined negatives"}
 """Of the pictures."""
 
 
-def page(data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure]) -> tuple[str, list[Picture]]:
+def page(
+    data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure], gains: Sequence[Figure]
+) -> tuple[str, list[Picture]]:
     """The whole page, which needs no other file and no network, and its pictures. Equal inputs give equal bytes."""
     from markupsafe import Markup
 
@@ -44,6 +46,10 @@ def page(data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure])
         missing=without_run(config, figures),
         differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
         reference=config.reference,
+        gains=[
+            (name, began(gains, *column), difference_rows(gains, split, first, *column))
+            for name, column in headed(config)
+        ],
         by_size=by_size,
         trainings=trainings,
         panels=panels,
@@ -116,6 +122,13 @@ def difference_rows(
         }
         for t in found
     ]
+
+
+def began(gains: Sequence[Figure], negatives: str, size: int | None) -> str:
+    """What a column is tested against: `not fine-tuned`, or the first stage's name."""
+    own = [g for g in gains if (g["negatives"], g["size"]) == (negatives, size)]
+    names = [HEADINGS[g["reference_negatives"]] if g["reference_negatives"] else g["reference"] for g in own]
+    return " or ".join(dict.fromkeys(names))
 
 
 def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, measure: str) -> Iterator[Picture]:

@@ -48,8 +48,8 @@ def test_the_tables_of_all_rows_are_printed(parts: list[str], tmp_path: Path) ->
     assert shown.exit_code == 0, shown.output
     assert [line.split()[0] for line in shown.output.splitlines() if "[." in line] == ["BM25", "plain", "good"]
     assert f"Page:   {out}/ablation.html" in shown.output
-    files = {"table.json", "table.csv", "table.md", "tests.json", "ablation.html", "pictures", *ablation_files.FILES}
-    assert {path.name for path in out.iterdir()} == files
+    tables = {"table.json", "table.csv", "table.md", "tests.json", "gains.json"}
+    assert {path.name for path in out.iterdir()} == {*tables, "ablation.html", "pictures", *ablation_files.FILES}
 
 
 def test_json_has_the_table_and_the_tests(parts: list[str], tmp_path: Path) -> None:
@@ -58,6 +58,7 @@ def test_json_has_the_table_and_the_tests(parts: list[str], tmp_path: Path) -> N
     assert found["out"] == str(tmp_path / "both")
     assert {f["row"] for f in found["table"]} == {"BM25", "plain", "good"}
     assert {(t["row"], t["reference"]) for t in found["tests"]} == {("plain", "good")}
+    assert found["gains"] == json.loads((tmp_path / "both/gains.json").read_text())
 
 
 def test_what_does_not_go_together_is_told(parts: list[str], tmp_path: Path) -> None:

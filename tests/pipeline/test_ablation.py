@@ -31,6 +31,7 @@ STRENGTH = {"<b>plain": 0.0, "good": 1.5, "learned": 0.7}
 SIZES = (10, None)
 ANSWERED = {("test", q) for q in range(0, PASSAGES, 2)}
 SEEDS = (1, 2)
+RR10 = MEASURES.index("RR@10")
 
 
 def work(out: Path) -> Work:
@@ -129,6 +130,11 @@ def values(inputs: dict[str, Path], n: int, system: str, measure: str) -> np.nda
     """[Q] of a cell on dev."""
     table = pd.read_parquet(inputs[f"evaluate_{n}"] / "per_query.parquet")
     return table[(table.split == "dev") & (table.system == system)][measure].to_numpy(np.float64)
+
+
+def measured(inputs: dict[str, Path], n: int, system: str) -> np.ndarray:
+    """[Q, M] of a cell on dev."""
+    return np.stack([values(inputs, n, system, measure) for measure in MEASURES], axis=1)
 
 
 def test_each_cells_figures_are_those_of_its_evaluation(made: Path, inputs: dict[str, Path]) -> None:
@@ -250,6 +256,48 @@ def test_bm25_joined_with_the_last_run_is_a_column(inputs: dict[str, Path], tmp_
     }
 
 
+def test_each_step_is_tested_against_what_it_began_with(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """Fine-tuning against zero-shot, mined against BM25 negatives, joined with BM25 against BM25."""
+    ablation(wide(), **inputs, work=work(tmp_path / "out"))
+    gains = json.loads((tmp_path / "out/gains.json").read_text())
+    assert len(gains) == len(STRENGTH) * len(SIZES) * 3 * (2 * len(MEASURES) + len(HITS))
+    pretrained, stage1, stage2, fusion, bm25 = ([] for _ in range(5))
+    for n in range(2, len(places()), 4):  # all questions
+        pretrained.append(measured(inputs, n, "pretrained"))  # the first seed's
+        bm25.append(measured(inputs, n, "bm25"))
+        for kept, system in ((stage1, "stage1"), (stage2, "stage2"), (fusion, "fusion")):
+            kept.append((measured(inputs, n, system) + measured(inputs, n + 1, system)) / 2)
+    began = {"bm25": ("none", pretrained, stage1), "mined": ("bm25", stage1, stage2), "fusion": (None, bm25, fusion)}
+    for negatives, (reference, before, after) in began.items():
+        d_QRM = np.stack(after, axis=1) - np.stack(before, axis=1)
+        p_RM = p_values(d_QRM.reshape(QUESTIONS, -1), "randomisation", 500, 7).reshape(d_QRM.shape[1:])
+        d_QR, p_R = d_QRM[..., RR10], p_RM[:, RR10]
+        place = {"negatives": negatives, "size": None, "split": "dev", "measure": "RR@10"}
+        own = [g for g in gains if {name: g[name] for name in place} == place]
+        assert [g["row"] for g in own] == [*STRENGTH]
+        assert {g["reference_negatives"] for g in own} == {reference}
+        assert [g["reference"] for g in own] == ([*STRENGTH] if reference else ["BM25"] * len(STRENGTH))
+        assert [g["mean"] for g in own] == pytest.approx(d_QR.mean(axis=0), abs=1e-6)
+        assert [g["p"] for g in own] == pytest.approx(p_R, abs=1e-6)
+        assert [g["p_holm"] for g in own] == pytest.approx(holm(p_R[:, None])[:, 0], abs=1e-6)
+        assert [g["wins"] for g in own] == (d_QR > 1e-9).sum(axis=0).tolist()
+    page = (tmp_path / "out/ablation.html").read_text()
+    headings = re.findall("<h3>([^<]*), against ([^<]*)</h3>", page)
+    assert headings == [
+        (f"{after}, {size}", before)
+        for after, before in (("BM25 negatives", "not fine-tuned"), ("+ mined", "BM25 negatives"), ("+ BM25", "BM25"))
+        for size in ("10", "all")
+    ]
+
+
+def test_a_first_column_began_with_nothing(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """Mined negatives have no BM25 negatives before them where that column was not asked for."""
+    cells = [cell.model_copy(update={"systems": {"mined": "stage2"}}) for cell in config().cells]
+    ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
+    assert json.loads((tmp_path / "out/gains.json").read_text()) == []
+    assert "What each step brings" not in (tmp_path / "out/ablation.html").read_text()
+
+
 def test_rows_that_no_index_can_search_stand_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
     cells = [cell.model_copy(update={"systems": {}}) for cell in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
@@ -282,7 +330,7 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
     assert "entropy (nats)" in page
     assert "cocondenser run tiny --set stage1.seed=2" in page
     ablation(config(), **inputs, work=work(tmp_path / "again"))
-    for name in ("ablation.html", "table.json", "table.csv", "table.md", "tests.json"):
+    for name in ("ablation.html", "table.json", "table.csv", "table.md", "tests.json", "gains.json"):
         assert (tmp_path / "again" / name).read_bytes() == (made / name).read_bytes()
 
 
@@ -329,7 +377,7 @@ def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:
     again.mkdir()
     render(ablation_files.read(tmp_path), again)
     files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
-    assert len(files) == 5 + 3 + 6
+    assert len(files) == 6 + 3 + 6
     assert sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file()) == files
     for name in files:
         assert (again / name).read_bytes() == (made / name).read_bytes()
