@@ -1,74 +1,75 @@
-"""What each column of an ablation's table brings to a row: fine-tuning, mined negatives, BM25 beside them.
+"""Columns of an ablation's table against each other, a row at a time: what fine-tuning and mined negatives bring to a
+model, and what the model brings to BM25."""
 
-Legend of suffixes: Q questions, M measures.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pipeline import significance
 from pipeline.ablation import UNTUNED, Negatives
 from pipeline.ablation_data import AblationData, Kind, values
-from pipeline.ablation_table import groups
+from pipeline.ablation_table import Group, differences, groups
 
 DENSE: tuple[Negatives, ...] = (UNTUNED, "bm25", "mined")
-"""Columns of the model alone, each trained on from the one before."""
+"""Columns of the model alone, in the tables' order."""
 
-Column = tuple[str, Negatives, int | None, Kind]
-"""Split, negatives, size and kind of measures."""
-Means = Mapping[Column, Mapping[str, np.ndarray]]
-"""{column: {row: [Q, M], the mean over seeds}}."""
+BySeed = Mapping[int, np.ndarray]
+"""{seed: [questions, measures]}."""
 
 
 def gains(data: AblationData) -> list[dict[str, Any]]:
-    """Each column of a row against what it began with, by question: row, reference, reference_negatives, negatives,
-    size, split, measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses.
+    """Each column of a row against another, by question: row, reference, reference_negatives, negatives, size, split,
+    measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses.
 
-    A dense column is tested against the row's dense one before it (`reference` is the row itself), `fusion` against the
-    first stage that it joins (reference_negatives None), where that is the same in all cells.
+    A dense column is compared with the dense one before it (`reference` is the row itself), `fusion` with the first
+    stage alone (reference_negatives None), where that is the same in all cells. Means are over the seeds of both.
     """
-    means = {
-        column: {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items()}
-        for column, by_row in groups(data).items()
-    }
-    return [line for column in means for line in _column(data, means, column)]
+    by_group, lines = groups(data), []
+    for group, by_row in by_group.items():
+        split, negatives, size, kind = group
+        if negatives in DENSE:
+            earlier, compared = _earlier(by_group, group)
+        else:
+            earlier, compared = None, _first_stage(data, by_row, split, kind)
+        means: dict[str, np.ndarray] = {}
+        pairs: dict[tuple[str, str], dict[str, Any]] = {}
+        for row, after in by_row.items():
+            reference, before = compared.get(row, ("", {}))
+            seeds = [seed for seed in after if seed in before]
+            if seeds:
+                pair = f"after {row}", f"before {reference}"
+                means |= {pair[0]: _mean(after, seeds), pair[1]: _mean(before, seeds)}
+                place = {"negatives": negatives, "size": size, "split": split}
+                pairs[pair] = {"row": row, "reference": reference, "reference_negatives": earlier, **place}
+        lines += differences(data.config, kind, means, pairs)
+    return lines
 
 
-def _column(data: AblationData, means: Means, column: Column) -> list[dict[str, Any]]:
-    split, negatives, size, kind = column
-    config, place = data.config, {"negatives": negatives, "size": size, "split": split}
-    references: dict[str, tuple[str, Negatives | None]] = {}
-    compared: dict[str, np.ndarray] = {}
-    for row, after_QM in means[column].items():
-        began = _before(data, means, column, row)
-        if began is not None:
-            reference, before, before_QM = began
-            references[row] = reference, before
-            compared |= {f"after {row}": after_QM, f"before {reference}": before_QM}
-    pairs = [(f"after {row}", f"before {reference}") for row, (reference, _) in references.items()]
-    if not pairs:
-        return []
-    samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
-    found = significance.tabulated(compared, kind, pairs, config.test, **samples)["differences"]
-    return [
-        {"row": row, "reference": reference, "reference_negatives": before, **place, "measure": measure, **figure}
-        for (row, (reference, before)), (a, b) in zip(references.items(), pairs, strict=True)
-        for measure, figure in found[f"{a} - {b}"].items()
-    ]
-
-
-def _before(
-    data: AblationData, means: Means, column: Column, row: str
-) -> tuple[str, Negatives | None, np.ndarray] | None:
-    """(row, negatives, [Q, M]) of what the column began with."""
-    split, negatives, size, kind = column
-    if negatives not in DENSE:
-        first = data.first_stage.get(split)
-        return None if first is None else (data.label, None, values(first, kind))
+def _earlier(
+    by_group: Mapping[Group, Mapping[str, BySeed]], group: Group
+) -> tuple[Negatives | None, dict[str, tuple[str, BySeed]]]:
+    """The nearest dense column before a group's that there is, and what it has of each row."""
+    split, negatives, size, kind = group
     for earlier in reversed(DENSE[: DENSE.index(negatives)]):
-        of_rows = means.get((split, earlier, None if earlier == UNTUNED else size, kind), {})
-        if row in of_rows:
-            return row, earlier, of_rows[row]
-    return None
+        untuned = earlier == UNTUNED
+        found = by_group.get((split, earlier, None if untuned else size, kind), {})
+        if untuned:  # of one seed, for all
+            found = {row: dict.fromkeys(by_group[group].get(row, {}), *one.values()) for row, one in found.items()}
+        if found:
+            return earlier, {row: (row, by_seed) for row, by_seed in found.items()}
+    return None, {}
+
+
+def _first_stage(
+    data: AblationData, rows: Mapping[str, BySeed], split: str, kind: Kind
+) -> dict[str, tuple[str, BySeed]]:
+    """It for each seed of each row, where it is the same in all cells."""
+    first = data.first_stage.get(split)
+    if first is None:
+        return {}
+    first_QM = values(first, kind)
+    return {row: (data.label, dict.fromkeys(by_seed, first_QM)) for row, by_seed in rows.items()}
+
+
+def _mean(by_seed: BySeed, seeds: Sequence[int]) -> np.ndarray:
+    return np.mean([by_seed[seed] for seed in seeds], axis=0)

@@ -21,6 +21,8 @@ from pipeline.work import Metrics
 HEADINGS: dict[str, str] = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", "fusion": "+ BM25"}
 Figure = Mapping[str, Any]
 """A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
+Group = tuple[str, Negatives, int | None, Kind]
+"""Split, negatives, size and kind of measures: what is averaged and tested together."""
 
 
 def figures(data: AblationData) -> list[dict[str, Any]]:
@@ -63,11 +65,9 @@ def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Map
     ]
 
 
-def groups(
-    data: AblationData,
-) -> dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]]:
-    """{(split, negatives, size, kind): {row: {seed: [Q, M]}}}."""
-    found: dict[tuple[str, Negatives, int | None, Kind], dict[str, dict[int, np.ndarray]]] = {}
+def groups(data: AblationData) -> dict[Group, dict[str, dict[int, np.ndarray]]]:
+    """{group: {row: {seed: [Q, M]}}}."""
+    found: dict[Group, dict[str, dict[int, np.ndarray]]] = {}
     for cell, one in zip(data.config.cells, data.cells, strict=True):
         for (split, negatives), run in one.runs.items():
             for kind in (MEASURES, HITS):
@@ -87,13 +87,28 @@ def tests(data: AblationData) -> list[dict[str, Any]]:
         if config.reference not in by_row or not others:
             continue
         means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items()}
-        pairs = [(row, config.reference) for row in others]
-        samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
-        found = significance.tabulated(means, kind, pairs, config.test, **samples)["differences"]
-        for row, reference in pairs:
-            place = {"row": row, "reference": reference, "negatives": negatives, "size": size, "split": split}
-            rows += [{**place, "measure": name, **figure} for name, figure in found[f"{row} - {reference}"].items()]
+        place = {"reference": config.reference, "negatives": negatives, "size": size, "split": split}
+        rows += differences(config, kind, means, {(row, config.reference): {"row": row, **place} for row in others})
     return rows
+
+
+def differences(
+    config: AblationConfig,
+    kind: Kind,
+    means: Mapping[str, np.ndarray],
+    pairs: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """A line of each pair and measure, from {name: [Q, M]}: what `pairs` has of the pair, then measure, mean, low,
+    high, p, p_holm (over the pairs), wins, ties, losses."""
+    if not pairs:
+        return []
+    samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
+    found = significance.tabulated(means, kind, [*pairs], config.test, **samples)["differences"]
+    return [
+        {**place, "measure": measure, **figure}
+        for (a, b), place in pairs.items()
+        for measure, figure in found[f"{a} - {b}"].items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -179,12 +194,18 @@ def note(config: AblationConfig, tests: Sequence[Figure]) -> str:
 
 def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
     """What a star says, with the number of comparisons that Holm's correction counts; empty where none was made."""
-    made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in tests)
+    said = tested(config, tests, "p < .05")
+    return f" * differs from {config.reference}: {said}." if said else ""
+
+
+def tested(config: AblationConfig, lines: Sequence[Figure], p: str) -> str:
+    """`paired randomisation, p < .05 by Holm over 3 comparisons`, of `tests` or `gains`; empty where there are none."""
+    made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in lines).values()
     if not made:
         return ""
-    holm = f" by Holm over {_range(made.values())} comparisons" if max(made.values()) > 1 else ""
+    holm = f" by Holm over {_range(made)} comparisons" if max(made) > 1 else ""
     test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
-    return f" * differs from {config.reference}: {test}, p < .05{holm}."
+    return f"{test}, {p}{holm}"
 
 
 def _range(counts: Collection[int]) -> str:

@@ -47,9 +47,10 @@ def page(
         differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
         reference=config.reference,
         gains=[
-            (name, began(gains, *column), difference_rows(gains, split, first, *column))
+            (name, compared_with(gains, *column), difference_rows(gains, split, first, *column))
             for name, column in headed(config)
         ],
+        gains_note=ablation_table.tested(config, gains, "p"),
         by_size=by_size,
         trainings=trainings,
         panels=panels,
@@ -106,11 +107,11 @@ def without_run(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
 
 
 def difference_rows(
-    tests: Sequence[Figure], split: str, measure: str, negatives: str, size: int | None
+    differences: Sequence[Figure], split: str, measure: str, negatives: str, size: int | None
 ) -> list[dict[str, Any]]:
-    """A measure of each row against the reference."""
+    """A measure of each row, of `tests` or `gains`."""
     place = (split, negatives, size, measure)
-    found = [t for t in tests if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
+    found = [t for t in differences if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
     return [
         {
             "row": t["row"],
@@ -124,11 +125,13 @@ def difference_rows(
     ]
 
 
-def began(gains: Sequence[Figure], negatives: str, size: int | None) -> str:
-    """What a column is tested against: `not fine-tuned`, or the first stage's name."""
+def compared_with(gains: Sequence[Figure], negatives: str, size: int | None) -> str:
+    """The column before, in the tables' words; `BM25 alone` of what is joined with it."""
     own = [g for g in gains if (g["negatives"], g["size"]) == (negatives, size)]
-    names = [HEADINGS[g["reference_negatives"]] if g["reference_negatives"] else g["reference"] for g in own]
-    return " or ".join(dict.fromkeys(names))
+    if not own:
+        return ""
+    earlier = own[0]["reference_negatives"]  # the same in all
+    return HEADINGS[earlier] if earlier else f"{own[0]['reference']} alone"
 
 
 def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, measure: str) -> Iterator[Picture]:

@@ -28,11 +28,11 @@ def run(seed: int) -> Run:
 def part(folder: Path, row: str, drawn: int) -> Path:
     """The data alone of an ablation of one row."""
     folder.mkdir()
-    words = ["cocondenser", "run", "tiny"]
-    one = CellConfig(row=row, size=None, seed=1, systems={"bm25": "stage1"}, epochs=1, command=words, start=None)
+    words, systems = ["cocondenser", "run", "tiny"], {"bm25": "stage1", "mined": "stage2"}
+    one = CellConfig(row=row, size=None, seed=1, systems=systems, epochs=1, command=words, start=None)
     fields = {"title": "All", "reference": row, "measures": ["RR@10"], "test": "randomisation"}
     config = AblationConfig(**fields, samples=100, seed=1, cells=[one])
-    cells = [Cell({("dev", "bm25"): run(drawn)}, None, {})]
+    cells = [Cell({("dev", "bm25"): run(drawn), ("dev", "mined"): run(10 + drawn)}, None, {})]
     ablation_files.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
     return folder
 
@@ -52,13 +52,13 @@ def test_the_tables_of_all_rows_are_printed(parts: list[str], tmp_path: Path) ->
     assert {path.name for path in out.iterdir()} == {*tables, "ablation.html", "pictures", *ablation_files.FILES}
 
 
-def test_json_has_the_table_and_the_tests(parts: list[str], tmp_path: Path) -> None:
+def test_json_has_the_table_and_both_kinds_of_tests(parts: list[str], tmp_path: Path) -> None:
     arguments = ["ablation", "join", *parts, "--out", str(tmp_path / "both"), "--reference", "good", "--json"]
     found = json.loads(CliRunner().invoke(app, arguments).stdout)
     assert found["out"] == str(tmp_path / "both")
     assert {f["row"] for f in found["table"]} == {"BM25", "plain", "good"}
     assert {(t["row"], t["reference"]) for t in found["tests"]} == {("plain", "good")}
-    assert found["gains"] == json.loads((tmp_path / "both/gains.json").read_text())
+    assert {(g["row"], g["reference_negatives"]) for g in found["gains"]} == {("plain", "bm25"), ("good", "bm25")}
 
 
 def test_what_does_not_go_together_is_told(parts: list[str], tmp_path: Path) -> None:
