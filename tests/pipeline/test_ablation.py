@@ -3,113 +3,36 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from evaluating import EVALUATE
-from machines import make_machine
+from ablated import (
+    SEEDS,
+    SIZES,
+    STRENGTH,
+    config,
+    make_inputs,
+    places,
+    values,
+    wide,
+    work,
+)
 from pydantic import ValidationError
-from searched import write_collection
 
-from pipeline import ablation_data, ablation_files, ablation_table, runs
-from pipeline.ablation import AblationConfig, CellConfig, ablation, render
-from pipeline.ablation_gains import gains
+from pipeline import ablation_data, ablation_files, ablation_table
+from pipeline.ablation import ablation, render
 from pipeline.bootstrap import interval, resampled_means
-from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import evaluate
 from pipeline.measures import HITS, MEASURES
 from pipeline.significance import holm, p_values
-from pipeline.work import Work, silent
-
-QUESTIONS, PASSAGES = 30, 25
-STRENGTH = {"<b>plain": 0.0, "good": 1.5, "learned": 0.7}
-"""How much each row prefers the relevant passage."""
-SIZES = (10, None)
-ANSWERED = {("test", q) for q in range(0, PASSAGES, 2)}
-SEEDS = (1, 2)
-
-
-def work(out: Path) -> Work:
-    out.mkdir(parents=True)
-    return Work(out, out.parent, make_machine(), silent)
-
-
-def run(folder: Path, strength: float, seed: int, questions: int = QUESTIONS) -> Path:
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(seed)
-    with runs.writer(folder) as write:
-        for split in ("dev", "test"):
-            for q in range(questions):
-                score_K = rng.normal(size=PASSAGES)
-                score_K[q % PASSAGES] += strength
-                by = np.argsort(-score_K)
-                write(split, [f"{split}{q}"] * PASSAGES, [f"p{n}" for n in by], score_K[by])
-    return folder
+from pipeline.work import silent
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A collection, the evaluations of 3 rows x 2 sizes x 2 seeds, and trainings of the last size and first seed."""
-    tmp_path = tmp_path_factory.mktemp("ablation")
-    asked = [(split, q) for split in ("train", "dev", "test") for q in range(QUESTIONS)]
-    judged = [(split, f"{split}{q}", f"p{q % PASSAGES}", 1) for split, q in asked]
-    passages = [(f"p{n}", f"p{n}", "", f"answer{n}") for n in range(PASSAGES)]
-    collection = write_collection(tmp_path / "collection", passages, [], judged)
-    rows = [(f"{s}{q}", s, "question", [f"answer{q}"] if (s, q) in ANSWERED else []) for s, q in asked]
-    write_table(collection / "queries.parquet", schemas()["queries"], rows)
-    bm25 = run(tmp_path / "bm25", 1.0, 99)
-    (bm25 / "bm25.json").write_text('{"scores": "bm25"}')
-    made: dict[str, Path] = {"collection": collection}
-    for n, (row, size, seed) in enumerate(places()):
-        own = STRENGTH[row] + (0.5 if size is None else 0.0)
-        strengths = {"pretrained": STRENGTH[row], "stage1": own, "stage2": own + 1}
-        found = {name: run(tmp_path / f"{name}-{n}", strengths[name], 10 * n + seed) for name in strengths}
-        made[f"evaluate_{n}"] = tmp_path / f"evaluate-{n}"
-        evaluate(EVALUATE, collection, bm25, work(made[f"evaluate_{n}"]), **found)
-        if (size, seed) == (None, 1):
-            made[f"stage1_{n}"] = folder = tmp_path / f"trained-{n}"
-            folder.mkdir()
-            steps = np.arange(1, 41)
-            history = {"step": steps, "loss": 5 / steps, "skipped": np.zeros(40, int), "learning_rate": np.ones(40)}
-            pq.write_table(pa.table(history), folder / "history.parquet")
-            epochs = np.arange(1, 5)
-            validation = {"epoch": epochs, "step": 10 * epochs, "RR@10": epochs / 10}
-            pq.write_table(pa.table(validation), folder / "validation.parquet")
-            made[f"attention_{n}"] = looked = tmp_path / f"attention-{n}"
-            looked.mkdir()
-            entropy = {"model": ["pretrained", "stage1", "stage2"], "layer": [1, 1, 1], "entropy": [3.0, 2.5, 2.0]}
-            pq.write_table(pa.table(entropy), looked / "attention.parquet")
-    return made
-
-
-def places() -> list[tuple[str, int | None, int]]:
-    return [(row, size, seed) for row in STRENGTH for size in SIZES for seed in SEEDS]
-
-
-def config(**changes) -> AblationConfig:
-    systems = {"bm25": "stage1", "mined": "stage2"}
-    same = {"systems": systems, "epochs": 4, "start": None}
-    words = ["cocondenser", "run", "tiny", "--set"]
-    cells = [
-        CellConfig(row=row, size=size, seed=seed, command=[*words, f"stage1.seed={seed}"], **same)
-        for row, size, seed in places()
-    ]
-    fields = {
-        "title": "An <script>",
-        "reference": "<b>plain",
-        "measures": ["RR@10", "R@20", "hits@5"],
-        "test": "randomisation",
-        "samples": 500,
-        "seed": 7,
-        "cells": cells,
-    }
-    return AblationConfig(**{**fields, **changes})
+    return make_inputs(tmp_path_factory.mktemp("ablation"))
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +48,6 @@ def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
         for measure in ("RR@10", "R@20", *(["hits@5"] if split == "test" else []))
     }
     return out
-
-
-def values(inputs: dict[str, Path], n: int, system: str, measure: str) -> np.ndarray:
-    """[Q] of a cell on dev."""
-    table = pd.read_parquet(inputs[f"evaluate_{n}"] / "per_query.parquet")
-    return table[(table.split == "dev") & (table.system == system)][measure].to_numpy(np.float64)
 
 
 def test_each_cells_figures_are_those_of_its_evaluation(made: Path, inputs: dict[str, Path]) -> None:
@@ -199,15 +116,6 @@ def test_the_table_shows_rows_columns_and_marks(made: Path) -> None:
     assert "* differs from <b>plain: paired randomisation, p < .05 by Holm over 2 comparisons." in text
 
 
-def wide() -> AblationConfig:
-    """With the columns before fine-tuning, of the last size and the first seed, and joined with BM25."""
-    cells = []
-    for cell in config().cells:
-        first = {"none": "pretrained"} if (cell.size, cell.seed) == (None, 1) else {}
-        cells.append(cell.model_copy(update={"systems": {**first, **cell.systems, "fusion": "fusion"}}))
-    return config(cells=cells)
-
-
 def test_the_model_before_fine_tuning_is_one_column(inputs: dict[str, Path], tmp_path: Path) -> None:
     metrics = ablation(wide(), **inputs, work=work(tmp_path / "out"))
     table, tests = (json.loads((tmp_path / "out" / name).read_text()) for name in ("table.json", "tests.json"))
@@ -250,99 +158,6 @@ def test_bm25_joined_with_the_last_run_is_a_column(inputs: dict[str, Path], tmp_
     assert {(t["row"], t["size"]) for t in tests if t["negatives"] == "fusion"} == {
         (row, size) for row in ("good", "learned") for size in SIZES
     }
-
-
-STEPS = [
-    ("bm25", "stage1", "none", "pretrained"),
-    ("mined", "stage2", "bm25", "stage1"),
-    ("fusion", "fusion", None, "bm25"),
-]
-
-
-@pytest.fixture(scope="module")
-def widely(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("widely") / "out"
-    ablation(wide(), **inputs, work=work(out))
-    return out
-
-
-def mean_of(inputs: dict[str, Path], row: str, size: int | None, system: str) -> np.ndarray:
-    """[Q, M] on dev, over the seeds; before fine-tuning of the one cell that has it."""
-    cells = [n for n, place in enumerate(places()) if place[:2] == (row, size)]
-    if system == "pretrained":
-        cells = [places().index((row, None, 1))]
-    tables = [[values(inputs, n, system, measure) for measure in MEASURES] for n in cells]
-    return np.mean(tables, axis=0).T
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("negatives", "system", "earlier", "before"), STEPS)
-def test_columns_are_tested_against_the_one_before(
-    widely: Path, inputs: dict[str, Path], size: int | None, negatives: str, system: str, earlier: str, before: str
-) -> None:
-    """And BM25 joined with the model against BM25."""
-    gains = json.loads((widely / "gains.json").read_text())
-    d_QRM = np.stack(
-        [mean_of(inputs, row, size, system) - mean_of(inputs, row, size, before) for row in STRENGTH], axis=1
-    )
-    d_QC = d_QRM.reshape(QUESTIONS, -1)
-    p_RM = p_values(d_QC, "randomisation", 500, 7).reshape(d_QRM.shape[1:])
-    low_C, high_C = interval(resampled_means(d_QC, 500, 7))
-    for m, measure in enumerate(MEASURES):
-        place = {"negatives": negatives, "size": size, "split": "dev", "measure": measure}
-        own = [g for g in gains if {name: g[name] for name in place} == place]
-        assert [g["row"] for g in own] == [*STRENGTH]
-        assert [g["reference"] for g in own] == ([*STRENGTH] if earlier else ["BM25"] * len(STRENGTH))
-        assert {g["reference_negatives"] for g in own} == {earlier}
-        assert [g["mean"] for g in own] == pytest.approx(d_QRM[:, :, m].mean(axis=0), abs=2e-6)
-        assert [g["low"] for g in own] == pytest.approx(low_C.reshape(p_RM.shape)[:, m], abs=2e-6)
-        assert [g["high"] for g in own] == pytest.approx(high_C.reshape(p_RM.shape)[:, m], abs=2e-6)
-        assert [g["p"] for g in own] == pytest.approx(p_RM[:, m], abs=2e-6)
-        assert [g["p_holm"] for g in own] == pytest.approx(holm(p_RM[:, m : m + 1])[:, 0], abs=2e-6)
-        assert [g["losses"] for g in own] == (d_QRM[:, :, m] < -1e-9).sum(axis=0).tolist()
-
-
-def test_every_column_of_every_kind_of_measures_is_tested(widely: Path) -> None:
-    gains = json.loads((widely / "gains.json").read_text())
-    assert len(gains) == len(STRENGTH) * len(SIZES) * len(STEPS) * (2 * len(MEASURES) + len(HITS))
-    page = (widely / "ablation.html").read_text()
-    steps = {"BM25 negatives": "not fine-tuned", "+ mined": "BM25 negatives", "+ BM25": "BM25 alone"}
-    assert re.findall("<h3>([^<]*), against ([^<]*)</h3>", page) == [
-        (f"{after}, {size}", before) for after, before in steps.items() for size in ("10", "all")
-    ]
-    assert "paired randomisation, p by Holm over 3 comparisons" in page
-
-
-def test_the_column_before_is_the_nearest_that_there_is(inputs: dict[str, Path], tmp_path: Path) -> None:
-    kept = ("none", "mined")
-    cells = [c.model_copy(update={"systems": {k: c.systems[k] for k in kept if k in c.systems}}) for c in wide().cells]
-    ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
-    gains = json.loads((tmp_path / "out/gains.json").read_text())
-    assert {(g["negatives"], g["reference_negatives"]) for g in gains} == {("mined", "none")}
-    cells = [cell.model_copy(update={"systems": {"mined": "stage2"}}) for cell in cells]
-    ablation(config(cells=cells), **inputs, work=work(tmp_path / "alone"))
-    assert json.loads((tmp_path / "alone/gains.json").read_text()) == []
-    assert "What each step brings" not in (tmp_path / "alone/ablation.html").read_text()
-
-
-def test_columns_are_compared_over_the_seeds_of_both(widely: Path) -> None:
-    """Parts that are joined may have made one column with more seeds than another."""
-    data = ablation_files.read(widely)
-    without = [
-        replace(cell, runs={place: run for place, run in cell.runs.items() if one.seed == 2 or place[1] != "bm25"})
-        for one, cell in zip(data.config.cells, data.cells, strict=True)
-    ]
-    alone = [
-        replace(cell, runs=cell.runs if one.seed == 2 else {})
-        for one, cell in zip(data.config.cells, data.cells, strict=True)
-    ]
-    mined = [[g for g in gains(replace(data, cells=cells)) if g["negatives"] == "mined"] for cells in (without, alone)]
-    assert mined[0] == mined[1] != []
-
-
-def test_bm25_that_differs_among_cells_is_no_reference(widely: Path) -> None:
-    found = gains(replace(ablation_files.read(widely), first_stage={}))
-    assert {g["negatives"] for g in found} == {"bm25", "mined"}
 
 
 def test_rows_that_no_index_can_search_stand_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
