@@ -74,7 +74,7 @@ def tables(config: AblationConfig, folder: Path) -> "list[Table]":
     return found
 
 
-def measured(folder: Path) -> dict[str, Sequence[dict[str, Any]]]:
+def figures_of(folder: Path) -> dict[str, Sequence[dict[str, Any]]]:
     """{table, tests, gains} of a folder, for --json."""
     return {name: read(folder, f"{name}.json") for name in ("table", "tests", "gains")}
 

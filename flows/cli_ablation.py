@@ -176,12 +176,12 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Join the tables of an ablation's parts, made on several machines, into one with tests over all rows."""
-    from flows.ablation_results import measured, print_all
+    from flows.ablation_results import figures_of, print_all
     from pipeline.ablation_join import join_folders
 
     config = join_folders(folders, to, reference)
     if as_json:
-        print_json({"out": to, **measured(to)})
+        print_json({"out": to, **figures_of(to)})
         return
     print_all(config, to, out)
 
@@ -222,7 +222,7 @@ def _sizes(given: list[str] | None) -> list[int | None]:
 
 
 def _outcome(refs: dict[str, Any]) -> dict[str, Any]:
-    from flows.ablation_results import measured
+    from flows.ablation_results import figures_of
 
     made = {name: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for name, ref in refs.items()}
-    return {"artifacts": made, **measured(refs["ablation"].path)}
+    return {"artifacts": made, **figures_of(refs["ablation"].path)}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.ablation import UNTUNED, Negatives
-from pipeline.ablation_data import AblationData, Kind, values
+from pipeline.ablation_data import AblationData, values
 from pipeline.ablation_table import Group, differences, groups
 
 DENSE: tuple[Negatives, ...] = (UNTUNED, "bm25", "mined")
@@ -27,14 +27,12 @@ def gains(data: AblationData) -> list[dict[str, Any]]:
     by_group, lines = groups(data), []
     for group, by_row in by_group.items():
         split, negatives, size, kind = group
-        if negatives in DENSE:
-            earlier, compared = _earlier(by_group, group)
-        else:
-            earlier, compared = None, _first_stage(data, by_row, split, kind)
+        alone = negatives in DENSE
+        earlier, compared = _earlier(by_group, group) if alone else (None, _first_stage(data, group, by_row))
         means: dict[str, np.ndarray] = {}
         pairs: dict[tuple[str, str], dict[str, Any]] = {}
         for row, after in by_row.items():
-            reference, before = compared.get(row, ("", {}))
+            before, reference = compared.get(row, {}), row if alone else data.label
             seeds = [seed for seed in after if seed in before]
             if seeds:
                 pair = f"after {row}", f"before {reference}"
@@ -47,28 +45,26 @@ def gains(data: AblationData) -> list[dict[str, Any]]:
 
 def _earlier(
     by_group: Mapping[Group, Mapping[str, BySeed]], group: Group
-) -> tuple[Negatives | None, dict[str, tuple[str, BySeed]]]:
+) -> tuple[Negatives | None, dict[str, BySeed]]:
     """The nearest dense column before a group's that there is, and what it has of each row."""
     split, negatives, size, kind = group
     for earlier in reversed(DENSE[: DENSE.index(negatives)]):
         untuned = earlier == UNTUNED
-        found = by_group.get((split, earlier, None if untuned else size, kind), {})
+        found = dict(by_group.get((split, earlier, None if untuned else size, kind), {}))
         if untuned:  # of one seed, for all
             found = {row: dict.fromkeys(by_group[group].get(row, {}), *one.values()) for row, one in found.items()}
         if found:
-            return earlier, {row: (row, by_seed) for row, by_seed in found.items()}
+            return earlier, found
     return None, {}
 
 
-def _first_stage(
-    data: AblationData, rows: Mapping[str, BySeed], split: str, kind: Kind
-) -> dict[str, tuple[str, BySeed]]:
+def _first_stage(data: AblationData, group: Group, by_row: Mapping[str, BySeed]) -> dict[str, BySeed]:
     """It for each seed of each row, where it is the same in all cells."""
-    first = data.first_stage.get(split)
-    if first is None:
+    split, _, _, kind = group
+    if split not in data.first_stage:
         return {}
-    first_QM = values(first, kind)
-    return {row: (data.label, dict.fromkeys(by_seed, first_QM)) for row, by_seed in rows.items()}
+    first_QM = values(data.first_stage[split], kind)
+    return {row: dict.fromkeys(by_seed, first_QM) for row, by_seed in by_row.items()}
 
 
 def _mean(by_seed: BySeed, seeds: Sequence[int]) -> np.ndarray:

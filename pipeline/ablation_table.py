@@ -194,11 +194,11 @@ def note(config: AblationConfig, tests: Sequence[Figure]) -> str:
 
 def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
     """What a star says, with the number of comparisons that Holm's correction counts; empty where none was made."""
-    said = tested(config, tests, "p < .05")
+    said = tested_text(config, tests, "p < .05")
     return f" * differs from {config.reference}: {said}." if said else ""
 
 
-def tested(config: AblationConfig, lines: Sequence[Figure], p: str) -> str:
+def tested_text(config: AblationConfig, lines: Sequence[Figure], p: str) -> str:
     """`paired randomisation, p < .05 by Holm over 3 comparisons`, of `tests` or `gains`; empty where there are none."""
     made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in lines).values()
     if not made:

@@ -50,7 +50,7 @@ def page(
             (name, compared_with(gains, *column), difference_rows(gains, split, first, *column))
             for name, column in headed(config)
         ],
-        gains_note=ablation_table.tested(config, gains, "p"),
+        gains_note=ablation_table.tested_text(config, gains, "p"),
         by_size=by_size,
         trainings=trainings,
         panels=panels,
