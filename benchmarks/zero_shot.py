@@ -18,6 +18,7 @@ import typer
 from ir_measures import R, nDCG
 
 from artifacts.store import Store
+from flows import cli
 from flows.cli_run import outcome, start
 from flows.selection import store_folder
 from flows.zeroshot import zeroshot
@@ -74,4 +75,4 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.main(lambda: typer.run(main))

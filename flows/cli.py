@@ -106,10 +106,10 @@ def deployments(
         sys.stdout.write(render())
 
 
-def main() -> None:
+def main(command: Callable[[], object] = app) -> None:
     """What the user can mend is one line and exit code 2; a stage that failed is its last words and exit code 1."""
     try:
-        app()
+        command()
     except (InputError, StoreError) as error:
         fail(str(error), 2)
     except OSError as error:
