@@ -3,30 +3,48 @@
 Legend of suffixes: Q questions, M measures, C columns (of any systems), S resamples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 LEVEL = 0.95
 DIGITS = 6
+KEPT = 150_000_000
+"""Counts, of one byte each, that are kept for the next call."""
 
 
 def resampled_means(values_QC: np.ndarray, samples: int, seed: int) -> np.ndarray:
     """Means of `samples` resamples of the questions. [questions, columns] -> [samples, columns], float64.
 
     One resample serves all columns, so that differences of columns are paired (Efron and Tibshirani, 1993, chapter 6;
-    for retrieval Sakai, 2006). Memory: a block of resamples (64 MB) and the means.
+    for retrieval Sakai, 2006). Memory: the means, a block of resamples (64 MB), and what `_counts` keeps (300 MB).
     """
     questions = len(values_QC)
+    blocks = _counts(questions, samples, seed)
+    return np.concatenate([counts_SQ.astype(np.float64) @ values_QC / questions for counts_SQ in blocks])
+
+
+def _counts(questions: int, samples: int, seed: int) -> Iterable[np.ndarray]:
+    """How often each resample has each question, in blocks [samples, questions]. A table asks for the same ones many
+    times, of dev and of test, and to draw them takes ten times as long as to use them: so they are kept where small."""
+    drawn = _kept if questions * samples <= KEPT else _drawn
+    return drawn(questions, samples, seed)
+
+
+@lru_cache(maxsize=2)
+def _kept(questions: int, samples: int, seed: int) -> Sequence[np.ndarray]:
+    return [*_drawn(questions, samples, seed)]
+
+
+def _drawn(questions: int, samples: int, seed: int) -> Iterator[np.ndarray]:
     random = np.random.default_rng(seed)
     share_Q = np.full(questions, 1 / questions)
     block = max(1, 4_000_000 // questions)
-    means = [
-        random.multinomial(questions, share_Q, size=min(block, samples - i)) @ values_QC / questions
-        for i in range(0, samples, block)
-    ]
-    return np.concatenate(means)
+    for i in range(0, samples, block):
+        counts_SQ = random.multinomial(questions, share_Q, size=min(block, samples - i))
+        yield counts_SQ.astype(np.uint8)  # they are about Poisson(1): 255 is never reached
 
 
 def interval(means_SC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from searched import write_collection
 
-from pipeline import runs
+from pipeline import bootstrap, runs
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
@@ -329,6 +329,19 @@ def test_bootstrap_interval_of_a_known_spread():
     assert interval(means[:, 1:] - means[:, :1])[0] == pytest.approx([0.01])
     assert (resampled_means(values, 1000, 7) == means).all()
     assert not (resampled_means(values, 1000, 8) == means).all()
+
+
+def test_resamples_are_the_same_kept_or_drawn_again(monkeypatch):
+    values = np.random.default_rng(0).random((3000, 2))
+    drawn = []
+    monkeypatch.setattr(bootstrap, "_drawn", lambda *asked, draw=bootstrap._drawn: drawn.append(asked) or draw(*asked))
+    bootstrap._kept.cache_clear()
+    kept = [resampled_means(values, 1500, 7) for _ in range(2)]  # 4.5 M counts: two blocks
+    assert drawn == [(3000, 1500, 7)]  # once for both
+    monkeypatch.setattr(bootstrap, "KEPT", 0)
+    assert all((means == resampled_means(values, 1500, 7)).all() for means in kept)
+    assert len(drawn) == 3
+    bootstrap._kept.cache_clear()
 
 
 @pytest.mark.data
