@@ -4,7 +4,8 @@
 
 Prints a line of JSON with nDCG@10 and R@100 of both on the test questions; exit code 1 where nDCG@10 differs by more
 than 0.001. sentence-transformers reads title and text as one string, cuts at `--tokens`, as this project's
-`encode.passage_tokens`, and takes prompts and similarity as the model's folder says.
+`encode.passage_tokens`, and takes prompts and similarity as the model's folder says; a prompt for passages it takes by
+the name `document` alone, this project by `passage` and `corpus` too.
 """
 
 import json

@@ -78,7 +78,7 @@ def _check_settings(ablation: Ablation, asked: Sequence[str], settings: Sequence
     own = _own_fields(ablation, asked)
     for setting in settings:
         fields = _fields([setting])
-        if all(fields <= theirs for theirs in own.values()):
+        if all(_overwritten(fields, theirs) for theirs in own.values()):
             why = f"changes nothing, as every cell has its own {', '.join(sorted(fields))}, by its row or size"
             raise InputError(f"--set {setting}: {why}")
 
@@ -89,7 +89,7 @@ def unheard(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -
     said = []
     for setting in settings:
         fields = _fields([setting])
-        cells = [cell for cell, theirs in own.items() if fields <= theirs]
+        cells = [cell for cell, theirs in own.items() if _overwritten(fields, theirs)]
         if cells:
             sized = len(ablation.sizes) > 1
             names = [f"{row} ({size_text(size)})" if sized else row for row, size in cells]
@@ -102,6 +102,11 @@ def _own_fields(ablation: Ablation, asked: Sequence[str]) -> dict[tuple[str, int
     rows = dict.fromkeys(start for label in asked for start in starts(ablation, label))
     sizes = {size: ablation.by_size.get(size, []) if size else [] for size in ablation.sizes}
     return {(row, size): _fields([*more, *ablation.rows[row].set]) for row in rows for size, more in sizes.items()}
+
+
+def _overwritten(fields: set[str], own: set[str]) -> bool:
+    """Whether each of them, or a section around it, is set again."""
+    return all(any(f"{name}.".startswith(f"{one}.") for one in own) for name in fields)
 
 
 def _fields(settings: Sequence[str]) -> set[str]:

@@ -118,8 +118,8 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
         first = needs[0]
         own = {name: refs[made] for name, made in first.parts.items() if made in refs}
         new = [node for one in needs for node in one.new]
-        for name in ("ingest", "tokens", "initial"):
-            if first.parts[name] == part:
+        for name in ("ingest", "tokens", "tokens-pretraining", "initial"):
+            if first.parts.get(name) == part:
                 try:
                     walk.check_first(name, own, first.cell.recipe, new)
                     if name == "ingest":

@@ -38,7 +38,7 @@ def print_all(config: AblationConfig, folder: Path, console: "Console") -> None:
         console.print()
         print_whole(shown, console)
     lines = (
-        f"\n[dim]{escape(note(config, read(folder, 'tests.json')))}[/]",
+        f"\n[dim]{escape(note(config, read(folder, 'table.json'), read(folder, 'tests.json')))}[/]",
         f"\nPage:   {escape(str(folder / 'ablation.html'))}",
         f"Tables: {escape(str(folder))}/table.md, table.csv, table.json, tests.json, gains.json",
     )

@@ -98,15 +98,19 @@ def texts(refs: Mapping[str, Ref], encoder: EncoderConfig, wanted: list[Node]) -
 
 def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     """Tokens, the initial model and every model that is trained from it, by their shapes."""
-    start = recipe.condenser.checkpoint or refs["initial"].path
     mlm_head(refs["initial"], wanted)
-    pretraining(refs, start, wanted)
-    begin = recipe.cocondenser.checkpoint or start
+    pretraining(refs, start(refs, recipe), wanted)
+    begin = recipe.cocondenser.checkpoint or start(refs, recipe)
     lengths(recipe.encoder, begin, wanted)
     dimensions(recipe.encoder, begin, wanted)
     for node in wanted:
         if isinstance(node.config, CrossEncoderConfig):
             check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
+
+
+def start(refs: Mapping[str, Ref], recipe: Recipe) -> Path:
+    """The model that pre-training begins with."""
+    return recipe.condenser.checkpoint or refs["initial"].path
 
 
 def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:

@@ -153,7 +153,8 @@ def run(
     root = store_folder(store)
     # All that can be known to fail does so here, before Prefect is imported.
     shared = cells.needs[0].cell.recipe
-    preflight.check(Store(root), cells.nodes, cells.nodes, shared.machine, shared.tracking)
+    machine = preflight.with_device(shared.machine, device)
+    preflight.check(Store(root), cells.nodes, cells.nodes, machine, shared.tracking)
 
     from pipeline.tables import counted
 

@@ -102,7 +102,7 @@ def start(
     shelf, dag = Store(root), nodes(recipe)
     wanted = select(dag, until, only)
     names(dag, [*refresh, *keep])
-    preflight.check(shelf, dag, wanted, recipe.machine, recipe.tracking)
+    preflight.check(shelf, dag, wanted, preflight.with_device(recipe.machine, device), recipe.tracking)
     if only:
         upstream(shelf, dag, wanted, called)
 

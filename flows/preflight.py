@@ -1,6 +1,7 @@
 """What a run can know to fail, before anything heavy is even imported."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from artifacts.store import Store
 from flows.dag import Node
@@ -38,7 +39,7 @@ def check(
     """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
 
     What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`,
-    where there is no GPU that it asks for, and where what `tracking` asks for is not installed.
+    where a stage needs a GPU that is not there, and where what `tracking` asks for is not installed.
     """
     if tracking is not None and (lacking := not_installed(tracking)):
         raise InputError("\n".join(lacking))
@@ -49,7 +50,7 @@ def check(
         raise InputError("\n".join(dict.fromkeys(lines)))
     for node in wanted:
         check_ready_model(node)
-    if machine is not None and machine.device == "cuda" and machine.ray is None and not gpus():
+    if machine is not None and needs_gpu(store, dag, wanted, machine) and not gpus():
         raise InputError("machine.device: cuda, but there is no CUDA device here; auto takes the CPU then")
     if machine is not None and on_ray(store, dag, wanted, machine):
         check_address(machine.ray)
@@ -63,6 +64,18 @@ def check_ready_model(node: Node) -> None:
         checkpoint = model.config.checkpoint
         if checkpoint.exists():  # of the store's own artifacts one may be gone
             check_dimension(node.config, dimension(checkpoint))
+
+
+def with_device(machine: Machine, device: Literal["auto", "cpu", "cuda"] | None) -> Machine:
+    """The machine as `--device` has it."""
+    return machine.model_copy(update={"device": device}) if device else machine
+
+
+def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine) -> bool:
+    """Whether a stage that is to be built computes on a GPU of this machine, and on nothing else."""
+    stages = [(node.name, STAGES[node.stage]) for node in wanted if machine.device == "cuda"]
+    here = [name for name, stage in stages if stage.gpu and not (machine.ray and stage.parts)]
+    return any(not _held(store, dag, name) for name in here)
 
 
 def on_ray(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine, anew: Iterable[str] = ()) -> bool:

@@ -229,7 +229,10 @@ def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:
     """A pydantic location without the union tags that pydantic puts between the fields."""
     for depth, part in enumerate(loc):
         last = depth == len(loc) - 1
-        there = part in data if isinstance(data, dict) else isinstance(data, list)
+        if isinstance(data, dict):
+            there = part in data
+        else:
+            there = isinstance(data, list) and isinstance(part, int) and part < len(data)
         if there:
             yield str(part)
             data = data[part]

@@ -15,6 +15,9 @@ from pipeline.ablation_data import Place
 from pipeline.errors import InputError
 from pipeline.table_rows import FUSION
 
+TEXTS = ("tokens", "tokens-pretraining")
+"""The nodes of what a row pre-trains on."""
+
 
 @dataclass
 class Part:
@@ -112,7 +115,7 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
     # What flows/checks.py looks at once there is an initial model is there before it, and so before any training.
-    first = _upstream(made["tokens"])
+    first = set().union(*(_upstream(made[name]) for name in TEXTS if name in made))
     own = [(cell.row, node) for name, node in made.items() if name != "initial"]
     return [*(one for one in own if id(one[1]) in first), *earlier, *(one for one in own if id(one[1]) not in first)]
 

@@ -86,6 +86,8 @@ def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list
         checks.texts(refs, recipe.encoder, wanted)
     if name == "initial":
         checks.models(refs, recipe, wanted)
+    if name == "tokens-pretraining" and "initial" in refs:  # made of no text, and so earlier, where rows share it
+        checks.pretraining(refs, checks.start(refs, recipe), wanted)
 
 
 def run_created() -> datetime:

@@ -99,6 +99,7 @@ def cell_name(config: AblationConfig, n: int) -> str:
 
 
 def questions_text(size: int | None) -> str:
+    """`1,000 questions`; `all questions`."""
     return "all questions" if size is None else counted(size, "questions")
 
 
@@ -108,6 +109,7 @@ def values(run: Run, kind: Kind) -> np.ndarray:
 
 
 def of_kind(run: Run, kind: Kind) -> pd.DataFrame:
+    """The questions of a kind, with all their columns."""
     return run.questions.dropna(subset=[*kind])
 
 

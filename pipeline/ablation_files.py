@@ -1,9 +1,10 @@
 """All that an ablation's table, tests and page are made of, as three files: written, and read with every check."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import groupby
+from itertools import chain, groupby
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -142,6 +143,13 @@ def read(folder: Path) -> AblationData:
                 for run, place in zip(runs, places, strict=True)
             }
             cells.append(Cell(found, drawn, inputs))
+        named = [(stored.first_stage.label, None, None, None, split) for split in first]
+        named += [
+            (cell.row, run.negatives, cell.size, cell.seed, run.split)
+            for cell, runs in zip(stored.config.cells, stored.runs, strict=True)
+            for run in runs
+        ]
+        _check_places(named, questions)
         wanted: dict[str, Asked] = {}
         for split, run in [*first.items(), *((split, run) for cell in cells for (split, _), run in cell.runs.items())]:
             own = asked([(split, run)])
@@ -165,12 +173,13 @@ def _checked(kind: "TypeAdapter[Any]", found: Any) -> Any:
 def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
     if len(curves) != cells:
         raise ValueError(f"of {len(curves)} cells, where {CELLS} has {cells}")
-    for one in curves:
-        for curve in (one.loss, one.dev) if one else ():
-            if curve and len(curve[0]) != len(curve[1]):
-                raise ValueError("a curve with other numbers of epochs and figures")
-            if curve and not all(map(isfinite, [*curve[0], *curve[1]])):
-                raise ValueError("a curve with what is no finite number")
+    for one in filter(None, curves):
+        drawn = [curve for curve in (one.loss, one.dev) if curve]
+        if any(len(epochs) != len(figures) for epochs, figures in drawn):
+            raise ValueError("a curve with other numbers of epochs and figures")
+        numbers = chain(*chain(*drawn), *(one.entropy or {}).values())
+        if not all(map(isfinite, numbers)):
+            raise ValueError("a curve with what is no finite number")
 
 
 def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
@@ -191,6 +200,16 @@ def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
     return found
 
 
+def _check_places(named: Sequence[tuple[Any, ...]], questions: Mapping[tuple[Any, ...], pd.DataFrame]) -> None:
+    """Raises ValueError where `named`, the runs of cells.json, has one twice or lacks one that has questions."""
+    twice = next((place for place, count in Counter(named).items() if count > 1), None)
+    if twice:
+        raise ValueError(f"{CELLS} has {_name(twice)} twice")
+    lost = next((place for place in questions if place not in named), None)
+    if lost:
+        raise ValueError(f"questions of {_name(lost)}, of which {CELLS} has no run")
+
+
 def _run(
     figures: Mapping[str, Figure], questions: Mapping[tuple[Any, ...], pd.DataFrame], place: tuple[Any, ...]
 ) -> Run:
@@ -202,7 +221,9 @@ def _run(
         if measure not in figures and own[measure].notna().any():
             raise ValueError(f"{measure} of {_name(place)}: {CELLS} has no figure")
     for measure, figure in figures.items():
-        if measure in own and not abs(own[measure].mean() - figure.mean) <= 10**-DIGITS:
+        if measure not in (*MEASURES, *HITS):
+            raise ValueError(f"{measure} of {_name(place)}: no such measure")
+        if not abs(own[measure].mean() - figure.mean) <= 10**-DIGITS:
             raise ValueError(
                 f"{measure} of {_name(place)}: its questions' mean is not {figure.mean}, as {CELLS} has it"
             )

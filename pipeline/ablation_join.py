@@ -10,6 +10,7 @@ from pipeline.ablation import SEEDED, UNTUNED, AblationConfig, CellConfig, rende
 from pipeline.ablation_data import AblationData, Asked, Cell, Place, asked, differing, questions_text
 from pipeline.ablation_files import FILES, read
 from pipeline.errors import InputError
+from pipeline.table_rows import FUSION
 
 SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": "test_seed"}
 """Fields that parts have in common, and what an ablation's file calls them."""
@@ -23,16 +24,19 @@ def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> A
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: a new or an empty folder is asked for")
+    if out.resolve() == Path.cwd():
+        raise InputError(f"--out {out}: the current folder cannot be replaced; name another")
     for folder in folders:
         _check_folder(folder)
     data = join([(str(folder), read(folder)) for folder in folders], reference)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as beside:
+        to = out.resolve()  # where a link points
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{to.name}-", dir=to.parent) as beside:
             made = Path(beside, "made")
             made.mkdir()
             render(data, made)
-            made.replace(out)  # all of it or nothing
+            made.replace(to)  # all of it or nothing
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror or error}") from error
     return data.config
@@ -64,6 +68,7 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
             raise InputError(f"{first_name} and {name}: {said}")
     cells = _cells(parts)
     _check_seeds(parts)
+    _check_joined(parts)
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
     named = f"--reference {reference}" if reference else f"{first_name}: reference {first.config.reference}"
     reference = reference or first.config.reference
@@ -106,6 +111,18 @@ def _check_seeds(parts: Sequence[tuple[str, AblationData]]) -> None:
             where = f"{config.row}, {questions_text(config.size)}"
             said = f"seeds of {where} differ in more than their seeds: {', '.join(settings)}"
             raise InputError(f"{before} and {name}: {said}")
+
+
+def _check_joined(parts: Sequence[tuple[str, AblationData]]) -> None:
+    """Raises InputError where BM25 is joined with stage 1 in one part and with stage 2 in another, in one column."""
+    with_stage: dict[bool, str] = {}
+    for name, part in parts:
+        for cell in part.config.cells:
+            if FUSION in cell.systems:
+                with_stage.setdefault("mined" in cell.systems, name)
+    if len(with_stage) > 1:
+        said = "BM25 is joined with stage 1 in the first and with stage 2 in the second"
+        raise InputError(f"{with_stage[False]} and {with_stage[True]}: {said}")
 
 
 def difference(one: AblationData, other: AblationData) -> str | None:

@@ -67,7 +67,7 @@ def run(
 
     settings = set or []
     resolved, shelf, dag = prepared(recipe, settings, store)
-    preflight.check(shelf, dag, dag)
+    preflight.check(shelf, dag, dag, preflight.with_device(resolved.machine, device))
 
     from flows.sentences import results
     from flows.sentences.dag import SUMMARY

@@ -35,7 +35,7 @@ def sentences(
     root = store_folder(store)
     shelf = Store(root)
     dag = nodes(recipe, shelf)
-    preflight.check(shelf, dag, dag)
+    preflight.check(shelf, dag, dag, recipe.machine)
     begun = walk.run_created()
     refs: dict[str, Ref] = {}
     for node in dag:

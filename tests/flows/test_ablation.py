@@ -161,6 +161,16 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in told
 
 
+def test_a_setting_inside_a_section_that_a_row_replaces_is_told() -> None:
+    row, setting = "Condenser continued", "pretraining.parts=[{reader: beir, folder: mine}]"
+    rows = ["Condenser", row]
+    (told,) = unheard(load("ladder-pydocs"), rows, [setting])
+    assert f"changes nothing in {row}, whose row" in told
+    (told,) = unheard(load("ladder-pydocs"), rows, ["pretraining=null"])
+    assert row in told
+    assert unheard(load("ladder-pydocs"), rows, ["pretrainings.parts=[]"]) == []
+
+
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
     def table(*settings: str) -> object:
         return union(*chosen(three, Choice(set=[*settings]))).nodes[-1].config
@@ -287,6 +297,11 @@ def test_what_a_row_trains_on_is_there_before_the_row_that_it_goes_on_from_is_tr
     row = "Condenser continued"
     names = [node.name for node in union(*chosen(ablation, Choice(reference=row, rows=[row]))).nodes]
     assert names.index("tokens") < names.index("initial") < names.index("condenser (Condenser)")
+    # Of a row with a text of its own too.
+    other = "['pretraining={reader: beir, folder: other, document_key: doc, metadata: []}']"
+    text = ROWS.replace("Condenser continued: null", f"{row}: {{start: Condenser, set: {other}}}")
+    names = [node.name for node in union(*chosen(own(tmp_path, text), Choice(reference=row, rows=[row]))).nodes]
+    assert names.index("tokens-pretraining") < names.index("condenser (Condenser)")
 
 
 def test_the_plan_counts_what_a_row_saves(three: Ablation, tmp_path: Path) -> None:

@@ -80,9 +80,10 @@ def test_again_all_is_reused_and_the_plan_says_so(first, given, stages: int, run
 
 
 def test_chosen_negatives_reach_the_flow(first, given, run_cli, store: Path) -> None:
-    ended = run_cli("ablation", "run", "tiny", "--negatives", "bm25", "--json", "--device", "cpu", store=store)
+    last = ("--json", "--device", "cpu")
+    ended = run_cli("ablation", "run", "tiny", "--negatives", "none", "--negatives", "bm25", *last, store=store)
     assert ended.returncode == 0, ended.stderr
-    assert {cell["negatives"] for cell in json.loads(ended.stdout)["table"]} == {None, "bm25"}
+    assert {cell["negatives"] for cell in json.loads(ended.stdout)["table"]} == {None, "none", "bm25"}
     assert not [name for name in made(ended.stderr, "built") if name.startswith("stage")]
 
 

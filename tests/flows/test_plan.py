@@ -9,7 +9,7 @@ from flows import preflight
 from flows.dag import Node, nodes
 from flows.plan import plan
 from flows.recipe import resolve
-from flows.selection import upstream
+from flows.selection import up_to, upstream
 from pipeline.errors import InputError
 from pipeline.work import Machine
 from tasks.keys import key_of
@@ -36,13 +36,19 @@ def make(store: Store, node: Node, text: str = "made", given: dict | None = None
 
 
 def test_a_gpu_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
-    machine = resolve("tiny", ["machine.device=cuda"]).machine
+    recipe = resolve("tiny", ["machine.device=cuda"])
+    dag, machine, store = nodes(recipe), recipe.machine, Store(tmp_path)
     monkeypatch.setattr(preflight, "gpus", lambda: 0)
     with pytest.raises(InputError, match=r"^machine\.device: cuda, but there is no CUDA device here"):
-        preflight.check(Store(tmp_path), [], [], machine)
-    preflight.check(Store(tmp_path), [], [], machine.model_copy(update={"ray": "auto"}))  # on the cluster there may be
+        preflight.check(store, dag, dag, machine)
+    with pytest.raises(InputError, match=r"^machine\.device: cuda"):  # trainings do not go to the cluster
+        preflight.check(store, dag, up_to(dag, "condenser"), machine.model_copy(update={"ray": "local"}))
+    preflight.check(store, dag, up_to(dag, "tokens"), machine)
+    preflight.check(store, dag, dag, preflight.with_device(machine, "cpu"))
+    with pytest.raises(InputError, match=r"^machine\.device: cuda"):
+        preflight.check(store, dag, dag, preflight.with_device(resolve("tiny", []).machine, "cuda"))
     monkeypatch.setattr(preflight, "gpus", lambda: 1)
-    preflight.check(Store(tmp_path), [], [], machine)
+    preflight.check(store, dag, dag, machine)
 
 
 @pytest.fixture

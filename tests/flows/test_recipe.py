@@ -161,6 +161,7 @@ def test_the_same_reader_keeps_it() -> None:
 
 
 MISTAKES = [
+    ("extends: tiny\nstage1: {optimiser: {betas: [0.9]}}\n", r"mine\.yaml:2: stage1\.optimiser\.betas: missing"),
     ("extends: tiny\ncondenser:\n  stepz: 3\n", r"mine\.yaml:3: condenser\.stepz: unknown field \(did you mean steps"),
     ("extends: tiny\nstage3: {}\n", r"mine\.yaml:2: stage3: unknown field \(did you mean stage"),
     (

@@ -229,7 +229,7 @@ def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path],
         cells.append(cell.model_copy(update={"systems": systems}))
     own = config(cells=cells)
     data = ablation_data.collect(own, inputs["collection"], inputs, silent)
-    assert ablation_table.note(own, ablation_table.tests(data)).endswith(said)
+    assert ablation_table.note(own, [], ablation_table.tests(data)).endswith(said)
 
 
 def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:

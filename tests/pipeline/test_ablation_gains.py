@@ -82,6 +82,15 @@ def test_every_column_of_every_kind_of_measures_is_tested(widely: Path) -> None:
     assert "paired randomisation, p by Holm over 3 comparisons" in page
 
 
+def test_what_was_chosen_on_dev_is_said_and_tested_on_test(widely: Path) -> None:
+    page = (widely / "ablation.html").read_text()
+    assert "<th>MRR@10, test</th>" in page.partition("What each step brings")[2]
+    assert "<th>MRR@10, dev</th>" in page.partition("What each step brings")[0]
+    said = "+ BM25: joined in the way that is best on dev, so that dev flatters it."
+    assert said in page
+    assert (widely / "table.md").read_text().rstrip().endswith(said)
+
+
 def test_the_column_before_is_the_nearest_that_there_is(inputs: dict[str, Path], tmp_path: Path) -> None:
     kept = ("none", "mined")
     cells = [c.model_copy(update={"systems": {k: c.systems[k] for k in kept if k in c.systems}}) for c in wide().cells]

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ablated import looked, trained
 from machines import make_machine
 from searched import write_collection
 
@@ -56,25 +57,6 @@ def evaluation(out: Path, place: Place, bm25: int = 0, questions: int = QUESTION
     return out
 
 
-def trained(out: Path, place: Place) -> Path:
-    out.mkdir()
-    steps = np.arange(1, 21)
-    history = {"step": steps, "loss": PLACES.index(place) + 1 / steps, "skipped": np.zeros(20, int)}
-    pq.write_table(pa.table(history), out / "history.parquet")
-    return out
-
-
-def looked(out: Path, place: Place) -> Path:
-    out.mkdir()
-    entropy = {
-        "model": ["pretrained", "stage1", "stage2"],
-        "layer": [1] * 3,
-        "entropy": [3.0, 2.5, PLACES.index(place)],
-    }
-    pq.write_table(pa.table(entropy), out / "attention.parquet")
-    return out
-
-
 Made = Callable[..., Path]
 
 
@@ -90,6 +72,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
     def artifact(kept: Callable[[Place], bool] = lambda place: True, **changes) -> Path:
         folder = tmp_path_factory.mktemp("part")
+        columns = changes.pop("systems", SYSTEMS)
         evaluated = {name: changes.pop(name) for name in ("bm25", "questions", "splits") if name in changes}
         own = [place for place in PLACES if kept(place)]
         given, cells = {}, []
@@ -100,9 +83,11 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Made:
             given[f"evaluate_{n}"] = evaluation(folder / name / ("e" + name[1:]), place, **evaluated)
             drawn = (size, seed) == (own[-1][1], own[0][2])
             if drawn:
-                given[f"stage1_{n}"] = trained(folder / name / ("a" + name[1:]), place)
-                given[f"attention_{n}"] = looked(folder / name / ("b" + name[1:]), place)
-            systems = ({"none": "pretrained"} if drawn else {}) | SYSTEMS
+                given[f"stage1_{n}"] = trained(
+                    folder / name / ("a" + name[1:]), PLACES.index(place) + 1 / np.arange(1, 21)
+                )
+                given[f"attention_{n}"] = looked(folder / name / ("b" + name[1:]), float(PLACES.index(place)))
+            systems = ({"none": "pretrained"} if drawn else {}) | columns
             words = ["cocondenser", "run", "tiny", "--set", f"stage1.seed={seed}"]
             cells.append(
                 CellConfig(row=row, size=size, seed=seed, systems=systems, epochs=4, command=words, start=None)
@@ -250,6 +235,13 @@ def test_seeds_of_different_experiments_are_refused(make: Made, tmp_path: Path) 
     assert refused([one, started], tmp_path / "out").endswith(said)
 
 
+def test_bm25_joined_with_other_stages_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
+    """They would stand in one column."""
+    unmined = make(lambda place: place[0] == "good", systems={"bm25": "stage1", "fusion": "fusion"})
+    said = f"{unmined} and {first}: BM25 is joined with stage 1 in the first and with stage 2 in the second"
+    assert refused([first, unmined], tmp_path / "out") == said
+
+
 def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
     said = refused([first, others], tmp_path / "out", "best")
     assert said == "--reference best: no such row; there are plain, good, learned"
@@ -290,6 +282,13 @@ def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
         (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].update(low=0.9, high=0.1), "is above high"),
         (lambda whole: whole["runs"][0][0]["figures"].pop("RR@10"), "RR@10 of .*: cells.json has no figure"),
         (lambda whole: whole["config"]["cells"][0].update(systems={}), "runs that its systems do not name"),
+        (lambda whole: whole["runs"][0].pop(), "questions of plain, .*, of which cells.json has no run"),
+        (lambda whole: whole["runs"][0].append(whole["runs"][0][0]), "cells.json has plain, .* twice"),
+        (lambda whole: whole["first_stage"]["figures"].clear(), "questions of BM25, dev, of which cells.json has no"),
+        (
+            lambda whole: whole["runs"][0][0]["figures"].update(hits=dict.fromkeys(("mean", "low", "high"), 0.5)),
+            "hits of .*: no such measure",
+        ),
     ],
 )
 def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
@@ -328,7 +327,12 @@ def test_questions_of_one_run_alone_are_no_table(first: Path, tmp_path: Path) ->
 
 
 def test_damaged_curves_are_told_in_a_line(first: Path, tmp_path: Path) -> None:
-    for n, text in enumerate(("[]", "{}", '[{"loss": [[1.0], []], "dev": null, "entropy": null}]')):
+    cells = len(json.loads((first / "curves.json").read_text()))
+    wrong = (
+        '{"loss": [[1.0], []], "dev": null, "entropy": null}',
+        '{"loss": null, "dev": null, "entropy": {"a": [NaN]}}',
+    )
+    for n, text in enumerate(("[]", "{}", *(f"[{', '.join([one] * cells)}]" for one in wrong))):
         part = shutil.copytree(first, tmp_path / str(n))
         (part / "curves.json").write_text(text)
         assert refused([part], tmp_path / "out").startswith(f"{part}/curves.json: cannot be read ")
@@ -338,6 +342,17 @@ def test_an_out_that_cannot_be_is_told(first: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"^--out .*file/out: "):
         join_folders([first], tmp_path / "file" / "out", None)
+
+
+def test_a_link_to_an_empty_folder_is_one(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    join_folders([first], tmp_path / "link", None)
+    assert (tmp_path / "empty/table.md").is_file()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError, match=r"^--out \.: the current folder cannot be replaced; name another$"):
+        join_folders([first], Path(), None)
 
 
 def test_what_is_there_is_never_written_over(first: Path, others: Path, tmp_path: Path) -> None:

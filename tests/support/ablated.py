@@ -60,19 +60,34 @@ def make_inputs(tmp_path: Path) -> dict[str, Path]:
         made[f"evaluate_{n}"] = tmp_path / f"evaluate-{n}"
         evaluate(EVALUATE, collection, bm25, work(made[f"evaluate_{n}"]), **found)
         if (size, seed) == (None, 1):
-            made[f"stage1_{n}"] = folder = tmp_path / f"trained-{n}"
-            folder.mkdir()
-            steps = np.arange(1, 41)
-            history = {"step": steps, "loss": 5 / steps, "skipped": np.zeros(40, int), "learning_rate": np.ones(40)}
-            pq.write_table(pa.table(history), folder / "history.parquet")
+            made[f"stage1_{n}"] = folder = trained(tmp_path / f"trained-{n}", 5 / np.arange(1, 41))
             epochs = np.arange(1, 5)
             validation = {"epoch": epochs, "step": 10 * epochs, "RR@10": epochs / 10}
             pq.write_table(pa.table(validation), folder / "validation.parquet")
-            made[f"attention_{n}"] = looked = tmp_path / f"attention-{n}"
-            looked.mkdir()
-            entropy = {"model": ["pretrained", "stage1", "stage2"], "layer": [1, 1, 1], "entropy": [3.0, 2.5, 2.0]}
-            pq.write_table(pa.table(entropy), looked / "attention.parquet")
+            made[f"attention_{n}"] = looked(tmp_path / f"attention-{n}", 2.0)
     return made
+
+
+def trained(out: Path, losses: np.ndarray) -> Path:
+    """A training with the loss of each update."""
+    out.mkdir()
+    steps = np.arange(1, len(losses) + 1)
+    history = {
+        "step": steps,
+        "loss": losses,
+        "skipped": np.zeros(len(steps), int),
+        "learning_rate": np.ones(len(steps)),
+    }
+    pq.write_table(pa.table(history), out / "history.parquet")
+    return out
+
+
+def looked(out: Path, last: float) -> Path:
+    """The entropy of the attention in one layer. `last`: that of the last model."""
+    out.mkdir()
+    entropy = {"model": ["pretrained", "stage1", "stage2"], "layer": [1, 1, 1], "entropy": [3.0, 2.5, last]}
+    pq.write_table(pa.table(entropy), out / "attention.parquet")
+    return out
 
 
 def places() -> list[tuple[str, int | None, int]]:
