@@ -60,7 +60,7 @@ GOALS = {
     "ingest_memory": Goal("ingest, peak at 1,000,000 passages against 100,000", 1.2, 1.0, most=True),
     "search_flat": Goal("exact search, the slowest batch size, against one call of IndexFlatIP", 0.95, 1.0),
     "abs_greedy": Goal("batch scheduling, sums kept from swap to swap, against computing each swap's", 30, 60),
-    "resamples": Goal("bootstrap over 10,570 questions, resamples kept, against drawing them", 4, None),
+    "resamples": Goal("bootstrap over 10,570 questions, resamples kept, against drawing them", 8, None),
 }
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 

@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def compare(model: Path, collection: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = ["--model", str(model), "--collection", str(collection), "--store", str(folder / "store"), "--tokens", "128"]
+    words = ["--model", str(model), "--collection", str(collection), "--store", str(folder / "store")]
     mine = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "COCONDENSER_"))}
     environment = {**mine, "PREFECT_HOME": str(folder / "prefect"), "OMP_NUM_THREADS": "1", "COLUMNS": "400"}
-    command = [sys.executable, "-m", "benchmarks.zero_shot", *words]
+    command = [sys.executable, "-m", "benchmarks.zero_shot", *words, "--tokens", "128"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
 
 
