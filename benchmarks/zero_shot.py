@@ -25,6 +25,7 @@ from flows.selection import store_folder
 from flows.zeroshot import zeroshot
 from pipeline.asked import judged
 from pipeline.collection import passage_batches, read_queries
+from pipeline.errors import InputError
 
 MEASURES = (nDCG @ 10, R @ 100)
 DEPTH = 100
@@ -42,6 +43,8 @@ def main(
     root = store_folder(store)
     settings = [f"encode.passage_tokens={tokens}"]
     recipe, _ = zeroshot(Store(root), model, collection, settings, name=None, cpu=True)
+    if not (Path(model) / "modules.json").is_file():
+        raise InputError(f"--model {model}: no folder of sentence-transformers: no modules.json")
     refs = start(recipe, settings, root, called=recipe.name, device="cpu")
     split = outcome(refs)["results"]["splits"]["test"]["systems"]["model"]
     ours = {str(measure): split[str(measure)]["mean"] for measure in MEASURES}

@@ -13,10 +13,14 @@ from flows import walk
 from flows.ablation import Ablation
 from flows.ablation_choice import Choice, chosen
 from flows.ablation_results import show
+from flows.dag import Node
 from flows.selection import store_folder
 from flows.union import Needs, Part, Union, union
 from pipeline.ablation import AblationConfig, Negatives, training_questions
+from pipeline.asked import read_asked
 from pipeline.errors import InputError
+from pipeline.evaluate import SPLITS, EvaluateConfig
+from pipeline.measures import MEASURES
 
 
 @flow(name="ablation", flow_run_name="{ablation.name}", persist_result=False)
@@ -124,11 +128,24 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
                     walk.check_first(name, own, first.cell.recipe, new)
                     if name == "ingest":
                         check_sizes(own["ingest"], needs)
+                        check_measures(own["ingest"], cells, new)
                 except InputError as error:
                     if name == "ingest":
                         raise InputError(f"row {row}: {error}") from None
                     found[row] = str(error)
     return found
+
+
+def check_measures(ingest: Ref, cells: Union, wanted: list[Node]) -> None:
+    """Raises InputError where the questions have none of the measures: the table would be empty."""
+    table = cells.nodes[-1].config
+    assert isinstance(table, AblationConfig)
+    for config in (node.config for node in wanted if isinstance(node.config, EvaluateConfig)):
+        asked = [read_asked(ingest.path, split, config.relevance) for split in SPLITS]
+        judged, answered = any(found.qrels for found in asked), any(found.answers for found in asked)
+        if not any(judged if measure in MEASURES else answered for measure in table.measures):
+            lacking = "judgements" if answered else "answers"
+            raise InputError(f"measures: {', '.join(table.measures)}, but no dev or test question has {lacking}")
 
 
 def check_sizes(ingest: Ref, needs: list[Needs]) -> None:

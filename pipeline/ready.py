@@ -4,6 +4,7 @@ What would change its vectors and is not known here is refused, so that no model
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def folders(checkpoint: Path) -> list[Path]:
 def read(folder: Path) -> Ready:
     """Of one encoder. InputError where it is no bi-encoder, or makes its vectors in a way that is not known here."""
     own = _json(folder / "config_sentence_transformers.json")
-    if own.get("model_type") in NO_BI_ENCODERS:
+    if str(own.get("model_type")) in NO_BI_ENCODERS:
         raise InputError(f"{folder}: {NO_BI_ENCODERS[own['model_type']]}")
     modules = _modules(folder)
     inner = modules.get("Transformer", folder)
@@ -179,6 +180,8 @@ def _normalise(folder: Path, own: Mapping[str, Any], normalises: bool) -> bool |
 def _prompts(folder: Path, own: Mapping[str, Any]) -> tuple[str, str]:
     """What stands before questions and passages. None is the default one, as in `encode_query`, `encode_document`."""
     prompts = own.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise InputError(f"{folder / 'config_sentence_transformers.json'}: prompts that have no names")
     names = (("query",), ("document", "passage", "corpus"))
     question, passage = (next((prompts[n] for n in side if prompts.get(n) is not None), "") for side in names)
     if not (isinstance(question, str) and isinstance(passage, str)):
@@ -190,7 +193,7 @@ def _lengths(folder: Path, texts: Mapping[str, Any], room: int) -> tuple[int, in
     """Longest question and passage, as sentence-transformers cuts them."""
     longest = texts.get("max_seq_length") or _json(folder / "tokenizer_config.json").get("model_max_length") or room
     sides = [texts.get(name) or longest for name in ("query_length", "document_length")]
-    if not all(isinstance(length, int | float) and length >= 4 for length in sides):
+    if not all(isinstance(length, int | float) and 4 <= length < math.inf for length in sides):
         raise InputError(f"{folder / TEXTS}: a length that is no number of tokens: {sides}")
     question, passage = (min(int(length), room, LONGEST) for length in sides)
     return question, passage

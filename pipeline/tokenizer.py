@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
@@ -134,12 +134,21 @@ def kind(tokenizer: Tokenizer) -> Literal["wordpiece", "byte-level bpe"]:
 def _converted(folder: Path) -> Tokenizer:
     from transformers import AutoTokenizer
 
-    converted = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
     vocabulary = folder / "vocab.txt"
+    if vocabulary.is_file():
+        _check_specials(vocabulary, _lines(vocabulary))
+    converted = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
     # transformers 5 has been seen to read five tokens of a vocabulary without a word about it.
     if vocabulary.is_file() and converted.get_vocab_size() < len(_lines(vocabulary)):
         raise InputError(f"transformers read {converted.get_vocab_size()} of {len(_lines(vocabulary))} entries")
     return converted
+
+
+def _check_specials(path: Path, tokens: Container[str]) -> None:
+    """Raises InputError where a file's tokens lack one that BERT needs."""
+    lacking = [name for name in wordpiece.SPECIALS if name not in tokens]
+    if lacking:
+        raise InputError(f"{path}: no line {' '.join(lacking)}; a WordPiece vocabulary has one token a line")
 
 
 def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
@@ -148,9 +157,7 @@ def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
     for number, token in enumerate(vocabulary, start=1):
         if first_line.setdefault(token, number) != number:
             raise InputError(f"{path}:{number}: {token!r} stands in line {first_line[token]} too")
-    lacking = [name for name in wordpiece.SPECIALS if name not in first_line]
-    if lacking:
-        raise InputError(f"{path}: no line {' '.join(lacking)}; a WordPiece vocabulary has one token a line")
+    _check_specials(path, first_line)
     return wordpiece.build(vocabulary, normal)
 
 

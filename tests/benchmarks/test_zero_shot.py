@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ready import PASSAGE, QUERY, beir, sentence
+from ready import PASSAGE, QUERY, beir, plain, sentence
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +24,13 @@ def test_a_wrong_path_is_one_line(tmp_path: Path) -> None:
     ended = compare(tmp_path / "none", tmp_path, tmp_path)
     assert ended.returncode == 2
     assert ended.stderr == f"error: --model {tmp_path / 'none'}: no such folder\n"
+
+
+def test_a_folder_of_transformers_alone_is_refused(tmp_path: Path) -> None:
+    """The two would make vectors in different ways."""
+    ended = compare(plain(tmp_path / "model"), beir(tmp_path / "lamps"), tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith(f"error: --model {tmp_path / 'model'}: no folder of sentence-tr")
 
 
 @pytest.mark.slow

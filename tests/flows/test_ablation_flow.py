@@ -11,7 +11,7 @@ from artifacts.errors import StoreError
 from artifacts.records import Ref
 from flows import ablation_flow, walk
 from flows.ablation_file import load
-from flows.ablation_flow import check_sizes, failures, make
+from flows.ablation_flow import check_measures, check_sizes, failures, make
 from flows.union import Needs, Part, Union, union
 from pipeline.errors import InputError
 
@@ -32,12 +32,27 @@ def test_sizes_are_compared_with_questions_not_with_judgements(tmp_path: Path) -
         check_sizes(ingest, needs(3))
 
 
+def test_measures_that_no_question_has_are_told_before_training(tmp_path: Path) -> None:
+    judged = [("dev", "q0", "p0", 1)]
+    made = write_collection(tmp_path / "collection", [("p0", "p0", "", "text")], [("q0", "dev", "question")], judged)
+    ingest = Ref("ingest", "key", "digest", "digest", made, {})
+
+    def check(*measures: str) -> None:
+        found = union(load("tiny").model_copy(update={"measures": [*measures]}), ["coCondenser"])
+        check_measures(ingest, found, found.nodes)
+
+    check("RR@10", "hits@20")
+    with pytest.raises(InputError, match=r"^measures: hits@20, hits@5, but no dev or test question has answers$"):
+        check("hits@20", "hits@5")
+
+
 @pytest.fixture
 def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
     """Two rows, of whose artifacts there are none to check."""
     monkeypatch.setattr(ablation_flow, "get_run_logger", lambda: logging.getLogger("ablation"))
     monkeypatch.setattr(walk, "check_first", lambda *_: None)
     monkeypatch.setattr(ablation_flow, "training_questions", lambda _: 9)
+    monkeypatch.setattr(ablation_flow, "check_measures", lambda *_: None)
     tiny = load("tiny")
     return union(tiny, [*tiny.rows])
 

@@ -1,6 +1,7 @@
 """Folders that hold no bi-encoder that is known."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,8 @@ def cased(folder: Path) -> Path:
         (config_of(architectures=["BertForSequenceClassification"]), "{}: a cross-encoder, which scores pairs"),
         (without("model.safetensors", "pytorch_model.bin"), "no model.safetensors; of pytorch_model.bin transformers'"),
         (without("tokenizer.json"), "no tokenizer beside the model: tokenizer.json, vocab.txt, vocab.json are all"),
+        (lambda f: sentence(f, prompts=["a"]), "config_sentence_transformers.json: prompts that have no names"),
+        (lambda f: sentence(f, texts={"max_seq_length": math.inf}), "a length that is no number of tokens"),
         (cased, "its texts are lower-cased before its tokenizer"),
     ],
 )

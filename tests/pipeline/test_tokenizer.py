@@ -224,6 +224,16 @@ def test_a_folder_with_a_vocab_file_alone(tmp_path, collection, trained):
     assert read_tokenizer(run(tmp_path, collection, path=source)).get_vocab() == ids
 
 
+def test_a_folder_with_a_vocab_file_cut_short(tmp_path, collection):
+    """transformers adds the special tokens, but not to the vocabulary that WordPiece looks in."""
+    source = tmp_path / "bert"
+    source.mkdir()
+    (source / "vocab.txt").write_text("[PAD]\nfoo\n")
+    (source / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=r"vocab\.txt: no line \[UNK\] \[CLS\] \[SEP\] \[MASK\]"):
+        run(tmp_path, collection, path=source)
+
+
 def test_other_kinds_are_refused(tmp_path, collection):
     source = tmp_path / "unigram"
     source.mkdir()
