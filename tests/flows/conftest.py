@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from ready import beir
+from three_rows import ROWS, own
 
 from artifacts.store import Store
+from flows.ablation import Ablation
 
 ROOT = Path(__file__).resolve().parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,6 +28,12 @@ def store(tmp_path: Path) -> Store:
 def collection(tmp_path: Path) -> Path:
     """In BEIR's layout, judged on test."""
     return beir(tmp_path / "lamps")
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Ablation:
+    """Three rows of two seeds."""
+    return own(tmp_path, ROWS)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,72 @@
+"""What of an ablation is chosen on the command line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from three_rows import ROWS, own
+
+from flows.ablation import Ablation, cells
+from flows.ablation_choice import Choice, chosen, unheard
+from flows.ablation_file import load
+from flows.union import union
+from pipeline.errors import InputError
+
+
+def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None:
+    """Else it would go without a word."""
+    ablation = own(tmp_path, ROWS.replace("  BERT: null", "  BERT: [condenser.steps=4, stage1.epochs=2]"))
+    rows = Choice(set=["condenser.steps=9"], rows=["BERT"], reference="BERT")
+    with pytest.raises(InputError, match=r"--set condenser\.steps=9: changes nothing, as every cell has its own"):
+        chosen(ablation, rows)
+    with pytest.raises(InputError, match=r"its own condenser\.steps, by its row"):
+        chosen(ablation, replace(rows, set=["condenser={steps: 9}"]))
+    more = chosen(ablation, replace(rows, set=["condenser={steps: 9, mask_fraction: 0.3}"]))
+    assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
+    others = chosen(ablation, Choice(set=["condenser.steps=9"]))
+    told = "--set condenser.steps=9: changes nothing in BERT, whose row or size sets it"
+    assert unheard(*others, ["condenser.steps=9", "stage2.epochs=1"]) == [told]
+    assert {cell.recipe.condenser.steps for cell in cells(*others)} == {4, 9}
+    sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
+    with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
+        chosen(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))
+    both = cells(*chosen(sized, Choice(set=["stage1.epochs=9"], rows=["Condenser"], reference="Condenser")))
+    assert {(cell.size, cell.recipe.stage1.epochs) for cell in both} == {(10, 3), (None, 9)}
+    (told,) = unheard(sized, ["Condenser", "BERT"], ["stage1.epochs=9"])
+    assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in told
+
+
+def test_a_setting_inside_a_section_that_a_row_replaces_is_told() -> None:
+    row, setting = "Condenser continued", "pretraining.parts=[{reader: beir, folder: mine}]"
+    rows = ["Condenser", row]
+    (told,) = unheard(load("ladder-pydocs"), rows, [setting])
+    assert f"changes nothing in {row}, whose row" in told
+    (told,) = unheard(load("ladder-pydocs"), rows, ["pretraining=null"])
+    assert row in told
+    assert unheard(load("ladder-pydocs"), rows, ["pretrainings.parts=[]"]) == []
+
+
+def test_choices_that_are_wrong(three: Ablation) -> None:
+    for choice, message in (
+        ({"rows": ["coCondensr"]}, r"no row 'coCondensr' \(did you mean coCondenser"),
+        ({"rows": ["Condenser"]}, "the reference coCondenser is not among the rows"),
+        ({"sizes": [0]}, r"--sizes 0: a number of training questions from 1 to 1,000,000,000, or all"),
+        ({"sizes": [10**20]}, r"--sizes 10{20}: a number of training questions from 1 to"),
+        ({"negatives": ["none"]}, r"--negatives: none trains nothing: bm25, mined or fusion must stand beside it"),
+        ({"negatives": ["mind"]}, r"--negatives mind: one of none, bm25, mined, fusion \(did you mean mined\?\)"),
+        ({"negatives": ["bm25", "bm25"]}, r"--negatives: one stands twice"),
+        ({"seeds": [3, 3]}, r"--seeds: one stands twice"),
+        ({"seeds": [-3]}, r"--seeds -3: 0 or more"),
+        ({"seeds": [2**63 - 1]}, r"--seeds 9223372036854775807: .* below 9,223,372,036,854,775,807"),
+        ({"reference": "none"}, "no row 'none'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            chosen(three, Choice(**choice))
+    settings, rows = chosen(three, Choice(set=["stage2.seed=1"]))
+    with pytest.raises(
+        InputError, match=r"row Condenser: --set stage2\.seed=1: in an ablation seeds give stage2\.seed"
+    ):
+        union(settings, rows)
+    settings, rows = chosen(three, Choice(set=["condenser.stepps=1"]))
+    with pytest.raises(InputError, match=r"row Condenser: --set condenser\.stepps=1: .*unknown field"):
+        union(settings, rows)
