@@ -1,6 +1,6 @@
 """The flow of an ablation: the parts of flows/union.py, one task run each, and the table at their end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from prefect import flow, get_run_logger
@@ -13,13 +13,12 @@ from flows import walk
 from flows.ablation import Ablation
 from flows.ablation_choice import Choice, chosen
 from flows.ablation_results import show
-from flows.dag import Node
 from flows.selection import store_folder
 from flows.union import Needs, Part, Union, union
 from pipeline.ablation import AblationConfig, Negatives, training_questions
 from pipeline.asked import read_asked
 from pipeline.errors import InputError
-from pipeline.evaluate import SPLITS, EvaluateConfig
+from pipeline.evaluate import SPLITS
 from pipeline.measures import MEASURES
 
 
@@ -118,6 +117,8 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
     Raises InputError that names the row for what does not fit the collection: all share it, and nothing is trained yet.
     """
     found: dict[str, str] = {}
+    table = cells.nodes[-1].config
+    assert isinstance(table, AblationConfig)
     for row, needs in cells.by_row().items():
         first = needs[0]
         own = {name: refs[made] for name, made in first.parts.items() if made in refs}
@@ -128,7 +129,7 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
                     walk.check_first(name, own, first.cell.recipe, new)
                     if name == "ingest":
                         check_sizes(own["ingest"], needs)
-                        check_measures(own["ingest"], cells, new)
+                        check_measures(own["ingest"], table.measures, first.cell.recipe.evaluate.relevance)
                 except InputError as error:
                     if name == "ingest":
                         raise InputError(f"row {row}: {error}") from None
@@ -136,16 +137,13 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
     return found
 
 
-def check_measures(ingest: Ref, cells: Union, wanted: list[Node]) -> None:
+def check_measures(ingest: Ref, measures: Sequence[str], relevance: int) -> None:
     """Raises InputError where the questions have none of the measures: the table would be empty."""
-    table = cells.nodes[-1].config
-    assert isinstance(table, AblationConfig)
-    for config in (node.config for node in wanted if isinstance(node.config, EvaluateConfig)):
-        asked = [read_asked(ingest.path, split, config.relevance) for split in SPLITS]
-        judged, answered = any(found.qrels for found in asked), any(found.answers for found in asked)
-        if not any(judged if measure in MEASURES else answered for measure in table.measures):
-            lacking = "judgements" if answered else "answers"
-            raise InputError(f"measures: {', '.join(table.measures)}, but no dev or test question has {lacking}")
+    asked = [read_asked(ingest.path, split, relevance) for split in SPLITS]
+    judged, answered = any(found.qrels for found in asked), any(found.answers for found in asked)
+    if not any(judged if measure in MEASURES else answered for measure in measures):
+        lacking = "judgements" if answered else "answers"
+        raise InputError(f"measures: {', '.join(measures)}, but no dev or test question has {lacking}")
 
 
 def check_sizes(ingest: Ref, needs: list[Needs]) -> None:

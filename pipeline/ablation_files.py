@@ -135,6 +135,7 @@ def read(folder: Path) -> AblationData:
             split: _run(figures, questions, (stored.first_stage.label, None, None, None, split))
             for split, figures in stored.first_stage.figures.items()
         }
+        named: list[tuple[Any, ...]] = [(stored.first_stage.label, None, None, None, split) for split in first]
         cells = []
         for cell, runs, drawn, inputs in zip(stored.config.cells, stored.runs, curves, stored.inputs, strict=True):
             places = [(cell.row, run.negatives, cell.size, cell.seed, run.split) for run in runs]
@@ -143,12 +144,7 @@ def read(folder: Path) -> AblationData:
                 for run, place in zip(runs, places, strict=True)
             }
             cells.append(Cell(found, drawn, inputs))
-        named = [(stored.first_stage.label, None, None, None, split) for split in first]
-        named += [
-            (cell.row, run.negatives, cell.size, cell.seed, run.split)
-            for cell, runs in zip(stored.config.cells, stored.runs, strict=True)
-            for run in runs
-        ]
+            named += places
         _check_places(named, questions)
         wanted: dict[str, Asked] = {}
         for split, run in [*first.items(), *((split, run) for cell in cells for (split, _), run in cell.runs.items())]:

@@ -68,7 +68,7 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
             raise InputError(f"{first_name} and {name}: {said}")
     cells = _cells(parts)
     _check_seeds(parts)
-    _check_joined(parts)
+    _check_fusions(parts)
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
     named = f"--reference {reference}" if reference else f"{first_name}: reference {first.config.reference}"
     reference = reference or first.config.reference
@@ -113,7 +113,7 @@ def _check_seeds(parts: Sequence[tuple[str, AblationData]]) -> None:
             raise InputError(f"{before} and {name}: {said}")
 
 
-def _check_joined(parts: Sequence[tuple[str, AblationData]]) -> None:
+def _check_fusions(parts: Sequence[tuple[str, AblationData]]) -> None:
     """Raises InputError where BM25 is joined with stage 1 in one part and with stage 2 in another, in one column."""
     with_stage: dict[bool, str] = {}
     for name, part in parts:

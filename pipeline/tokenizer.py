@@ -134,13 +134,14 @@ def kind(tokenizer: Tokenizer) -> Literal["wordpiece", "byte-level bpe"]:
 def _converted(folder: Path) -> Tokenizer:
     from transformers import AutoTokenizer
 
-    vocabulary = folder / "vocab.txt"
-    if vocabulary.is_file():
-        _check_specials(vocabulary, _lines(vocabulary))
+    path = folder / "vocab.txt"
+    vocabulary = _lines(path) if path.is_file() else None
+    if vocabulary is not None:
+        _check_specials(path, vocabulary)
     converted = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
     # transformers 5 has been seen to read five tokens of a vocabulary without a word about it.
-    if vocabulary.is_file() and converted.get_vocab_size() < len(_lines(vocabulary)):
-        raise InputError(f"transformers read {converted.get_vocab_size()} of {len(_lines(vocabulary))} entries")
+    if vocabulary is not None and converted.get_vocab_size() < len(vocabulary):
+        raise InputError(f"transformers read {converted.get_vocab_size()} of {len(vocabulary)} entries")
     return converted
 
 
