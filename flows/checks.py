@@ -99,8 +99,9 @@ def texts(refs: Mapping[str, Ref], encoder: EncoderConfig, wanted: list[Node]) -
 def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     """Tokens, the initial model and every model that is trained from it, by their shapes."""
     mlm_head(refs["initial"], wanted)
-    pretraining(refs, recipe, wanted)
-    begin = recipe.cocondenser.checkpoint or recipe.condenser.checkpoint or refs["initial"].path
+    start = first_model(refs, recipe)
+    pretraining(refs, start, wanted)
+    begin = recipe.cocondenser.checkpoint or start
     lengths(recipe.encoder, begin, wanted)
     dimensions(recipe.encoder, begin, wanted)
     for node in wanted:
@@ -108,9 +109,13 @@ def models(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
             check_cross_encoder(node.config, refs["tokens"].path, begin, refs["tokenizer"].path)
 
 
-def pretraining(refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
-    """What pre-training needs of its text and of the model that it begins with; all that it lacks at once."""
-    start = recipe.condenser.checkpoint or refs["initial"].path
+def first_model(refs: Mapping[str, Ref], recipe: Recipe) -> Path:
+    """The model that pre-training begins with."""
+    return recipe.condenser.checkpoint or refs["initial"].path
+
+
+def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:
+    """What pre-training needs of its text and of a model of the shape of `start`; all that it lacks at once."""
     problems = []
     for node in wanted:
         read = node.inputs.get("tokens")

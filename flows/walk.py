@@ -87,7 +87,7 @@ def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list
     if name == "initial":
         checks.models(refs, recipe, wanted)
     if name == "tokens-pretraining" and "initial" in refs:  # made of no text, and so earlier, where rows share it
-        checks.pretraining(refs, recipe, wanted)
+        checks.pretraining(refs, checks.first_model(refs, recipe), wanted)
 
 
 def run_created() -> datetime:
