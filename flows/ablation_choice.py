@@ -36,11 +36,11 @@ def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, 
         given = getattr(choice, name)
         if len({*given}) < len(given):
             raise InputError(f"--{name}: one stands twice")
-    _check_rows(ablation, [*choice.rows, *([choice.reference] if choice.reference else [])])
+    reference = ablation.reference if choice.reference is None else choice.reference
+    _check_rows(ablation, [*choice.rows, reference])
     _check_negatives(choice.negatives)
     _check_numbers(choice)
     asked = [label for label in ablation.rows if label in choice.rows] if choice.rows else [*ablation.rows]
-    reference = choice.reference or ablation.reference
     if reference not in asked:
         raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")
     changes: dict[str, Any] = {

@@ -103,7 +103,7 @@ def deployments(
     if write:
         PREFECT_YAML.write_text(render(), encoding="utf-8")
     else:
-        sys.stdout.write(render())
+        typer.echo(render(), nl=False)
 
 
 def main(command: Callable[[], object] = app) -> None:
@@ -113,9 +113,11 @@ def main(command: Callable[[], object] = app) -> None:
     except (InputError, StoreError) as error:
         fail(str(error), 2)
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
+        if error.errno == errno.ENAMETOOLONG:
+            fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
+        if error.errno == errno.ENOSPC:
+            fail("no space left on device", 2)  # behind standard output, too
+        raise
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[2:3] == ["run"]

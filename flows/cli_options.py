@@ -46,7 +46,7 @@ def print_table(table: Table) -> None:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))  # at once: a full disk is told
 
 
 def warn(text: str) -> None:

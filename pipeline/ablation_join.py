@@ -70,8 +70,10 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
     _check_seeds(parts)
     _check_fusions(parts)
     rows, sizes, seeds = (list(dict.fromkeys(values)) for values in zip(*cells, strict=True))
-    named = f"--reference {reference}" if reference else f"{first_name}: reference {first.config.reference}"
-    reference = reference or first.config.reference
+    named = f"--reference {reference}"
+    if reference is None:
+        reference = first.config.reference
+        named = f"{first_name}: reference {reference}"
     if reference not in rows:
         raise InputError(f"{named}: no such row; there are {', '.join(rows)}")
     placed = {place: cells[place] for place in product(rows, sizes, seeds) if place in cells}

@@ -51,8 +51,8 @@ def read(config: SeveralConfig, progress: Progress) -> Source:
     def passages() -> Iterator[tuple[str, Passage]]:
         for n, part in enumerate(parts):
             for place, row in part.passages():
-                document = f"{n}/{row.doc_id}" if row.doc_id else ""
-                yield place, row._replace(passage_id=f"{n}/{row.passage_id}", doc_id=document)
+                passage, document = (f"{n}/{name}" if name else "" for name in (row.passage_id, row.doc_id))
+                yield place, row._replace(passage_id=passage, doc_id=document)
         counts.clear()
         for part in parts:
             counts.update(part.counts)

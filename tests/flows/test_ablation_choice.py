@@ -59,6 +59,7 @@ def test_choices_that_are_wrong(three: Ablation) -> None:
         ({"seeds": [-3]}, r"--seeds -3: 0 or more"),
         ({"seeds": [2**63 - 1]}, r"--seeds 9223372036854775807: .* below 9,223,372,036,854,775,807"),
         ({"reference": "none"}, "no row 'none'"),
+        ({"reference": ""}, "no row ''"),
     ):
         with pytest.raises(InputError, match=message):
             chosen(three, Choice(**choice))

@@ -245,6 +245,7 @@ def test_bm25_joined_with_other_stages_is_refused(first: Path, make: Made, tmp_p
 def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
     said = refused([first, others], tmp_path / "out", "best")
     assert said == "--reference best: no such row; there are plain, good, learned"
+    assert refused([first], tmp_path / "out", reference="") == "--reference : no such row; there are plain"
     own = damaged(first, tmp_path / "part", lambda whole: whole["config"].update(reference="best"))
     assert refused([own], tmp_path / "out") == f"{own}: reference best: no such row; there are plain"
 

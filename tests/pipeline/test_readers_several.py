@@ -83,6 +83,12 @@ def test_a_parts_mistake_is_told_by_file_and_line(parts, tmp_path, ingested) -> 
         ingested(reader="several", parts=parts)
 
 
+def test_a_part_without_ids_is_told(parts, tmp_path, ingested) -> None:
+    put(tmp_path / "second", "corpus.jsonl", json.dumps({"_id": "", "text": "second", "doc": "D"}))
+    with pytest.raises(InputError, match=r"second/corpus.jsonl:1: passage id '' is empty"):
+        ingested(reader="several", parts=parts)
+
+
 def test_no_parts_and_parts_of_parts_are_refused(parts) -> None:
     for wrong in ([], [{"reader": "several", "parts": parts}]):
         with pytest.raises(ValidationError):
