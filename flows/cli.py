@@ -26,6 +26,8 @@ from flows.cli_serve import serve_search
 from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
 
+TOLD = (errno.ENAMETOOLONG, errno.ENOSPC)
+"""What the system refuses and the user can mend, whatever option or field it came by."""
 INTERRUPTED = 130
 """Exit code that typer makes of Ctrl-C."""
 
@@ -113,11 +115,10 @@ def main(command: Callable[[], object] = app) -> None:
     except (InputError, StoreError) as error:
         fail(str(error), 2)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            fail(f"{error.filename}: file name too long", 2)  # whatever option or field it came by
-        if error.errno == errno.ENOSPC:
-            fail("no space left on device", 2)  # behind standard output, too
-        raise
+        if error.errno not in TOLD:
+            raise
+        where = "" if error.filename is None else f"{error.filename}: "  # standard output has no name
+        fail(f"{where}{str(error.strerror).lower()}", 2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             resumes = sys.argv[1:2] in (["run"], ["update"]) or sys.argv[2:3] == ["run"]

@@ -51,8 +51,8 @@ def read(config: SeveralConfig, progress: Progress) -> Source:
     def passages() -> Iterator[tuple[str, Passage]]:
         for n, part in enumerate(parts):
             for place, row in part.passages():
-                passage, document = (f"{n}/{name}" if name else "" for name in (row.passage_id, row.doc_id))
-                yield place, row._replace(passage_id=passage, doc_id=document)
+                passage_id, doc_id = (f"{n}/{name}" if name else "" for name in (row.passage_id, row.doc_id))
+                yield place, row._replace(passage_id=passage_id, doc_id=doc_id)
         counts.clear()
         for part in parts:
             counts.update(part.counts)

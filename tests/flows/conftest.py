@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from ready import beir
@@ -52,12 +53,15 @@ def environment(prefect_home: Path) -> dict[str, str]:
 def run_cli(environment: dict[str, str]) -> Cli:
     """`run_cli("plan", "tiny", store=...)`: the command in a process of its own."""
 
-    def call(*arguments: str, store: Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def call(
+        *arguments: str, store: Path, seconds: float = 300, stdout: int | IO[str] = subprocess.PIPE
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "flows.cli", *arguments],
             env={**environment, "COCONDENSER_STORE": str(store)},
             cwd=ROOT,
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             text=True,
             timeout=seconds,
         )

@@ -208,18 +208,10 @@ def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, c
     assert line.count("\n") == 1
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has such a device alone")
 @pytest.mark.parametrize("arguments", [["deployments"], ["recipes"], ["runs", "--json"]], ids=" ".join)
-def test_a_full_disk_behind_standard_output_is_one_line(arguments: list[str], environment, tmp_path: Path) -> None:
+def test_a_full_disk_behind_standard_output_is_one_line(run_cli, tmp_path: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *arguments],
-            env={**environment, "COCONDENSER_STORE": str(tmp_path)},
-            cwd=Path(__file__).parents[2],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = run_cli(*arguments, store=tmp_path, stdout=full)
     assert (done.returncode, done.stderr) == (2, "error: no space left on device\n")
 
 
