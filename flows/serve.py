@@ -41,6 +41,8 @@ LINGER_SECONDS = 2
 """In which what is left of a refused request may come."""
 ENDING_SECONDS = 5
 """For answers that are under way when the server is told to end."""
+READING_SECONDS = 3
+"""Of these, for a client to read the answers that it has: uvicorn is to find no such client when they are over."""
 DOCUMENTS = 10
 """Shown where a request does not say how many."""
 WAITING_CONDITIONS = 64
@@ -288,7 +290,7 @@ class Protocol(HttpToolsProtocol):
         super().shutdown()
         if self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
             self.transport.close()  # the request is yet to come
-        self.loop.call_later(ENDING_SECONDS, self.give_up)
+        self.loop.call_later(READING_SECONDS, self.give_up)
 
     def give_up(self) -> None:
         if self.flow.write_paused:  # the client reads no answers

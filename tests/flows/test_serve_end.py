@@ -49,7 +49,8 @@ def told(made, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
         return took, "".join(capfd.readouterr())
 
     monkeypatch.setattr(serve, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
-    monkeypatch.setattr(serve, "ENDING_SECONDS", 1)
+    monkeypatch.setattr(serve, "ENDING_SECONDS", 2)
+    monkeypatch.setattr(serve, "READING_SECONDS", 0.5)
     return told
 
 
@@ -82,7 +83,7 @@ def test_who_would_speak_another_protocol_is_answered(told) -> None:
 
 def test_the_end_does_not_wait_for_a_request_that_is_unfinished(told) -> None:
     took, said = told(lambda connection: connection.sendall(UNFINISHED))
-    assert (took < 1, said) == (True, "")
+    assert (took < 2, said) == (True, "")
 
 
 def test_the_end_does_not_wait_for_a_client_that_reads_no_answers(told, monkeypatch) -> None:
@@ -90,7 +91,7 @@ def test_the_end_does_not_wait_for_a_client_that_reads_no_answers(told, monkeypa
     took, said = told(
         lambda connection: connection.sendall(2 * b"GET /api/search?q=a&k=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
     )
-    assert (took < 3, said) == (True, "")
+    assert (took < 2, said) == (True, "")
 
 
 def test_a_condition_that_outlasts_the_server_is_interrupted(told, made) -> None:
@@ -98,14 +99,14 @@ def test_a_condition_that_outlasts_the_server_is_interrupted(told, made) -> None
         connection.sendall(b"GET /api/search?q=a&k=1&where=slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     took, said = told(go)
-    assert took < 3
+    assert took < 4
     assert "Traceback" not in said
     assert made.where.evaluated == ["slow"]
 
 
 def test_what_outlasts_the_server_is_told_so(told, monkeypatch) -> None:
     going = threading.Event()
-    monkeypatch.setattr(serve, "ask", lambda run, questions, known: going.wait(2) and [])
+    monkeypatch.setattr(serve, "ask", lambda run, questions, known: going.wait(4) and [])
     held: list[socket.socket] = []
 
     def go(connection: socket.socket) -> None:
