@@ -42,7 +42,7 @@ LINGER_SECONDS = 2
 ENDING_SECONDS = 5
 """For answers that are under way when the server is told to end."""
 READING_SECONDS = 3
-"""Of these, for a client to read the answers that it has: uvicorn is to find no such client when they are over."""
+"""For a client to read the answers that it has: less than ENDING_SECONDS, after which uvicorn complains of it."""
 DOCUMENTS = 10
 """Shown where a request does not say how many."""
 WAITING_CONDITIONS = 64
