@@ -115,10 +115,12 @@ def start(
 
 
 def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
-    """A run's artifacts and results, to be printed as JSON."""
+    """A run's artifacts, notices and results, to be printed as JSON."""
     from flows.results import read_metrics
+    from pipeline.notices import read_notices
 
     artifacts = {
         node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()
     }
-    return {"artifacts": artifacts, "results": read_metrics(refs)}
+    notices = {node: lines for node, ref in refs.items() if (lines := read_notices(ref.metrics))}
+    return {"artifacts": artifacts, "notices": notices, "results": read_metrics(refs)}

@@ -9,6 +9,7 @@ from pipeline import hub
 from pipeline.config import Config, Seed
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+from pipeline.notices import noticed
 from pipeline.ragged import Specials, Tokens
 from pipeline.starts import model_config
 from pipeline.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
@@ -218,7 +219,7 @@ def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | N
 
 
 def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
-    """A notice of what `encoder` says otherwise than the model's folder: it may be wanted, and changes every vector."""
+    """Notices of what `encoder` says otherwise than the model's folder: it may be wanted, and changes every vector."""
     fields = ["pooling", "normalise"]
     fields += [name for name in ("question_prefix", "passage_prefix") if getattr(own, name)]  # many folders name none
     said = [(name, getattr(encoder, name), getattr(own, name)) for name in fields]
@@ -227,7 +228,7 @@ def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
         for name, here, there in said
         if here != there
     ]
-    return {"notice": "; ".join(differing)} if differing else {}
+    return noticed(differing)
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:

@@ -22,6 +22,7 @@ from artifacts.records import Ref
 from artifacts.spent import Clock
 from artifacts.store import Built, Store
 from pipeline.config import Config
+from pipeline.notices import read_notices
 from pipeline.resume import saved_state
 from pipeline.work import Machine, Metrics, Progress, Work
 from tasks import page, tracking
@@ -69,8 +70,8 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
     get_run_logger().info("%s %s in %s: %s", order.node, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
     say(f"  {order.node:<{order.width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
-    if "notice" in built.ref.metrics:
-        tell(f"{order.node}: {escape(str(built.ref.metrics['notice']))}")
+    for line in read_notices(built.ref.metrics):
+        tell(f"{order.node}: {escape(line)}")
     page.best_effort(page.show_metrics, order.node, built.ref, how, since)
     page.best_effort(page.show_loss, order.node, built.ref.path)
     page.best_effort(page.show_pictures, order.node, built.ref.path)

@@ -25,5 +25,5 @@ def letter(config: LetterConfig, before: Path | None, work: Work) -> Metrics:
     for done in range(3):
         work.progress(done + 1, 3, "letters", {"loss": 1.0 / (done + 1)})
     (work.out / "letter").write_text(old + config.text)
-    odd = {"notice": "odd [letters]"} if config.text == "odd" else {}
+    odd = {"notice": "odd [letters]\nfew letters"} if config.text == "odd" else {}
     return {"letters": len(old + config.text), "note": "a | b <script>", "nothing": None} | odd

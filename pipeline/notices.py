@@ -1,0 +1,36 @@
+"""Notices: what a stage dropped, cut or did not know, in one line each, for the user to read.
+
+A stage returns them among its metrics. The terminal, the page, `--json` and the report show them, also where the
+artifact comes from the store.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+METRIC = "notice"
+EXAMPLES = 3
+"""Examples that a line names."""
+LONGEST = 60
+"""Characters of an example."""
+
+
+def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = "") -> str:
+    """One line, such as `files left out, not UTF-8: 12 (first: a.md, b.md, c.md); save them as UTF-8`.
+
+    `examples`: ids or relative names, the first ones; a path outside the source would make equal inputs differ.
+    `advice`: the field to change, or what else the user can do.
+    """
+    shown = [example if len(example) <= LONGEST else f"{example[: LONGEST - 1]}…" for example in examples[:EXAMPLES]]
+    first = f" (first: {', '.join(shown)})" if shown else ""
+    return f"{what}: {count:,}{first}{f'; {advice}' if advice else ''}"
+
+
+def noticed(lines: Iterable[str]) -> dict[str, str]:
+    """The lines as a stage's metrics; empty where there is none."""
+    text = "\n".join(line for line in lines if line)
+    return {METRIC: text} if text else {}
+
+
+def read_notices(metrics: Mapping[str, Any]) -> list[str]:
+    """The lines among a stage's metrics."""
+    return str(metrics.get(METRIC) or "").splitlines()
