@@ -242,14 +242,24 @@ def strings_of(place: str, row: dict[str, Any], key: str) -> list[str]:
     return values
 
 
+def words(line: str) -> list[str]:
+    """What stands between spaces and tabs. Other white space is left in the words, where `ids.check_id` names it."""
+    return [word for word in line.replace("\t", " ").split(" ") if word]
+
+
+def shortened(text: str) -> str:
+    """The beginning of what a message shows."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
 def is_plain(number: str) -> bool:
     """Whether a number is written as files have it: Python itself also reads `1_0`, and the digits of other scripts."""
     return number.isascii() and "_" not in number
 
 
-def integer(place: str, value: str, name: str = "relevance") -> int:
-    """`value` as an integer of 32 bits, as the table of judgements holds. Raises InputError, which calls it `name`."""
-    shown = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
+def integer(place: str, value: str, name: str) -> int:
+    """`value` as an integer of 32 bits. Raises InputError, which calls it `name`."""
+    shown = shortened(value)
     try:
         if not is_plain(value):
             raise ValueError

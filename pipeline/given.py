@@ -15,7 +15,7 @@ from pipeline import files
 from pipeline.collection import ROWS, passage_batches, passage_id_array
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
-from pipeline.ids import hash_id
+from pipeline.ids import check_id, hash_id
 from pipeline.negatives import Ranking, Taken, duplicates, free, sample, train_positives, write
 from pipeline.readers import dpr
 from pipeline.run_file import LARGEST
@@ -199,7 +199,9 @@ def dpr_rows(path: Path) -> Iterator[Row]:
         question = files.text_of(place, record, "question").strip()
         for context in dpr.contexts(place, record, "hard_negative_ctxs"):
             key = next((k for k in ("passage_id", "psg_id") if k in context), "id")
-            yield Row(place, question, files.text_of(place, context, key), score_of(place, context.get("score")))
+            passage_id = files.text_of(place, context, key)
+            check_id(place, "passage", passage_id)
+            yield Row(place, question, passage_id, score_of(place, context.get("score")))
 
 
 def table_rows(path: Path) -> Iterator[Row]:
@@ -211,6 +213,8 @@ def table_rows(path: Path) -> Iterator[Row]:
         records = files.json_lines(path) if lines else tsv_records(path)
     for place, record in records:
         query_id, passage_id = (files.text_of(place, record, key) for key in ("query_id", "passage_id"))
+        check_id(place, "query", query_id)
+        check_id(place, "passage", passage_id)
         yield Row(place, query_id, passage_id, score_of(place, record.get("score")))
 
 

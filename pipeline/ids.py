@@ -1,9 +1,10 @@
-"""Many ids in little memory: 64-bit hashes, 8 bytes an id.
+"""Ids: what one may be, and many of them in little memory: 64-bit hashes, 8 bytes an id.
 
 Two different ids share a hash with a probability of n^2 / 2^65 (2e-6 for 9 million), so equal hashes only make
 candidates, which a second reading confirms. That an unknown id meets a known hash (n / 2^64 an id) is neglected.
 """
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -11,6 +12,34 @@ from hashlib import blake2b
 import numpy as np
 
 from pipeline.errors import InputError
+
+LONGEST = 4096
+"""Characters of an id. Lucene indexes none of more than 32,766 bytes."""
+SHOWN = 80  # characters of a wrong id in a message
+BARE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{LONGEST}}}")
+SPACED = re.compile(rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{LONGEST}}}")
+FAULTS = (
+    ("\0", "holds a NUL character"),
+    ("[\ud800-\udfff]", "holds half of a surrogate pair"),
+    (r"\A\s*\Z|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", "is empty or holds white space"),
+    (r"\A\s|\s\Z", "begins or ends with white space"),
+    (r"[\x00-\x1f\x7f-\x9f]", "holds a control character"),
+    (rf".{{{LONGEST + 1}}}", f"is longer than {LONGEST:,} characters"),
+)
+"""Patterns and what is wrong with an id in which one is found; the first one counts."""
+
+
+def check_id(place: str, kind: str, text: str, spaces: bool = False) -> None:
+    """Raises InputError for an id that a line of a TREC run or of judgements cannot hold.
+
+    That is one that is empty, too long, or holds white space, a control character (trec_eval's code ends an id at a
+    NUL) or half of a surrogate pair. `spaces`: of a table whose columns are told apart by tabs, spaces within may be.
+    """
+    if BARE.fullmatch(text) or (spaces and SPACED.fullmatch(text) and text == text.strip()):
+        return
+    fault = next((fault for pattern, fault in FAULTS if re.search(pattern, text)), "is empty or holds white space")
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    raise InputError(f"{place}: {kind} id {shown!r} {fault}; change it in every file that names it")
 
 
 def hash_id(text: str) -> int:

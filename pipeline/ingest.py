@@ -23,7 +23,7 @@ from pipeline.collection import (
     write_table,
 )
 from pipeline.errors import InputError
-from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
+from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.metadata import keep
 from pipeline.readers import several, single
 from pipeline.work import Metrics, Progress, Work
@@ -82,9 +82,9 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
     ids = (known_queries, known_passages, sort(empty))
-    write("qrels", _distinct(_known("qrels", source.qrels(), *ids, counts), counts))
+    write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts), counts))
     if source.negatives:
-        write("negatives", (row for _, row in _known("negatives", source.negatives(), *ids, counts)))
+        write("negatives", (row for _, row in _known("negatives", _named(source.negatives()), *ids, counts)))
 
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told
@@ -101,7 +101,9 @@ def _passages(
     for done, (place, row) in enumerate(source.passages(), 1):
         if done % 1000 == 0:
             progress(done, None, "passages")
-        _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
+        _check(place, "passage", row.passage_id, row.title, row.text)
+        if document_id := row.doc_id.strip():  # a title may name the document
+            check_id(place, "document", document_id, spaces=True)
         if not row.text.strip() and not row.title.strip():
             counts["empty_passages"] += 1
             empty.append(hash_id(row.passage_id))
@@ -128,6 +130,14 @@ def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> 
         ids.append(hash_id(row.query_id))
         counts[f"{row.split}_queries"] += 1
         yield row
+
+
+def _named(rows: Iterator[tuple[str, Pair]]) -> Iterator[tuple[str, Pair]]:
+    """The rows. Raises InputError for an id that `ids.check_id` refuses, before it counts as an unknown one."""
+    for place, row in rows:
+        check_id(place, "query", row.query_id)
+        check_id(place, "passage", row.passage_id)
+        yield place, row
 
 
 def _known(
@@ -183,9 +193,8 @@ def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> It
 
 
 def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
-    """Raises InputError for an id that a line of a run cannot hold, and for text that no UTF-8 can."""
-    if row_id.split() != [row_id]:
-        raise InputError(f"{place}: {kind} id {row_id!r} is empty or holds white space")
+    """Raises InputError for an id that `ids.check_id` refuses, and for text that no UTF-8 can hold."""
+    check_id(place, kind, row_id)
     try:
         "".join((row_id, *texts)).encode()
     except UnicodeEncodeError:

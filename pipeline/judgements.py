@@ -1,16 +1,36 @@
 """Files of relevance judgements, as TREC, BEIR and this project's collections have them."""
 
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from pipeline import collection
 from pipeline.errors import InputError
-from pipeline.files import integer, lines
+from pipeline.files import is_plain, lines, shortened, words
+from pipeline.ids import check_id
 
 Qrels = Mapping[str, Mapping[str, int]]
 """{question: {passage: grade}}."""
 GREATEST = 10_000
 """Grade. trec_eval's code takes memory by it, and without a word gives zeros where there is too little."""
+
+
+def grade(place: str, value: object) -> int:
+    """A relevance, as text or as a number, whose value is an integer: `1`, `1.0` and `1e0` alike.
+
+    Raises InputError for any other, such as 0.5, and for one beyond GREATEST.
+    """
+    written = str(value)
+    try:
+        number = Decimal(written) if is_plain(written) and not isinstance(value, bool) else Decimal("nan")
+    except InvalidOperation:
+        number = Decimal("nan")
+    if not number.is_finite() or number != number.to_integral_value():
+        raise InputError(f"{place}: relevance {shortened(written)!r} is not an integer")
+    if not -GREATEST <= number <= GREATEST:
+        beyond = f"above {GREATEST:,}" if number > 0 else f"below {-GREATEST:,}"
+        raise InputError(f"{place}: relevance {shortened(written)!r} is {beyond}")
+    return int(number)
 
 
 def read_qrels(path: Path, split: str = "dev") -> Qrels:
@@ -20,31 +40,36 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     """
     if path.name == "qrels.parquet":
         try:
-            return collection.read_qrels(path.parent, [split])
+            judged = collection.read_qrels(path.parent, [split])
         except ValueError as error:  # other columns
             raise InputError(f"{path}: cannot be read as a collection's table of judgements ({error})") from error
+        for query_id, grades in judged.items():
+            check_id(str(path), "query", query_id)
+            for passage_id in grades:
+                check_id(str(path), "passage", passage_id)
+        return judged
     if path.suffix == ".parquet":
         raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
     found: dict[str, dict[str, int]] = {}
     width = 0
     separator: str | None = None
     for number, line in lines(path):
-        if "\0" in line:  # where trec_eval's code would end the id
-            raise InputError(f"{path}:{number}: holds a NUL character")
-        fields = [field for part in line.split(separator) if (field := part.strip())]
+        place = f"{path}:{number}"
+        fields = [field for field in line.split("\t") if field.strip()] if separator else words(line)
         if not width:
             width = 3 if len(fields) == 3 else 4
-            if width == 3 and fields[2] == "score":
+            if width == 3 and fields[2].strip() == "score":
                 separator = "\t" if "\t" in line else None  # BEIR's ids may hold spaces
                 continue
         if len(fields) != width:
             names = "question passage grade" if width == 3 else "question 0 passage grade"
-            raise InputError(f"{path}:{number}: {width} columns expected ({names}), {len(fields)} found")
-        grade = integer(f"{path}:{number}", fields[-1])
-        if grade > GREATEST:
-            raise InputError(f"{path}:{number}: relevance {grade:,} is above {GREATEST:,}")
-        before = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
-        if grade != before:
-            judged = f"passage {fields[-2]!r} of query {fields[0]!r}"
-            raise InputError(f"{path}:{number}: {judged} has relevance {grade} here and {before} before")
+            raise InputError(f"{place}: {width} columns expected ({names}), {len(fields)} found")
+        query_id, passage_id = fields[0], fields[-2]
+        check_id(place, "query", query_id, spaces=separator == "\t")
+        check_id(place, "passage", passage_id, spaces=separator == "\t")
+        relevance = grade(place, fields[-1])
+        before = found.setdefault(query_id, {}).setdefault(passage_id, relevance)
+        if relevance != before:
+            judged = f"passage {passage_id!r} of query {query_id!r}"
+            raise InputError(f"{place}: {judged} has relevance {relevance} here and {before} before")
     return found

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
-from pipeline.files import integer, is_plain, lines
+from pipeline.files import integer, is_plain, lines, words
+from pipeline.ids import check_id
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -47,25 +48,26 @@ class Rows:
 def rows(path: Path) -> Iterator[Row]:
     """The lines of a TREC run (six columns), or of one in MS MARCO's three columns, whose score is minus the rank.
 
-    Raises InputError for other lines, a file without any, scores that are no numbers from -1e38 to 1e38, ranks that are
-    no integers, and ranks below 1 where they decide.
+    Raises InputError for other lines, a file without any, ids that `ids.check_id` refuses, scores that are no numbers
+    from -1e38 to 1e38, ranks that are no integers, and ranks below 1 where they decide.
     """
     width = 0
     for number, line in lines(path):
         place = f"{path}:{number}"
-        if "\0" in line:  # where trec_eval's code would end the id
-            raise InputError(f"{place}: holds a NUL character")
-        fields = line.split()
+        fields = words(line)
         width = width or (3 if len(fields) == 3 else 6)
         if len(fields) != width:
             raise InputError(f"{place}: {width} columns expected ({COLUMNS[width]}), {len(fields)} found")
+        query_id, passage_id = fields[0], fields[2 if width == 6 else 1]
+        check_id(place, "query", query_id)
+        check_id(place, "passage", passage_id)
         rank = integer(place, fields[3 if width == 6 else 2], "rank")
         if width == 6:
-            yield number, fields[0], fields[2], _score(place, fields[4]), False
+            yield number, query_id, passage_id, _score(place, fields[4]), False
         elif rank < 1:
             raise InputError(f"{place}: rank {rank}, but ranks count from 1")
         else:
-            yield number, fields[0], fields[1], float(-rank), True
+            yield number, query_id, passage_id, float(-rank), True
     if not width:
         raise InputError(f"{path}: blank lines alone")
 

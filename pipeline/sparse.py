@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.files import columns, json_lines, json_list, open_binary, plain_name, text_of
+from pipeline.ids import check_id
 
 JSON = (".json", ".jsonl")
 WEIGHT = 65_535
@@ -36,7 +37,7 @@ def topics(path: Path) -> Iterator[Row]:
     """The questions of a JSON file as for passages, else of lines of id, tab, text or terms. Raises InputError."""
     if Path(plain_name(path)).suffix in JSON:
         return _one_kind(_json(path))
-    return ((place, query_id.strip(), text) for place, (query_id, text) in columns(path, 2))
+    return ((place, _checked(place, query_id), text) for place, (query_id, text) in columns(path, 2))
 
 
 def counted(content: Content) -> dict[str, int]:
@@ -67,7 +68,12 @@ def _json(path: Path) -> Iterator[Row]:
             "".join(content).encode()
         except UnicodeEncodeError:
             raise InputError(f"{place}: holds half of a surrogate pair") from None
-        yield place, text_of(place, row, "id"), content
+        yield place, _checked(place, text_of(place, row, "id")), content
+
+
+def _checked(place: str, row_id: str) -> str:
+    check_id(place, "row", row_id)
+    return row_id
 
 
 def _vector(place: str, value: Any) -> dict[str, int]:

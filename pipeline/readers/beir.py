@@ -10,6 +10,7 @@ from pipeline import files
 from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.judgements import grade
 from pipeline.metadata import Names
 from pipeline.work import Progress
 
@@ -99,4 +100,4 @@ def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
     for split, path in paths.items():
         for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
             if i or score != "score":
-                yield place, Judgement(split, query_id, passage_id, files.integer(place, score))
+                yield place, Judgement(split, query_id, passage_id, grade(place, score))

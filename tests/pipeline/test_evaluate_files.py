@@ -145,14 +145,3 @@ def test_names_that_hold_a_minus_are_told_apart(tmp_path):
     found = evaluated(*(put(tmp_path, name, "q Q0 a 1 1 x") for name in ("c", "b - c", "a", "a - b")), qrels=qrels)
     assert len({(Path(pair.a).name, Path(pair.b).name) for pair in found.differences}) == 6
     assert {mean(found, tmp_path / name, "RR@10") for name in ("c", "b - c", "a", "a - b")} == {1.0}
-
-
-@pytest.mark.parametrize("bad", ["run", "qrels"])
-def test_a_nul_in_an_id_is_refused(tmp_path, bad):
-    """trec_eval's code would take the id to end there, the others not."""
-    texts = {"run": "q Q0 d1 1 0.5 x\n", "qrels": "q 0 d1 1\n"}
-    texts[bad] = texts[bad].replace("d1", "d1\0x")
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=f"{bad}:1: holds a NUL"):
-        evaluate_files([tmp_path / "run"], tmp_path / "qrels", 1, "t", 100, 1)

@@ -7,7 +7,7 @@ from writing import put
 
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.judgements import read_qrels
+from pipeline.judgements import grade, read_qrels
 
 
 def test_qrels_of_trec_and_of_beir(tmp_path):
@@ -25,12 +25,47 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
         read_qrels(put(tmp_path, "two", "q 0 a 1", "q 0 a 0"))
     with pytest.raises(InputError, match="grade:1: relevance 'x' is not an integer"):
         read_qrels(put(tmp_path, "grade", "q 0 a x"))
-    for grade in ("1_0", "１"):  # which Python reads as 10 and 1
-        with pytest.raises(InputError, match=f"grade:1: relevance '{grade}' is not an integer"):
-            read_qrels(put(tmp_path, "grade", f"q 0 a {grade}"))
-    with pytest.raises(InputError, match="huge:1: relevance 2,000,000,000 is above 10,000"):
+    for odd in ("1_0", "１"):  # which Python reads as 10 and 1
+        with pytest.raises(InputError, match=f"grade:1: relevance '{odd}' is not an integer"):
+            read_qrels(put(tmp_path, "grade", f"q 0 a {odd}"))
+    with pytest.raises(InputError, match="huge:1: relevance '2000000000' is above 10,000"):
         read_qrels(put(tmp_path, "huge", "q 0 a 2000000000"))
     assert read_qrels(put(tmp_path, "least", "q 0 a -2")) == {"q": {"a": -2}}
+
+
+WHOLE = [("1", 1), ("1.0", 1), ("2.", 2), ("+1", 1), ("-1.0", -1), (" 1 ", 1), ("1e0", 1), ("1.50e1", 15), ("007", 7)]
+"""As files have grades, the whole ones."""
+
+
+@pytest.mark.parametrize(("written", "expected"), [*WHOLE, (1, 1), (2.0, 2), (-1.0, -1)])
+def test_grades_whose_value_is_an_integer(written, expected):
+    assert grade("here", written) == expected
+
+
+@pytest.mark.parametrize(
+    "written", ["0.5", "1.0000000000000000001", "", "x", "nan", "inf", "1e-1", "1_0", "１", "0x1", "True", 0.5, True]
+)
+def test_other_grades_are_refused(written):
+    with pytest.raises(InputError, match=r"^here: relevance '.*' is not an integer$"):
+        grade("here", written)
+
+
+@pytest.mark.parametrize("written", ["10001", "1e5", "9" * 5000, "1e999999999", 20_000, 1e300])
+def test_grades_beyond_what_trec_eval_takes_are_refused(written):
+    with pytest.raises(InputError, match=r"^here: relevance '.*' is above 10,000$"):
+        grade("here", written)
+    with pytest.raises(InputError, match=r"^here: relevance '-.*' is below -10,000$"):
+        grade("here", f"-{written}")
+
+
+@pytest.mark.parametrize("text", ["q 0 a {}", "q\tx\ta\t{}", "query-id\tcorpus-id\tscore\nq\ta\t{}"])
+def test_every_layout_of_judgements_takes_whole_grades_alone(tmp_path, text):
+    for written, expected in WHOLE:
+        if text != "q 0 a {}" or " " not in written:
+            assert read_qrels(put(tmp_path, "qrels", text.format(written))) == {"q": {"a": expected}}
+    for written in ("0.5", "1.25", "1e-1"):
+        with pytest.raises(InputError, match=rf"qrels:\d: relevance '{written}' is not an integer"):
+            read_qrels(put(tmp_path, "qrels", text.format(written)))
 
 
 def test_qrels_of_a_collection(tmp_path):
@@ -49,3 +84,11 @@ def test_qrels_of_a_collection(tmp_path):
         InputError, match=r"other\.parquet: a collection's table of judgements is called qrels\.parquet"
     ):
         read_qrels(table.rename(tmp_path / "other.parquet"))
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "", "a\u2028b", "a\x1bb"])
+def test_ids_of_a_collections_table_are_checked(tmp_path, bad):
+    for row in (("dev", "q", bad, 1), ("dev", bad, "p", 1)):
+        write_table(tmp_path / "qrels.parquet", schemas()["qrels"], [row])
+        with pytest.raises(InputError, match=r"qrels\.parquet: (query|passage) id '.*' (is empty|holds)"):
+            read_qrels(tmp_path / "qrels.parquet")
