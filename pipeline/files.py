@@ -1,7 +1,6 @@
 """Text files, plain or compressed, read line by line; what is wrong with them is said by file and line."""
 
 import codecs
-import csv
 import gzip
 import json
 import lzma
@@ -21,7 +20,9 @@ BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zs
 """Of compressed files, none of which is UTF-8."""
 CHUNK = 1 << 20  # bytes read at a time
 SHOWN = 30  # characters of a wrong value in a message
-FIELD_LIMIT = 1 << 27  # characters of one CSV field; the csv module's own limit is 128 KiB
+
+Location = Path | str
+"""A file of this machine, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
 
 
 def missing(paths: Iterable[Path | None], commands: dict[str, list[str]]) -> list[str]:
@@ -62,32 +63,37 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 @contextmanager
-def open_binary(path: Path) -> Iterator[BinaryIO]:
+def open_binary(path: Location) -> Iterator[BinaryIO]:
     """The decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
     stream: Any
+    suffix = path.suffix if isinstance(path, Path) else ""
     try:
-        if path.suffix == ".gz":
+        if isinstance(path, str):
+            import fsspec
+
+            stream = fsspec.open(path, "rb")
+        elif suffix == ".gz":
             stream = gzip.open(path)  # noqa: SIM115 (closed below)
-        elif path.suffix == ".xz":
+        elif suffix == ".xz":
             stream = lzma.open(path)  # noqa: SIM115
-        elif path.suffix == ".zst":
+        elif suffix == ".zst":
             import pyarrow as pa
 
             stream = BufferedReader(cast(Any, pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")))
         else:
             stream = open(path, "rb")  # noqa: SIM115
-        with stream:
-            yield stream
+        with stream as opened:
+            yield opened
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: unreadable archive: {error}") from error
     except OSError as error:
-        kind = "unreadable archive" if path.suffix in ENDINGS and error.errno is None else "cannot be read"
+        kind = "unreadable archive" if suffix in ENDINGS and error.errno is None else "cannot be read"
         raise InputError(f"{path}: {kind}: {error.strerror or error}") from error
 
 
-def lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
+def lines(path: Location, blank: bool = False) -> Iterator[tuple[int, str]]:
     """(line number from 1, line without its end). Blank lines are passed over unless `blank`.
 
     Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_binary` finds.
@@ -105,7 +111,7 @@ def lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
         raise InputError(f"{path}: empty file")
 
 
-def _no_text(path: Path, line: int, data: bytes, where: str = "") -> InputError:
+def _no_text(path: Location, line: int, data: bytes, where: str = "") -> InputError:
     """Of a line that is no UTF-8, or of a compressed file whose name does not say so."""
     for (beginning, kind), ending in zip(BEGINNINGS.items(), ENDINGS, strict=True):
         if line == 1 and data.startswith(beginning):
@@ -125,26 +131,14 @@ def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tu
         yield f"{path}:{number}", fields
 
 
-def quoted_columns(path: Path, count: int) -> Iterator[tuple[str, list[str]]]:
-    """As `columns`, tab-separated, where fields may stand in double quotes (the csv module's rules, as DPR reads)."""
-    csv.field_size_limit(FIELD_LIMIT)
-    reached = [0]
-
-    def texts() -> Iterator[str]:
-        for number, line in lines(path):
-            reached[0] = number
-            yield line + "\n"
-
-    try:
-        for fields in csv.reader(texts(), delimiter="\t"):
-            if len(fields) != count:
-                raise InputError(f"{path}:{reached[0]}: {count} columns expected, {len(fields)} found")
-            yield f"{path}:{reached[0]}", fields
-    except csv.Error as error:
-        raise InputError(f"{path}:{reached[0]}: {error}") from None
+def json_rows(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`json_list` of a file that begins with a bracket, `json_lines` of another."""
+    with open_binary(path) as stream:
+        is_list = stream.read(1 << 10).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    return (json_list if is_list else json_lines)(path)
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_lines(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, object) of each line. Raises InputError for invalid JSON and for what is no object."""
     for number, line in lines(path):
         try:
@@ -158,7 +152,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{number}", value
 
 
-def json_list(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_list(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, object) of each element of a file that is one JSON list of objects. Memory: the largest element.
 
     Raises InputError as `json_lines` does.
@@ -201,7 +195,7 @@ def _beyond(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
 
 
-def _decoded(path: Path) -> Iterator[str]:
+def _decoded(path: Location) -> Iterator[str]:
     """The file's text in pieces. Raises InputError for an empty file and for invalid UTF-8, with its line."""
     decode, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
     with open_binary(path) as stream:
@@ -223,7 +217,10 @@ def _decoded(path: Path) -> Iterator[str]:
 
 
 def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) -> str:
-    """The string at `key`; a number is written out; absent and not `required`: empty. Raises InputError."""
+    """The string at `key`, as it is; an integer's digits; absent and not `required`: empty. Raises InputError.
+
+    So it does for other numbers and for true and false: how the file wrote them is no longer known.
+    """
     value = row.get(key)
     if value is None and not required:
         return ""
@@ -231,7 +228,10 @@ def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) ->
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise InputError(f"{place}: no text in field '{key}'" if value is None else f"{place}: field '{key}' is no text")
+    if value is None:
+        raise InputError(f"{place}: no text in field '{key}'")
+    shown = f", but {value}: write it in quotes" if isinstance(value, float | bool) else ""
+    raise InputError(f"{place}: field '{key}' is no text{shown}")
 
 
 def strings_of(place: str, row: dict[str, Any], key: str) -> list[str]:

@@ -29,9 +29,32 @@ ALIASES = {"boolean": "bool", "integer": "int64", "float": "double", "date": "da
 """Types of columns, and what pyarrow calls them."""
 HOLDS = {"boolean": {"boolean"}, "date": {"date"}, "integer": {"integer", "long"}, "float": {"integer", "float"}}
 """{type: kinds of values that a column of it may hold}. Text holds all."""
+NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")
+"""As a cell holds one. 007 is none."""
+BOOLEANS = {"true", "false", "True", "False", "TRUE", "FALSE"}
+ABSENT = ("NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null", "None")
+"""Cells that say so of a value, in a column that is not of text."""
 
 Value = bool | int | float | str | None
 """Days are text: YYYY-MM-DD."""
+
+
+class Cell(str):
+    """A value of a file that has no types, as it is written there."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """What it holds by the look of it."""
+        number = NUMBER.fullmatch(self)
+        if number and any(number.groups()):
+            return "float"
+        if number:
+            return "text" if len(self) > 20 else _integer(int(self))  # 64 bits have 19 digits
+        if self in ABSENT:
+            return "absent"
+        return "boolean" if self in BOOLEANS else "date" if _is_day(self) else "text"
 
 
 Given = TypeVar("Given", bound=tuple[str, ...])
@@ -59,10 +82,16 @@ class _Column:
     name: str
     kinds: set[str] = field(default_factory=set)
     nulls: int = 0
+    absent: int = 0
+    """Cells of ABSENT."""
 
     def text(self, place: str, value: object) -> str | None:
         """The value as the column is first written. Raises InputError for one that is no text, number or date."""
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        if (
+            value is None
+            or (isinstance(value, Cell) and not value)
+            or (isinstance(value, float) and not math.isfinite(value))
+        ):
             self.nulls += 1
             return None
         kind, text = _written(value)
@@ -73,8 +102,15 @@ class _Column:
             text.encode()
         except UnicodeEncodeError:
             raise InputError(f"{place}: {self.name!r} holds half of a surrogate pair") from None
-        self.kinds.add(kind)
+        if kind == "absent":
+            self.absent += 1
+        else:
+            self.kinds.add(kind)
         return text
+
+    @property
+    def missing(self) -> int:
+        return self.nulls + (self.absent if self.type != "text" else 0)
 
     @property
     def type(self) -> str:
@@ -83,17 +119,23 @@ class _Column:
 
 def _written(value: object) -> tuple[str, str]:
     """(kind, text) of a value; ("", "") for what a column cannot hold."""
+    if isinstance(value, Cell):
+        return value.kind, str(value)
     if isinstance(value, str):
         return ("date" if _is_day(value) else "text"), value
     if isinstance(value, bool):
         return "boolean", str(value).lower()
     if isinstance(value, int):
-        return ("integer" if abs(value) <= EXACT else "long" if -(2**63) <= value < 2**63 else "text"), str(value)
+        return _integer(value), str(value)
     if isinstance(value, float):
         return "float", repr(value)
     if isinstance(value, datetime):
         return "text", value.isoformat()
     return ("date", value.isoformat()) if isinstance(value, date) else ("", "")
+
+
+def _integer(value: int) -> str:
+    return "integer" if abs(value) <= EXACT else "long" if -(2**63) <= value < 2**63 else "text"
 
 
 def _is_day(text: str) -> bool:
@@ -122,7 +164,8 @@ def keep(
 
     What is absent, null or a number that is not finite becomes null. Whole numbers of 64 bits make a column integer;
     with others among them float, if float64 holds them all; true and false boolean; days as YYYY-MM-DD date; all else,
-    and any mixture, text. `counts` gets the columns' types, and how many passages are without each.
+    and any mixture, text. A Cell counts as what it looks like, and stays as written in a column of text. `counts` gets
+    the columns' types, and how many passages are without each.
     Raises InputError for a nested value and for a name that no passage has.
     """
     if not names:
@@ -145,20 +188,26 @@ def keep(
                         there.update(row.metadata if len(there) <= SHOWN else ())
                     yield row
         demand("the source", [name for name in names if name in unseen], there)
-        _cast(file, {column.name: column.type for column in columns}, folder / FILE)
-    counts.update({f"without_{column.name}": column.nulls for column in columns})
+        _cast(file, columns, folder / FILE)
+    counts.update({f"without_{column.name}": column.missing for column in columns})
     counts["metadata"] = ", ".join(f"{column.name}: {column.type}" for column in columns)
 
 
-def _cast(file: IO[bytes], types: dict[str, str], path: Path) -> None:
+def _cast(file: IO[bytes], columns: Sequence[_Column], path: Path) -> None:
     """Writes the columns of text in `file` as what they hold, a row group at a time."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    schema = pa.schema([(name, pa.type_for_alias(ALIASES[type_])) for name, type_ in types.items()])
+    schema = pa.schema([(column.name, pa.type_for_alias(ALIASES[column.type])) for column in columns])
     with pq.ParquetFile(file) as text, pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for group in range(text.num_row_groups):
-            writer.write_table(text.read_row_group(group).cast(schema))
+            table = text.read_row_group(group)
+            for n, column in enumerate(columns):
+                if column.absent and column.type != "text":
+                    absent = pc.is_in(table[n], value_set=pa.array(ABSENT))
+                    table = table.set_column(n, column.name, pc.if_else(absent, pa.scalar(None, pa.string()), table[n]))
+            writer.write_table(table.cast(schema))
 
 
 def types(collection: Path) -> dict[str, str]:

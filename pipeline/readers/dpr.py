@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pipeline import files
 from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
+from pipeline.delimited import tab_columns
 from pipeline.errors import InputError
 from pipeline.work import Progress
 
@@ -62,7 +63,7 @@ def read(config: DprConfig, progress: Progress) -> Source:
 
 def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
     document, of_title = "", None
-    for i, (place, (passage_id, text, title)) in enumerate(files.quoted_columns(path, 3)):
+    for i, (place, (passage_id, text, title)) in enumerate(tab_columns(path, 3)):
         if i == 0 and passage_id == "id":
             continue
         if title != of_title:
@@ -80,7 +81,7 @@ def _questions(given: dict[str, Path]) -> Iterator[tuple[str, str, str, dict[str
 
 def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Lines of (question, Python list of answers) as records."""
-    for place, (question, answers) in files.quoted_columns(path, 2):
+    for place, (question, answers) in tab_columns(path, 2):
         try:
             yield place, {"question": question, "answers": ast.literal_eval(answers)}
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that literal_eval raises

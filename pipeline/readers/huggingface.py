@@ -12,13 +12,11 @@ from pipeline import files, hub
 from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.metadata import EXACT, Names, demand
+from pipeline.judgements import grade
+from pipeline.metadata import EXACT, Cell, Names, demand
+from pipeline.readers import tables
 from pipeline.readers.cut import cut
 from pipeline.work import Progress
-
-INFERRED = ("csv", "json")
-"""Files whose columns' types are made out from their values: float64 of integers with gaps, fractions or more than 64
-bits among them."""
 
 
 class Table(Config):
@@ -119,20 +117,24 @@ def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, di
 
     The columns `kept` are to be what the files hold: InputError where they may have been rounded.
     """
-    from datasets import load_dataset
+    from datasets import load_dataset_builder
 
     source = str(table.folder or table.dataset)
     revision = table.revision if table.dataset else None
     try:
-        rows = load_dataset(source, table.name, split=table.split, revision=revision, streaming=True)
-        for number, row in enumerate(rows):
-            place = f"{source}, row {number + 1}"
-            if rows.info.builder_name in INFERRED:
-                for name in kept:
-                    _check_exact(place, name, row.get(name))
+        builder = load_dataset_builder(source, table.name, revision=revision)
+        untyped = builder.info.builder_name in tables.KINDS
+        if untyped:
+            placed = tables.rows(builder, table.split)
+        else:
+            streamed = builder.as_streaming_dataset(table.split)
+            placed = ((f"{source}, row {number}", row) for number, row in enumerate(streamed, 1))
+        for number, (place, row) in enumerate(placed):
+            for name in kept if untyped else ():
+                _check_exact(place, name, row.get(name))
             yield number, place, row
     except Exception as error:  # the library raises its own, pyarrow's, the hub client's and the system's errors
-        if isinstance(error, InputError):
+        if isinstance(error, InputError) and str(error).startswith(source):
             raise
         raise InputError(
             f"{source} ({table.name or 'default'}, {table.split}): {' '.join(str(error).split())}"
@@ -165,10 +167,11 @@ def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
 
 
 def _check_exact(place: str, column: str, value: object) -> None:
-    """Raises InputError for a float that may be an integer rounded."""
-    if isinstance(value, float) and isfinite(value) and abs(value) >= EXACT:
+    """Raises InputError for a float of CSV or JSON that may be another number rounded."""
+    number = float(value) if isinstance(value, Cell) and value.kind == "float" else value
+    if isinstance(number, float) and (isinstance(value, Cell) or isfinite(number)) and abs(number) >= EXACT:
         raise InputError(
-            f"{place}: ingest.metadata: {column!r} was read as {value!r}, which may be another integer rounded: "
+            f"{place}: ingest.metadata: {column!r} was read as {number!r}, which may be another number rounded: "
             "write the column as text, or its numbers in Parquet"
         )
 
@@ -200,5 +203,7 @@ def _qrels(config: HuggingFaceConfig, tables: dict[str, Table]) -> Iterator[tupl
             query_id = _text(place, row, config.qrels_query_column)
             passage_id = _text(place, row, config.qrels_passage_column)
             column = config.qrels_relevance_column
-            relevance = files.integer(place, _text(place, row, column)) if column else 1
+            if column:
+                _check_column(place, row, column)
+            relevance = grade(place, row[column]) if column else 1
             yield place, Judgement(split, query_id, passage_id, relevance)

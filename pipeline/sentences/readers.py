@@ -1,6 +1,5 @@
 """Tables of sentences from any CSV: scored pairs, labelled pairs or triplets. Faults are told by file and line."""
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline import files
+from pipeline import delimited, files
 from pipeline.config import Config
 from pipeline.errors import InputError
 
@@ -170,22 +169,12 @@ def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         for number, line in files.lines(path):
             yield number, line.split(separator)
         return
-    csv.field_size_limit(files.FIELD_LIMIT)
-    reached = [0]
-
-    def texts() -> Iterator[str]:
-        for number, line in files.lines(path, blank=True):
-            reached[0] = number
-            yield line + "\n"
-
     try:
-        for record in csv.reader(texts(), delimiter=separator, strict=True):
+        for _, last, record in delimited.records(path, separator):
             if any(field.strip() for field in record):
-                yield reached[0], record
-    except csv.Error as error:
-        raise InputError(
-            f"{path}:{reached[0]}: {error}; where a quote is but a letter, layout.quotes is to be false"
-        ) from None
+                yield last, record
+    except delimited.UnclosedQuote as error:
+        raise InputError(f"{error}; where a quote is but a letter, layout.quotes is to be false") from None
 
 
 def _places(where: str, config: Any, header: list[str] | None) -> dict[str, int]:

@@ -187,7 +187,7 @@ def test_dpr(dpr, ingested):
     ("field", "name", "lines", "message"),
     [
         ("passages", "p.tsv", ["id\ttext\ttitle", "1\ta"], r"p.tsv:2: 3 columns expected, 2 found"),
-        ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a\tc'], r"p.tsv:2: 3 columns expected, 2 found"),
+        ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a', 'b"\tc'], r"p.tsv:2: 3 columns expected, 2 found"),
         ("test", "q.csv", ["who?\tnot a list"], r"q.csv:1: the answers are no list"),
         ("test", "q.csv", ["who?\t{[]: 1}"], r"q.csv:1: the answers are no list"),
         ("test", "q.csv", ["who?\t" + 200000 * "-" + "1"], r"q.csv:1: the answers are no list"),

@@ -1,5 +1,11 @@
 """Readers of catalogues: ir_datasets and Hugging Face datasets, on data made here."""
 
+import bz2
+import csv
+import gzip
+import io
+import json
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,20 +204,61 @@ def test_huggingface_cuts_documents(folders, ingested):
 
 
 @pytest.mark.parametrize(
-    ("ending", "content", "row"),
+    ("ending", "rows", "kind", "values"),
     [
-        ("csv", "_id,text,n\na,x,9007199254740993\nb,y,\n", 1),  # a gap
-        ("jsonl", '{"_id": "a", "text": "x", "n": 0.5}\n{"_id": "b", "text": "y", "n": 9007199254740993}\n', 2),
-        ("jsonl", '{"_id": "a", "text": "x", "n": 1}\n{"_id": "b", "text": "y", "n": 18446744073709551617}\n', 2),
+        ("csv", ["a,x,9007199254740993", "b,y,"], "integer", [2**53 + 1, None]),  # a gap
+        ("csv", ["a,x,18446744073709551617", "b,y,1"], "text", ["18446744073709551617", "1"]),
+        ("csv", ["a,x,0.5", "b,y,NA", "c,z,-2"], "float", [0.5, None, -2.0]),
+        ("csv", ["a,x,007", "b,y,8"], "text", ["007", "8"]),
+        ("csv", ["a,x,NA", "b,y,DE"], "text", ["NA", "DE"]),
+        ("csv", ["a,x,True", "b,y,FALSE", "c,z,"], "boolean", [True, False, None]),
+        ("csv", ["a,x,True", "b,y,1"], "text", ["True", "1"]),
+        ("csv", ["a,x,2024-01-02", "b,y,nan"], "date", ["2024-01-02", None]),
+        ("csv", ["a,x,2024-01-02T03:04:05", "b,y,2024"], "text", ["2024-01-02T03:04:05", "2024"]),
+        ("csv", ["a,x,1e5", "b,y,.5"], "float", [1e5, 0.5]),
+        ("csv", ["a,x,+1", "b,y, 1"], "text", ["+1", " 1"]),
+        ("tsv", ["a\tx\t007", "b\ty\tNA"], "text", ["007", "NA"]),
+        (
+            "jsonl",
+            ['{"_id": "a", "text": "x", "n": 0.5}', '{"_id": "b", "text": "y", "n": 9007199254740993}'],
+            "text",
+            ["0.5", "9007199254740993"],
+        ),
+        (
+            "jsonl",
+            ['{"_id": "a", "text": "x", "n": 1}', '{"_id": "b", "text": "y", "n": 18446744073709551617}'],
+            "text",
+            ["1", "18446744073709551617"],
+        ),
+        ("jsonl", ['{"_id": "a", "text": "x", "n": "1"}', '{"_id": "b", "text": "y", "n": "NA"}'], "text", ["1", "NA"]),
     ],
 )
-def test_huggingface_integers_that_the_library_rounds_are_refused(folders, tmp_path, ingested, ending, content, row):
+def test_huggingface_types_are_found_for_metadata_alone(folders, tmp_path, ingested, ending, rows, kind, values):
+    corpus = tmp_path / "hub" / "corpus"
+    (corpus / "train.jsonl").unlink()
+    header = {"csv": ["_id,text,n"], "tsv": ["_id\ttext\tn"], "jsonl": []}[ending]
+    (corpus / f"train.{ending}").write_text("\n".join([*header, *rows]) + "\n")
+    made = ingested(**folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]})
+    assert made.counts["metadata"] == f"n: {kind}"
+    assert [row["n"] for row in made.metadata] == values
+    assert made.counts["without_n"] == values.count(None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "line"),
+    [
+        ("csv", "_id,text,n\na,x,9007199254740993.0\n", 2),
+        ("csv", "_id,text,n\na,x,1\nb,x,-1e400\n", 3),
+        ("jsonl", '{"_id": "a", "text": "x", "n": 1}\n{"_id": "b", "text": "y", "n": 9007199254740993.0}\n', 2),
+    ],
+)
+def test_huggingface_numbers_that_are_rounded_are_refused(folders, tmp_path, ingested, ending, content, line):
     corpus = tmp_path / "hub" / "corpus"
     (corpus / "train.jsonl").unlink()
     (corpus / f"train.{ending}").write_text(content)
     given = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
-    line = rf"corpus, row {row}: ingest\.metadata: 'n' was read as \S+, which may be another integer rounded: "
-    with pytest.raises(InputError, match=line):
+    said = rf"train\.{ending}:{line}: ingest\.metadata: 'n' was read as \S+, which may be another number rounded: "
+    with pytest.raises(InputError, match=said):
         ingested(**given)
 
 
@@ -236,16 +283,18 @@ def test_huggingface_columns(folders, tmp_path, ingested):
     alone = {"queries": None, "test_qrels": None, "passage_words": 2, "metadata": ["year", "when"]}
     first = {"year": 2020, "when": "2024-01-02T03:04:05"}
     assert ingested(**folders | alone).metadata == [first, first, {"year": None, "when": None}]
-    with pytest.raises(InputError, match=r"corpus, row 1: ingest.metadata: no column 'source' among _id, tags, text, "):
+    with pytest.raises(
+        InputError, match=r"corpus/train\.jsonl:1: ingest.metadata: no column 'source' among _id, tags, "
+    ):
         ingested(**folders | alone | {"metadata": ["source"]})
-    with pytest.raises(InputError, match=r"corpus, row 2: ingest.metadata: 'tags' is neither .* but a list"):
+    with pytest.raises(InputError, match=r"corpus/train\.jsonl:2: ingest.metadata: 'tags' is neither .* but a list"):
         ingested(**folders | alone | {"metadata": ["tags"]})
 
 
 def test_huggingface_bad_tables(folders, ingested):
-    with pytest.raises(InputError, match=r"corpus, row 1: no column 'body' among _id, title, text"):
+    with pytest.raises(InputError, match=r"corpus/train\.jsonl:1: no column 'body' among _id, title, text"):
         ingested(**folders | {"text_column": "body"})
-    with pytest.raises(InputError, match=r"queries, row 1: no column 'answer' among _id, text, answers"):
+    with pytest.raises(InputError, match=r"queries/train\.jsonl:1: no column 'answer' among _id, text, answers"):
         ingested(**folders | {"answers_column": "answer"})
     with pytest.raises(InputError, match=r"corpus \(default, dev\): .*dev"):
         ingested(**folders | {"passages": folders["passages"] | {"split": "dev"}})
@@ -264,3 +313,161 @@ def test_huggingface_missing(folders, tmp_path, monkeypatch):
     assert "ingest.queries.folder" in said
     gone = CONFIG.validate_python(folders | {"passages": table(tmp_path / "gone")})
     assert missing(gone) == [f"{tmp_path / 'gone'} does not exist"]
+
+
+WRITTEN = [
+    ("007", "NA", "nan"),
+    ("08", "", "null"),
+    ("1.0", "1999", "True"),
+    ("1e5", "2021-03-04", "N/A"),
+    ("NA", "True", "007"),
+    ("nan", "1.50", "2024-01-02T03:04:05Z"),
+    ("-0", "None", "<NA>"),
+    ("0x1F", " spaces ", "#N/A"),
+    ("True", "it's 5\" long", "3"),
+]
+"""Ids, titles and texts that libraries take for numbers, dates or nothing."""
+
+
+def _csv(header, rows, separator=","):
+    out = io.StringIO()
+    csv.writer(out, delimiter=separator, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue().encode()
+
+
+def _json_lines(header, rows):
+    return "".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows).encode()
+
+
+def _json_list(header, rows):
+    return json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1).encode()
+
+
+def _zip(content):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("table.csv", content)
+    return out.getvalue()
+
+
+FILES = {
+    "train.csv": _csv,
+    "train.tsv": lambda header, rows: _csv(header, rows, "\t"),
+    "train.jsonl": _json_lines,
+    "train.json": _json_list,
+    "train.csv.gz": lambda header, rows: gzip.compress(_csv(header, rows)),
+    "train.jsonl.bz2": lambda header, rows: bz2.compress(_json_lines(header, rows)),
+    "train.zip": lambda header, rows: _zip(_csv(header, rows)),
+}
+
+
+def replace(folder: Path, name: str, content: bytes) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_huggingface_cells_are_text_as_written(folders, tmp_path, ingested, name):
+    hub = tmp_path / "hub"
+    replace(hub / "corpus", name, FILES[name](("_id", "title", "text"), WRITTEN))
+    queries = [(row[0], row[2]) for row in WRITTEN]
+    replace(hub / "queries", name, FILES[name](("_id", "text"), queries))
+    judged = [(row[0], row[0], "1.0") for row in WRITTEN]
+    replace(hub / "qrels", name, FILES[name](("query-id", "corpus-id", "score"), judged))
+    table_of_qrels = table(hub / "qrels")
+    made = ingested(**folders | {"answers_column": "", "test_qrels": table_of_qrels})
+    assert made.passages == [(row[0], row[0], row[1], row[2]) for row in WRITTEN]
+    assert [(query.query_id, query.text) for query in made.queries] == queries
+    assert made.qrels == {row[0]: {row[0]: 1} for row in WRITTEN}
+
+
+def test_huggingface_json_of_mixed_types(folders, tmp_path, ingested):
+    rows = [("007", "2021-03-04", "a"), (7, 1999, "b"), ("7.0", None, "c"), (12345678901234567890123, "", "d")]
+    replace(tmp_path / "hub" / "corpus", "train.jsonl", _json_lines(("_id", "title", "text"), rows))
+    made = ingested(**folders | {"queries": None, "test_qrels": None})
+    titles = [("007", "2021-03-04"), ("7", "1999"), ("7.0", ""), ("12345678901234567890123", "")]
+    assert [(row[0], row[2]) for row in made.passages] == titles
+
+
+@pytest.mark.parametrize(("column", "value"), [("_id", 7.0), ("_id", True), ("title", 0.5), ("text", 1e5)])
+def test_huggingface_values_whose_writing_is_lost_are_refused(folders, tmp_path, ingested, column, value):
+    row = {"_id": "a", "title": "b", "text": "c"}
+    corpus = tmp_path / "hub" / "corpus"
+    replace(corpus, "train.jsonl", f"{json.dumps(row)}\n{json.dumps(row | {column: value})}\n".encode())
+    alone = folders | {"queries": None, "test_qrels": None}
+    with pytest.raises(InputError, match=rf"train\.jsonl:2: field '{column}' is no text, but {value}: write it in q"):
+        ingested(**alone)
+    replace(corpus, "train.parquet", b"")
+    pq.write_table(pa.table({name: [row[name] if name != column else value] for name in row}), corpus / "train.parquet")
+    with pytest.raises(InputError, match=rf"corpus, row 1: field '{column}' is no text, but {value}: write it in q"):
+        ingested(**alone)
+
+
+@pytest.mark.parametrize(
+    ("name", "score"),
+    [
+        ("train.csv", "0.5"),
+        ("train.tsv", "1.25"),
+        ("train.jsonl", "-0.1"),
+        ("train.json", "x"),
+        ("train.parquet", "0.5"),
+    ],
+)
+def test_huggingface_grades_that_are_no_integers_are_refused(folders, tmp_path, ingested, name, score):
+    qrels = tmp_path / "hub" / "qrels"
+    rows = [("1", "p2", "1"), ("1", "p1", score)]
+    if name == "train.parquet":
+        replace(qrels, name, b"")
+        columns = [*zip(*rows, strict=True)]
+        of = {"query-id": columns[0], "corpus-id": columns[1], "score": [float(value) for value in columns[2]]}
+        pq.write_table(pa.table(of), qrels / name)
+    else:
+        replace(qrels, name, FILES[name](("query-id", "corpus-id", "score"), rows))
+    with pytest.raises(
+        InputError, match=rf"(qrels, row 2|(table|train)\S*:\d+): relevance '{score}' is not an integer"
+    ):
+        ingested(**folders | {"test_qrels": table(qrels)})
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("train.csv", ["_id,title,text", '1,"a,b', "2,c,d"], r"train\.csv:2: a quote that does not close"),
+        ("train.csv", ["_id,title,text", '1,"a" b,c', "2,c,d"], r"train\.csv:2: a quote .* or text after one that"),
+        ("train.csv", ["_id,title,text", "1,a"], r"train\.csv:2: 3 columns expected, 2 found"),
+        ("train.csv", ["_id,title,text", "1,a,b,c"], r"train\.csv:2: 3 columns expected, 4 found"),
+        ("train.csv", ["_id,title,text,text", "1,a,b,c"], r"train\.csv:1: two columns are called 'text'"),
+        ("train.tsv", ["_id\ttitle\ttext", '1\t"a', 'b"\tc'], r"train\.tsv:2: 3 columns expected, 2 found"),
+        ("train.jsonl", ['{"_id": "1", "title": "", "text": "a"}', "[]"], r"train\.jsonl:2: a JSON object expected"),
+    ],
+)
+def test_huggingface_bad_lines(folders, tmp_path, ingested, name, rows, message):
+    replace(tmp_path / "hub" / "corpus", name, "\n".join([*rows, ""]).encode())
+    with pytest.raises(InputError, match=message):
+        ingested(**folders | {"queries": None, "test_qrels": None})
+
+
+@pytest.mark.parametrize("text", ['"Once upon a time', 'said "no"', '"To be."', 'an end"'])
+def test_huggingface_tsv_is_split_at_tabs_alone(folders, tmp_path, ingested, text):
+    rows = ["_id\ttitle\ttext", f"1\tA\t{text}", f"2\t{text}\tb"]
+    replace(tmp_path / "hub" / "corpus", "train.tsv", "\n".join([*rows, ""]).encode())
+    made = ingested(**folders | {"queries": None, "test_qrels": None})
+    assert [row[2:] for row in made.passages] == [("A", text), (text, "b")]
+
+
+def test_huggingface_splits_and_cards(folders, tmp_path, ingested):
+    corpus = tmp_path / "hub" / "corpus"
+    replace(corpus, "train.csv", b"_id,title,text\n07,a,b\n")
+    (corpus / "test.csv").write_bytes(b"_id,title,text\n08,c,d\n")
+    alone = folders | {"queries": None, "test_qrels": None, "passages": table(corpus, "train+test")}
+    assert [row[0] for row in ingested(**alone).passages] == ["07", "08"]
+    with pytest.raises(InputError, match=r"corpus \(default, dev\): no split 'dev' among train, test"):
+        ingested(**alone | {"passages": table(corpus, "dev")})
+    card = "---\nconfigs:\n- config_name: default\n  data_files: train.csv\n  {}\n---\n"
+    (corpus / "README.md").write_text(card.format("column_names: [_id, title, text]"))
+    made = ingested(**alone | {"passages": table(corpus)})
+    assert [row[0] for row in made.passages] == ["_id", "07"]
+    (corpus / "README.md").write_text(card.format("skiprows: 1"))
+    with pytest.raises(InputError, match="its card sets skiprows: 1, which is not read here"):
+        ingested(**alone | {"passages": table(corpus)})

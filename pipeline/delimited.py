@@ -1,0 +1,86 @@
+"""CSV and TSV: fields as the file has them, each a text. TSV is not CSV: there a quote is a letter like others."""
+
+import csv
+import re
+from collections.abc import Iterator
+
+from pipeline.errors import InputError
+from pipeline.files import Location, lines
+
+FIELD_LIMIT = 1 << 27
+"""Characters of one CSV field; the csv module's own limit is 128 KiB."""
+QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
+"""A field as a CSV writer quotes it."""
+
+
+class UnclosedQuote(InputError):
+    """A quote that does not close, or text after one that does."""
+
+
+def tab_separated(path: Location) -> Iterator[tuple[str, list[str]]]:
+    """(place, fields) of each line, split at tabs alone. What a CSV writer has quoted is freed of that.
+
+    DPR's psgs_w100.tsv and many a TSV table were written by one: such a writer quotes a field that holds a quote, and
+    doubles those within, or else quotes all fields. Any other quote was in the text and stays there, so that no field
+    reaches beyond its tab and its line.
+    """
+    for number, line in lines(path):
+        fields = line.split("\t")
+        yield f"{path}:{number}", _freed(fields) if '"' in line else fields
+
+
+def tab_columns(path: Location, count: int) -> Iterator[tuple[str, list[str]]]:
+    """`tab_separated`, of `count` columns. Raises InputError for another number."""
+    for place, fields in tab_separated(path):
+        if len(fields) != count:
+            raise InputError(f"{place}: {count} columns expected, {len(fields)} found")
+        yield place, fields
+
+
+def _freed(fields: list[str]) -> list[str]:
+    quoted = [QUOTED.fullmatch(field) is not None for field in fields]
+    return [
+        field[1:-1].replace('""', '"') if is_quoted and (all(quoted) or '""' in field[1:-1]) else field
+        for field, is_quoted in zip(fields, quoted, strict=True)
+    ]
+
+
+def records(path: Location, separator: str) -> Iterator[tuple[int, int, list[str]]]:
+    """(first line, last line, fields) of each record of a CSV file (RFC 4180); a blank line has no field.
+
+    Fields in quotes may hold separators, ends of lines and, doubled, quotes. Raises UnclosedQuote, with the line where
+    the field begins.
+    """
+    csv.field_size_limit(FIELD_LIMIT)
+    begun: list[tuple[int, str]] = []
+
+    def texts() -> Iterator[str]:
+        for number, line in lines(path, blank=True):
+            begun.append((number, line))
+            yield line + "\n"
+
+    try:
+        for fields in csv.reader(texts(), delimiter=separator, strict=True):
+            yield begun[0][0], begun[-1][0], fields
+            begun.clear()
+    except csv.Error as error:
+        text = "".join(f"{line}\n" for _, line in begun)
+        at = _unclosed(text, separator)
+        if at is None:
+            raise InputError(f"{path}:{begun[-1][0]}: {error}") from None
+        raise UnclosedQuote(
+            f"{path}:{begun[0][0] + text.count(chr(10), 0, at)}: a quote that does not close, or text after one that "
+            "does; a quote within a field in quotes is doubled"
+        ) from None
+
+
+def _unclosed(text: str, separator: str) -> int | None:
+    """Where the first field begins whose quotes are wrong."""
+    end, at = re.compile(f"[{re.escape(separator)}\n]"), 0
+    while at < len(text):
+        field = QUOTED.match(text, at) if text[at] == '"' else None
+        stop = end.match(text, field.end()) if field else end.search(text, at)
+        if stop is None or (text[at] == '"' and field is None):
+            return at
+        at = stop.end()
+    return None

@@ -1,0 +1,75 @@
+"""CSV and TSV, whose quotes are not the same."""
+
+import csv
+import io
+
+import pytest
+from writing import put
+
+from pipeline.delimited import UnclosedQuote, records, tab_separated
+
+TEXTS = [
+    '"Once upon a time, said the miller.',
+    'once upon a time"',
+    '"To be or not to be."',
+    'He said "no" and 5" of rain',
+    '"a" and "b"',
+    "007",
+    "",
+    '""',
+    " spaces ",
+    "it's",
+]
+"""As a plain print writes them, whatever quotes they hold."""
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_tabs_alone_split_a_line(tmp_path, text):
+    path = put(tmp_path, "p.tsv", f"1\t{text}\tThe mill", "2\tother\ttitle")
+    assert [*tab_separated(path)] == [(f"{path}:1", ["1", text, "The mill"]), (f"{path}:2", ["2", "other", "title"])]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("text", ['Aaron ( or ; "Aharon") is', '"', '"To be."', '"a" "b"', "plain", "", "it's, or not"])
+def test_what_a_csv_writer_quotes_is_freed(tmp_path, text, quoting):
+    written = io.StringIO()
+    csv.writer(written, delimiter="\t", quoting=quoting, lineterminator="\n").writerow(["1", text, "Aaron"])
+    (tmp_path / "p.tsv").write_text(written.getvalue())
+    assert [fields for _, fields in tab_separated(tmp_path / "p.tsv")] == [["1", text, "Aaron"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        (["a,b", "1,2"], [(1, 1, ["a", "b"]), (2, 2, ["1", "2"])]),
+        (['a,"b', "", 'c"",d"', "e,f"], [(1, 3, ["a", 'b\n\nc",d']), (4, 4, ["e", "f"])]),
+        (['5" pipe,it is 3" long'], [(1, 1, ['5" pipe', 'it is 3" long'])]),
+        (['"a","b"', "", '"","NA"'], [(1, 1, ["a", "b"]), (2, 2, []), (3, 3, ["", "NA"])]),
+        (['say "no", and go,x'], [(1, 1, ['say "no"', " and go", "x"])]),
+    ],
+)
+def test_records(tmp_path, rows, found):
+    assert [*records(put(tmp_path, "t.csv", *rows), ",")] == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (["id,text", '1,"Once upon a time', "2,more", "3,end"], 2),  # swallows the rest of the file
+        (["id,text", '1,"Once upon', '2,"a time"'], 2),  # closes where the next field opens
+        (["id,text", '1,"a" b', "2,c"], 2),
+        (["id,text,title", '1,"a', 'b","c', "2,d,e"], 3),  # the second field of the record
+        (["id,text", "1,a", '2,"', ""], 3),
+        (['"id,text', "1,a"], 1),
+        (["id,text", '1,"a"" ', "2,b"], 2),
+    ],
+)
+def test_a_quote_that_does_not_close_is_refused_where_its_field_begins(tmp_path, rows, line):
+    path = put(tmp_path, "t.csv", *rows)
+    with pytest.raises(
+        UnclosedQuote, match=rf"t\.csv:{line}: a quote that does not close, or text after one that does"
+    ):
+        list(records(path, ","))
+    semicolons = put(tmp_path, "t.csv", *(row.replace(",", ";") for row in rows))
+    with pytest.raises(UnclosedQuote, match=rf"t\.csv:{line}: "):
+        list(records(semicolons, ";"))
