@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from pipeline import run_file, sparse
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.files import wrong_beginning
 from pipeline.processes import ending, environment, listen, workers
 from pipeline.stored import read_json
 from pipeline.work import Metrics, Work
@@ -69,15 +70,17 @@ class BM25Config(Config):
 
 def missing(config: BM25Config) -> list[str]:
     """What is wrong with the beginning of each file that is given, a line each. Quick."""
-    given = {"run": (config.run, run_file.rows), "passages": (config.passages, sparse.passages)}
-    said = []
-    for name, (path, read) in {**given, "topics": (config.topics, sparse.topics)}.items():
-        try:
-            if path is not None and path.exists():
-                next(iter(read(path)), None)
-        except InputError as error:
-            said.append(f"bm25.{name}: {error}")
-    return said
+    given = {
+        "run": (config.run, run_file.rows),
+        "passages": (config.passages, sparse.passages),
+        "topics": (config.topics, sparse.topics),
+    }
+    return [
+        line
+        for name, (path, read) in given.items()
+        if path is not None
+        for line in wrong_beginning(f"bm25.{name}", path, read, folder=name == "passages")
+    ]
 
 
 def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:

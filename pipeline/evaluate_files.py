@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pipeline import run_file
 from pipeline.errors import InputError
+from pipeline.files import check_file
 from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import Run
@@ -98,8 +99,7 @@ def _check(paths: Sequence[Path], qrels: Path) -> None:
         if path.resolve() in [earlier.resolve() for earlier in paths[:n]]:
             raise InputError(f"{path}: given twice")
     for path in (*paths, qrels):
-        if path.is_dir() or not path.exists():  # a pipe will do
-            raise InputError(f"{path}: {'a folder, no file' if path.is_dir() else 'no such file'}")
+        check_file(path)
 
 
 def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, dict[str, int]], int, int]:

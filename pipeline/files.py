@@ -4,8 +4,10 @@ import codecs
 import gzip
 import json
 import lzma
+import os
+import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain
@@ -25,17 +27,71 @@ Location = Path | str
 """A file of this machine, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
 
 
-def missing(paths: Iterable[Path | None], commands: dict[str, list[str]]) -> list[str]:
-    """A line for each absent path (None: not asked for), with the `commands` for a file of its name, if known.
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe (FIFO), which can be read only once",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+"""What is no file."""
 
-    They bring it to the path's folder, and an archive that holds several of the files is named once.
+
+def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
+    """Why `path` cannot be read as a file; empty where it can. `folder`, `pipe`: whether such will do too."""
+    try:
+        mode = stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        return "is a link to what does not exist" if path.is_symlink() else "does not exist"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    takes = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set()) | ({stat.S_IFIFO, stat.S_IFCHR} if pipe else set())
+    if mode not in takes:
+        wanted = "a file or folder" if folder else "a file"
+        return f"is {KINDS.get(mode, 'no file')}; {wanted} is expected"
+    if not os.access(path, os.R_OK):
+        return "cannot be read: permission denied"
+    return ""
+
+
+def check_file(path: Path) -> None:
+    """Raises InputError for what is neither a file nor a pipe that can be read, as `<(zcat run.gz)` gives one."""
+    if wrong := fault(path, pipe=True):
+        raise InputError(f"{path}: {'no such file' if wrong == 'does not exist' else wrong}")
+
+
+def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]], folder: bool = False) -> list[str]:
+    """A line, with the field's name, on what is wrong with the beginning of the file that `read` yields rows of.
+
+    None where nothing is, and of an absent file, which the flow itself names.
+    """
+    wrong = fault(path, folder)
+    if "does not exist" in wrong:
+        return []
+    try:
+        if not wrong:
+            next(iter(read(path)), None)
+    except InputError as error:
+        return [f"{field}: {error}"]
+    return [f"{field}: {path} {wrong}"] if wrong else []
+
+
+def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folders: bool = True) -> list[str]:
+    """A line for each path that is absent or no file (None: not wanted), with the `commands` for a file of its name.
+
+    They bring it to the path's folder, and an archive that holds several of the files is named once. `folders`: a
+    folder will do too.
     """
     lines = []
     brought: dict[str, Path] = {}
     for path in paths:
-        if path is None or path.exists():
+        wrong = "" if path is None else fault(path, folders)
+        if path is None or not wrong:
             continue
-        line = f"{path} does not exist"
+        if "does not exist" not in wrong:
+            lines.append(f"{path} {wrong}")
+            continue
+        line = f"{path} {wrong}"
         known = " && ".join(_into(path.parent, command) for command in commands.get(plain_name(path), []))
         if known:
             first = brought.setdefault(known, path)
@@ -58,8 +114,8 @@ def plain_name(path: Path) -> str:
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """The file `name` of `folder`, plain or compressed."""
-    return next((p for ending in ("", *ENDINGS) if (p := folder / (name + ending)).is_file()), None)
+    """The file `name` of `folder`, plain or compressed, or what else has its name (see `fault`)."""
+    return next((p for ending in ("", *ENDINGS) if os.path.lexists(p := folder / (name + ending))), None)
 
 
 @contextmanager
@@ -86,6 +142,8 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
             yield opened
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder, no file") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: unreadable archive: {error}") from error
     except OSError as error:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipeline import run_file
 from pipeline.errors import InputError
+from pipeline.files import check_file
 from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
 from pipeline.judgements import Qrels, read_qrels
 from pipeline.runs import SCHEMA, Run, ranked, trec_lines
@@ -96,8 +97,7 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
         if read[n] in read[:n]:
             raise InputError(f"{path}: given twice")
     for path in (*paths, *([qrels] if qrels else [])):
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
+        check_file(path)
     if out.is_dir() or not out.parent.is_dir():
         raise InputError(f"--out {out}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
     for path in (out.resolve(), _part(out).resolve()):

@@ -63,13 +63,9 @@ class Row(NamedTuple):
 
 def missing(config: GivenConfig) -> list[str]:
     """What is absent, with the command that would bring it, or wrong with the beginning of the file. Quick."""
-    said = files.missing([config.file], COMMANDS)
-    try:
-        if not said:
-            next(dpr_rows(config.file) if names_by_text(config.file) else table_rows(config.file), None)
-    except InputError as error:
-        said.append(f"given.file: {error}")
-    return said
+    read = dpr_rows if names_by_text(config.file) else table_rows
+    absent = files.missing([config.file], COMMANDS, folders=False)
+    return absent or files.wrong_beginning("given.file", config.file, read)
 
 
 def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:

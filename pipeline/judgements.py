@@ -39,15 +39,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     Raises InputError for other lines, grades above GREATEST and a passage that a question's judgements give two grades.
     """
     if path.name == "qrels.parquet":
-        try:
-            judged = collection.read_qrels(path.parent, [split])
-        except ValueError as error:  # other columns
-            raise InputError(f"{path}: cannot be read as a collection's table of judgements ({error})") from error
-        for query_id, grades in judged.items():
-            check_id(str(path), "query", query_id)
-            for passage_id in grades:
-                check_id(str(path), "passage", passage_id)
-        return judged
+        return _of_collection(path, split)
     if path.suffix == ".parquet":
         raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
     found: dict[str, dict[str, int]] = {}
@@ -72,4 +64,16 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
         if relevance != before:
             judged = f"passage {passage_id!r} of query {query_id!r}"
             raise InputError(f"{place}: {judged} has relevance {relevance} here and {before} before")
+    return found
+
+
+def _of_collection(path: Path, split: str) -> Qrels:
+    try:
+        found = collection.read_qrels(path.parent, [split])
+    except ValueError as error:  # other columns
+        raise InputError(f"{path}: cannot be read as a collection's table of judgements ({error})") from error
+    for query_id, grades in found.items():
+        check_id(str(path), "query", query_id)
+        for passage_id in grades:
+            check_id(str(path), "passage", passage_id)
     return found

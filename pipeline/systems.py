@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline import run_file
-from pipeline.errors import InputError
+from pipeline.files import wrong_beginning
 from pipeline.work import Progress
 
 if TYPE_CHECKING:
@@ -48,14 +48,11 @@ def check_names(systems: Sequence[str], fusions: Sequence[Sequence[str]]) -> Non
 
 def missing(systems: Mapping[str, Path]) -> list[str]:
     """What is wrong with the beginning of each run file, a line each. Quick."""
-    said = []
-    for name, path in systems.items():
-        try:
-            if path.exists():
-                next(run_file.rows(path), None)
-        except InputError as error:
-            said.append(f"evaluate.systems.{name}: {error}")
-    return said
+    return [
+        line
+        for name, path in systems.items()
+        for line in wrong_beginning(f"evaluate.systems.{name}", path, run_file.rows)
+    ]
 
 
 def read(

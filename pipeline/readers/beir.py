@@ -1,5 +1,6 @@
 """BEIR folders: corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv, each plain or compressed."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,10 +45,16 @@ def missing(config: BeirConfig) -> list[str]:
         name, parent = folder.name, quote(str(folder.parent))
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
         return [f"ingest.folder: {folder} is no folder{how if name in NAMES else ''}"]
-    needed = [folder / "corpus.jsonl"]
-    if (folder / "qrels").is_dir():
-        needed.append(folder / "queries.jsonl")
-    return [f"{path} does not exist, plain or compressed" for path in needed if not files.find(folder, path.name)]
+    try:
+        judged = _qrels_files(folder)
+    except InputError as error:
+        return [str(error)]
+    found = {
+        folder / name: files.find(folder, name)
+        for name in ("corpus.jsonl", *(["queries.jsonl"] if (folder / "qrels").is_dir() else []))
+    }
+    absent = [f"{wanted} does not exist, plain or compressed" for wanted, path in found.items() if path is None]
+    return absent + files.missing([*found.values(), *judged.values()], {}, folders=False)
 
 
 def read(config: BeirConfig, progress: Progress) -> Source:
@@ -58,7 +65,7 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     folder = config.folder
     corpus = files.find(folder, "corpus.jsonl") or folder / "corpus.jsonl"
     questions = files.find(folder, "queries.jsonl") or folder / "queries.jsonl"
-    qrels = {split: path for split in SPLITS if (path := files.find(folder / "qrels", f"{split}.tsv"))}
+    qrels = _qrels_files(folder)
     counts: Counter[str] = Counter()
     return Source(
         passages=lambda: _passages(corpus, config.document_key),
@@ -66,6 +73,27 @@ def read(config: BeirConfig, progress: Progress) -> Source:
         qrels=lambda: _qrels(qrels),
         counts=counts,
     )
+
+
+def _qrels_files(folder: Path) -> dict[str, Path]:
+    """The files of judgements by split; none where qrels/ is absent or empty.
+
+    Raises InputError for a qrels/ that is no folder, cannot be read or holds other files alone.
+    """
+    qrels = folder / "qrels"
+    if not os.path.lexists(qrels):
+        return {}
+    names = ", ".join(f"{split}.tsv" for split in SPLITS)
+    try:
+        there = os.listdir(qrels)
+    except OSError as error:
+        raise InputError(
+            f"{qrels}: a folder with {names} is expected, but it cannot be read: {error.strerror}"
+        ) from None
+    found = {split: path for split in SPLITS if (path := files.find(qrels, f"{split}.tsv"))}
+    if there and not found:
+        raise InputError(f"{qrels}: holds none of {names}; without judgements, remove this folder")
+    return found
 
 
 def _passages(path: Path, document_key: str) -> Iterator[tuple[str, Passage]]:
@@ -98,6 +126,10 @@ def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterat
 
 def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
     for split, path in paths.items():
+        rows = 0
         for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
             if i or score != "score":
                 yield place, Judgement(split, query_id, passage_id, grade(place, score))
+                rows += 1
+        if not rows:
+            raise InputError(f"{path}: no judgement")

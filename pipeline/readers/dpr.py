@@ -43,7 +43,7 @@ class DprConfig(Config):
 
 def missing(config: DprConfig) -> list[str]:
     """Absent paths, each with the commands that would bring them."""
-    return files.missing((config.passages, config.train, config.dev, config.test), COMMANDS)
+    return files.missing((config.passages, config.train, config.dev, config.test), COMMANDS, folders=False)
 
 
 def read(config: DprConfig, progress: Progress) -> Source:

@@ -84,7 +84,7 @@ class MarcoConfig(Config):
 def missing(config: MarcoConfig) -> list[str]:
     """Absent paths, each with the commands that would bring them."""
     paths = [value for _, value in config if isinstance(value, Path)]
-    return files.missing(paths, COMMANDS)
+    return files.missing(paths, COMMANDS, folders=False)
 
 
 def read(config: MarcoConfig, progress: Progress) -> Source:

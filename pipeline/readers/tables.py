@@ -3,7 +3,7 @@
 Its CSV is that of pandas, to which 007 is 7 and NA is nothing; its JSON takes text that looks like a date for one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,23 +40,19 @@ def rows(builder: "DatasetBuilder", split: str) -> Iterator[tuple[str, Row]]:
     """
     config: Any = builder.config
     _check_options(config)
-    for path in _files(builder, split):
-        if builder.info.builder_name == "json":
-            yield from _with_all_columns(json_rows(path))
-            continue
-        tabs = config.sep == "\t" or _name(path).endswith(".tsv")
-        cells = (
-            _plain(path, config.sep) if config.quoting == PLAIN else _tabs(path) if tabs else _quoted(path, config.sep)
-        )
-        yield from _named(path, cells, config.names)
+    paths = _files(builder, split)
+    if builder.info.builder_name == "json":
+        yield from _with_all_columns(placed for path in paths for placed in json_rows(path))
+    else:
+        for path in paths:
+            yield from _named(path, _cells(path, config), config.names)
 
 
 def _check_options(config: Any) -> None:
     usual = type(config)()
     for name in UNREAD:
         value = getattr(config, name, None)
-        accepted = ("utf-8", "utf8") if name == "encoding" else (0,) if name == "header" else ()
-        if value != getattr(usual, name, None) and value not in accepted:
+        if value not in (getattr(usual, name, None), "utf-8"):
             raise InputError(
                 f"its card sets {name}: {value!r}, which is not read here; turn the table into JSONL or Parquet"
             )
@@ -86,16 +82,12 @@ def _name(path: Location) -> str:
     return plain_name(Path(str(path).split("::")[0]))
 
 
-def _plain(path: Location, separator: str) -> Iterator[tuple[str, list[str]]]:
-    return ((f"{path}:{number}", line.split(separator)) for number, line in lines(path))
-
-
-def _tabs(path: Location) -> Iterator[tuple[str, list[str]]]:
-    return tab_separated(path)
-
-
-def _quoted(path: Location, separator: str) -> Iterator[tuple[str, list[str]]]:
-    return ((f"{path}:{first}", fields) for first, _, fields in records(path, separator) if fields)
+def _cells(path: Location, config: Any) -> Iterator[tuple[str, list[str]]]:
+    if config.quoting == PLAIN:
+        return ((f"{path}:{number}", line.split(config.sep)) for number, line in lines(path))
+    if config.sep == "\t" or _name(path).endswith(".tsv"):
+        return tab_separated(path)
+    return ((f"{path}:{first}", fields) for first, _, fields in records(path, config.sep) if fields)
 
 
 def _named(
@@ -113,7 +105,7 @@ def _named(
         yield place, {name: Cell(field) for name, field in zip(names, fields, strict=False) if name}
 
 
-def _with_all_columns(found: Iterator[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, Row]]:
+def _with_all_columns(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
     """The rows, null where they lack a column of the first GROUP or of an earlier one."""
     columns: Row = {}
     while group := list(islice(found, GROUP)):

@@ -26,7 +26,7 @@ def missing(config: AnyTable) -> list[str]:
     """A line for each file that is not there, with the commands that bring STS-b."""
     from pipeline import files
 
-    return files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS)
+    return files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS, folders=False)
 
 
 def sentence_table(config: AnyTable, work: Work) -> Metrics:

@@ -110,7 +110,7 @@ def test_bad_files_are_one_line(tmp_path):
     refused(r"irrelevant: no question has a passage of relevance 1 or more$", "q Q0 a 1 1 x", qrels=irrelevant)
     with pytest.raises(InputError, match="good: given twice"):
         evaluated(good, tmp_path / "." / "good", qrels=qrels)
-    with pytest.raises(InputError, match="a folder, no file"):
+    with pytest.raises(InputError, match=": is a folder; a file is expected"):
         evaluated(tmp_path, qrels=qrels)
     refused("empty: no judgements$", "q Q0 a 1 1 x", qrels=put(tmp_path, "empty", "query-id\tcorpus-id\tscore"))
 
