@@ -178,12 +178,12 @@ def _no_text(path: Location, line: int, data: bytes, where: str = "") -> InputEr
 
 
 def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tuple[str, list[str]]]:
-    """(place, the `count` columns) of each line. `separator` None: any white space.
+    """(place, the `count` columns) of each line. `separator` None: spaces and tabs.
 
     Raises InputError for another number of columns.
     """
     for number, line in lines(path):
-        fields = line.split(separator)
+        fields = line.split(separator) if separator else words(line)
         if len(fields) != count:
             raise InputError(f"{path}:{number}: {count} columns expected, {len(fields)} found")
         yield f"{path}:{number}", fields

@@ -1,14 +1,16 @@
 """Files of relevance judgements, as TREC, BEIR and this project's collections have them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline import collection
 from pipeline.errors import InputError
 from pipeline.files import is_plain, lines, shortened, words
 from pipeline.ids import check_id
 
+Row = TypeVar("Row")
 Qrels = Mapping[str, Mapping[str, int]]
 """{question: {passage: grade}}."""
 GREATEST = 10_000
@@ -31,6 +33,15 @@ def grade(place: str, value: object) -> int:
         beyond = f"above {GREATEST:,}" if number > 0 else f"below {-GREATEST:,}"
         raise InputError(f"{place}: relevance {shortened(written)!r} is {beyond}")
     return int(number)
+
+
+def some(source: object, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows. Raises InputError where there is none."""
+    row = None
+    for row in rows:
+        yield row
+    if row is None:
+        raise InputError(f"{source}: no judgement")
 
 
 def read_qrels(path: Path, split: str = "dev") -> Qrels:

@@ -11,7 +11,7 @@ from pipeline import files
 from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.judgements import grade
+from pipeline.judgements import grade, some
 from pipeline.metadata import Names
 from pipeline.work import Progress
 
@@ -125,11 +125,10 @@ def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterat
 
 
 def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
-    for split, path in paths.items():
-        rows = 0
-        for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
-            if i or score != "score":
-                yield place, Judgement(split, query_id, passage_id, grade(place, score))
-                rows += 1
-        if not rows:
-            raise InputError(f"{path}: no judgement")
+    return (row for split, path in paths.items() for row in some(path, _judgements(split, path)))
+
+
+def _judgements(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
+    for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
+        if i or score != "score":
+            yield place, Judgement(split, query_id, passage_id, grade(place, score))

@@ -12,7 +12,7 @@ from pipeline import files, hub
 from pipeline.collection import Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.judgements import grade
+from pipeline.judgements import grade, some
 from pipeline.metadata import EXACT, Cell, Names, demand
 from pipeline.readers import tables
 from pipeline.readers.cut import cut
@@ -199,7 +199,7 @@ def _queries(
 
 def _qrels(config: HuggingFaceConfig, tables: dict[str, Table]) -> Iterator[tuple[str, Judgement]]:
     for split, table in tables.items():
-        for _, place, row in _rows(table):
+        for _, place, row in some(f"ingest.{split}_qrels", _rows(table)):
             query_id = _text(place, row, config.qrels_query_column)
             passage_id = _text(place, row, config.qrels_passage_column)
             column = config.qrels_relevance_column

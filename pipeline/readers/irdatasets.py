@@ -15,7 +15,7 @@ from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Sou
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import first_distinct
-from pipeline.judgements import grade
+from pipeline.judgements import grade, some
 from pipeline.metadata import Names, demand
 from pipeline.network import answers
 from pipeline.work import Progress
@@ -130,7 +130,7 @@ def _queries(given: dict[str, str], counts: Counter[str]) -> Iterator[tuple[str,
 
 
 def _qrels(split: str, name: str) -> Iterator[tuple[str, Judgement]]:
-    for place, row in _rows(name, "qrels"):
+    for place, row in some(name, _rows(name, "qrels")):
         yield place, Judgement(split, row.query_id, row.doc_id, grade(place, row.relevance))
 
 

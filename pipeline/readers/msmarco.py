@@ -12,7 +12,7 @@ from pipeline.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import first_distinct
-from pipeline.judgements import grade
+from pipeline.judgements import grade, some
 from pipeline.metadata import distinct
 from pipeline.work import Progress
 
@@ -139,7 +139,7 @@ def _queries(given: dict[str, tuple[Path, Path]], counts: Counter[str]) -> Itera
 
 
 def _qrels(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
-    for place, (query_id, _, passage_id, relevance) in files.columns(path, 4, separator=None):
+    for place, (query_id, _, passage_id, relevance) in some(path, files.columns(path, 4, separator=None)):
         yield place, Judgement(split, query_id, passage_id, grade(place, relevance))
 
 

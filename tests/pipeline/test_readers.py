@@ -90,6 +90,10 @@ def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, inge
         ("train_qrels", ["10\t0\t0\tyes"], r"train_qrels:1: relevance 'yes' is not an integer"),
         ("train_qrels", ["10\t0\t0\t" + 30 * "9"], r"train_qrels:1: relevance '9{30}' is above 10,000"),
         ("train_qrels", ["10\t0\t0\t" + 5000 * "9"], r"train_qrels:1: relevance '9{30}\.\.\.' is above 10,000$"),
+        ("train_qrels", ["10\t0\t0\t0.5"], r"train_qrels:1: relevance '0\.5' is not an integer"),
+        ("train_qrels", [""], r"train_qrels: no judgement"),
+        ("train_qrels", ["10 0 a\0b 1"], r"train_qrels:1: passage id 'a\\x00b' holds a NUL"),
+        ("collection", ["0\tfine", "1\0\tnul"], r"collection:2: passage id '1\\x00' holds a NUL"),
         ("train_qrels", ["99\t0\t0\t1"], r"train_qrels:1: unknown query id '99'"),
     ],
 )
@@ -181,6 +185,13 @@ def test_dpr(dpr, ingested):
     assert made.qrels == {"train-0": {"3": 1, "1": 1}}
     assert list(made.qrels["train-0"]) == ["3", "1"]
     assert made.negatives == {"train-0": ["2", "4"]}
+
+
+@pytest.mark.parametrize("text", ['"Once upon a time', 'a time"', '"To be or not to be."', '"a" or "b"', "NA", "007"])
+def test_dpr_texts_are_split_at_tabs_alone(dpr, tmp_path, ingested, text):
+    passages = put(tmp_path, "p.tsv", "id\ttext\ttitle", f"1\t{text}\tThe mill", f"2\t{text}\t{text}")
+    made = ingested(**dpr | {"passages": passages, "train": None, "test": None})
+    assert [row[2:] for row in made.passages] == [("The mill", text), (text, text)]
 
 
 @pytest.mark.parametrize(

@@ -456,6 +456,12 @@ def test_huggingface_tsv_is_split_at_tabs_alone(folders, tmp_path, ingested, tex
     assert [row[2:] for row in made.passages] == [("A", text), (text, "b")]
 
 
+def test_huggingface_a_table_without_a_judgement_is_refused(folders, tmp_path, ingested):
+    replace(tmp_path / "hub" / "qrels", "test.tsv", b"query-id\tcorpus-id\tscore\n")
+    with pytest.raises(InputError, match=r"ingest\.test_qrels: no judgement"):
+        ingested(**folders)
+
+
 def test_huggingface_splits_and_cards(folders, tmp_path, ingested):
     corpus = tmp_path / "hub" / "corpus"
     replace(corpus, "train.csv", b"_id,title,text\n07,a,b\n")
