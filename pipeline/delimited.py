@@ -49,7 +49,7 @@ def records(path: Location, separator: str) -> Iterator[tuple[int, int, list[str
     """(first line, last line, fields) of each record of a CSV file (RFC 4180); a blank line has no field.
 
     Fields in quotes may hold separators, ends of lines and, doubled, quotes. Raises UnclosedQuote, with the line where
-    the field begins.
+    the field begins; so it does for an odd number of quotes within a field without them, which may have been cut.
     """
     csv.field_size_limit(FIELD_LIMIT)
     begun: list[tuple[int, str]] = []
@@ -61,26 +61,25 @@ def records(path: Location, separator: str) -> Iterator[tuple[int, int, list[str
 
     try:
         for fields in csv.reader(texts(), delimiter=separator, strict=True):
+            if any('"' in line for _, line in begun):
+                _check_quotes(path, begun, separator)
             yield begun[0][0], begun[-1][0], fields
             begun.clear()
     except csv.Error as error:
-        text = "".join(f"{line}\n" for _, line in begun)
-        at = _unclosed(text, separator)
-        if at is None:
-            raise InputError(f"{path}:{begun[-1][0]}: {error}") from None
-        raise UnclosedQuote(
-            f"{path}:{begun[0][0] + text.count(chr(10), 0, at)}: a quote that does not close, or text after one that "
-            "does; a quote within a field in quotes is doubled"
-        ) from None
+        _check_quotes(path, begun, separator)
+        raise InputError(f"{path}:{begun[-1][0]}: {error}") from None
 
 
-def _unclosed(text: str, separator: str) -> int | None:
-    """Where the first field begins whose quotes are wrong."""
+def _check_quotes(path: Location, record: list[tuple[int, str]], separator: str) -> None:
+    """Raises UnclosedQuote for the (number, line) of a record where a field's quotes are wrong."""
+    text = "".join(f"{line}\n" for _, line in record)
     end, at = re.compile(f"[{re.escape(separator)}\n]"), 0
     while at < len(text):
-        field = QUOTED.match(text, at) if text[at] == '"' else None
+        field = QUOTED.match(text, at)
         stop = end.match(text, field.end()) if field else end.search(text, at)
-        if stop is None or (text[at] == '"' and field is None):
-            return at
+        if stop is None or (field is None and text.count('"', at, stop.start()) % 2):
+            raise UnclosedQuote(
+                f"{path}:{record[0][0] + text.count(chr(10), 0, at)}: a quote that does not close, or text after one "
+                "that does; a field that holds a quote stands in quotes, and the quote in it is doubled"
+            )
         at = stop.end()
-    return None

@@ -14,8 +14,8 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.judgements import grade, some
 from pipeline.metadata import EXACT, Cell, Names, demand
-from pipeline.readers import tables
 from pipeline.readers.cut import cut
+from pipeline.readers.tables import KINDS, rows
 from pipeline.work import Progress
 
 
@@ -84,7 +84,9 @@ class HuggingFaceConfig(Config):
 def missing(config: HuggingFaceConfig) -> list[str]:
     """Folders that do not exist and, where the hub does not answer at once, the datasets that lie there."""
     tables = {key: table for key, table in config if isinstance(table, Table)}
-    lines = files.missing((table.folder for table in tables.values()), {})
+    folders = [table.folder for table in tables.values() if table.folder]
+    lines = files.missing(folders, {})
+    lines += [f"{path} is a file; a folder with the files of a table is expected" for path in folders if path.is_file()]
     remote = {key: table for key, table in tables.items() if table.dataset}
     if remote and not hub.reachable(0.5):
         lines += [
@@ -123,9 +125,9 @@ def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, di
     revision = table.revision if table.dataset else None
     try:
         builder = load_dataset_builder(source, table.name, revision=revision)
-        untyped = builder.info.builder_name in tables.KINDS
+        untyped = builder.info.builder_name in KINDS
         if untyped:
-            placed = tables.rows(builder, table.split)
+            placed = rows(builder, table.split)
         else:
             streamed = builder.as_streaming_dataset(table.split)
             placed = ((f"{source}, row {number}", row) for number, row in enumerate(streamed, 1))

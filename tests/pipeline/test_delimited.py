@@ -43,7 +43,7 @@ def test_what_a_csv_writer_quotes_is_freed(tmp_path, text, quoting):
     [
         (["a,b", "1,2"], [(1, 1, ["a", "b"]), (2, 2, ["1", "2"])]),
         (['a,"b', "", 'c"",d"', "e,f"], [(1, 3, ["a", 'b\n\nc",d']), (4, 4, ["e", "f"])]),
-        (['5" pipe,it is 3" long'], [(1, 1, ['5" pipe', 'it is 3" long'])]),
+        (['"5"" pipe",it is 3\' long'], [(1, 1, ['5" pipe', "it is 3' long"])]),
         (['"a","b"', "", '"","NA"'], [(1, 1, ["a", "b"]), (2, 2, []), (3, 3, ["", "NA"])]),
         (['say "no", and go,x'], [(1, 1, ['say "no"', " and go", "x"])]),
     ],
@@ -61,6 +61,8 @@ def test_records(tmp_path, rows, found):
         (["id,text,title", '1,"a', 'b","c', "2,d,e"], 3),  # the second field of the record
         (["id,text", "1,a", '2,"', ""], 3),
         (['"id,text', "1,a"], 1),
+        (["id,text", '1,5" pipe', "2,b"], 2),  # or was it cut?
+        (["id,text", '1, "a, b"'], 2),
         (["id,text", '1,"a"" ', "2,b"], 2),
     ],
 )
