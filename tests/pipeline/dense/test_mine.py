@@ -152,9 +152,7 @@ def test_a_question_whose_every_candidate_is_a_positive_is_counted(small, work, 
 
 def test_no_negative_at_all_is_refused(small, work):
     config = CONFIG.model_copy(update={"margin_absolute": 100.0})
-    with pytest.raises(
-        InputError, match="left; dropped: duplicate 1, judged 2, margin 9, question 0"
-    ):
+    with pytest.raises(InputError, match="left; dropped: duplicate 1, judged 2, margin 9, question 0"):
         mine(config, *small, work())
 
 
