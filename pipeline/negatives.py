@@ -14,7 +14,7 @@ from pipeline.barred import Dropped
 from pipeline.collection import read_qrels, write_table
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
-from pipeline.notices import noticed
+from pipeline.notices import notice, noticed
 from pipeline.work import Metrics, Work
 
 
@@ -89,7 +89,7 @@ def write(
     from pipeline.runs import NEGATIVES
 
     made = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
-    made["questions_absent"] = len(positives)
+    absent, empty = dict.fromkeys(positives), list[str]()
     drawn: list[tuple[int, str, Taken]] = []
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
@@ -100,9 +100,11 @@ def write(
                 questions=1,
                 questions_short=int(len(taken.places) < config.number),
                 questions_empty=int(len(taken.places) == 0),
-                questions_absent=-int(ranking.query_id in positives),
                 negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
             )
+            absent.pop(ranking.query_id, None)
+            if not len(taken.places):
+                empty.append(ranking.query_id)
             if config.page_questions and ranking.query_id in positives:
                 push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
                 push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
@@ -115,10 +117,15 @@ def write(
     if not negatives:
         reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.counts.items()))
         raise InputError(f"{source} negatives: no question has one left; dropped: {reasons}")
-    kept = {"questions": made.pop("questions"), "negatives": negatives, **made}
+    kept = {"questions": made.pop("questions"), "negatives": negatives, **made, "questions_absent": len(absent)}
     metrics: Metrics = {**kept, **dropped.metrics()}
     (work.out / "negatives.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     if config.page_questions:
         shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
         write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
-    return metrics | noticed(dropped.notices(expected))
+    lacking = [
+        notice(what, len(queries), [*queries])
+        for what, queries in (("questions left without a negative", empty), ("training questions not listed", absent))
+        if queries
+    ]
+    return metrics | noticed([*dropped.notices(expected), *lacking])
