@@ -16,25 +16,27 @@ def lists(*values) -> Lists:
 
 def made(queries, judged, negatives, barred=None) -> Pools:
     """Pools over 40 passages; nothing is barred but what is judged."""
-    return Pools(queries, judged, barred or judged, negatives, 40)
+    return Pools(queries, judged, judged if barred is None else barred, negatives, 40)
 
 
 @st.composite
 def pools(draw):
-    """1-8 questions over 40 passages: some judged, and one or two kinds of negatives among the rest."""
+    """1-8 questions over 40 passages: some judged, some barred, one or two kinds of negatives among the rest."""
     n, kinds = draw(st.integers(1, 8)), draw(st.integers(1, 2))
-    judged, negatives = [], [[] for _ in range(kinds)]
+    judged, barred, negatives = [], [], [[] for _ in range(kinds)]
     for _ in range(n):
         order = draw(st.permutations(range(40)))
         positives = draw(st.integers(1, 5))
         judged.append(order[:positives])
+        first = positives + draw(st.integers(0, 5))
+        barred.append(order[:first])
         for kind in negatives:
-            kind.append(order[positives : positives + draw(st.integers(0, 12))])
-    return made(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives))
+            kind.append(order[first : first + draw(st.integers(0, 12))])
+    return made(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), lists(*barred))
 
 
 @given(pools(), st.integers(0, 9), st.integers(0, 3), st.integers(0, 5), st.integers(1, 5))
-def test_each_example_once_an_epoch_and_no_judged_negative(drawn, negatives, considered, seed, batch_size):
+def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, considered, seed, batch_size):
     size = examples.epoch_size(drawn)
     edges = examples.batches(size, batch_size)
     batches = []
@@ -50,18 +52,17 @@ def test_each_example_once_an_epoch_and_no_judged_negative(drawn, negatives, con
         assert set(counts[1]) == {len(drawn.negatives)}
     for batch in batches:
         for query, passages in zip(batch.queries_Q, batch.passages_QN, strict=True):
-            judged = drawn.judged[query // 3]
-            assert passages[0] in judged[: considered or None]
-            assert not np.isin(passages[1:], judged).any()
+            assert passages[0] in drawn.judged[query // 3][: considered or None]
+            assert not np.isin(passages[1:], drawn.barred[query // 3]).any()
             assert len(set(passages)) == 1 + negatives
 
 
 @given(pools(), st.integers(0, 5))
-def test_excluded_are_the_other_judged_passages_of_the_batch(drawn, seed):
+def test_excluded_is_what_else_is_barred_in_the_batch(drawn, seed):
     batch = examples.batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, 0, seed))
     flat = batch.passages_QN.ravel()
     for row, query in enumerate(batch.queries_Q):
-        expected = [p in drawn.judged[query // 3] and column != 3 * row for column, p in enumerate(flat)]
+        expected = [p in drawn.barred[query // 3] and column != 3 * row for column, p in enumerate(flat)]
         assert batch.excluded_QP[row].tolist() == expected
 
 
