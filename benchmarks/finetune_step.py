@@ -49,7 +49,7 @@ class Source:
         judged, negatives = (
             Lists(rng.integers(passages, size=size * n, dtype=np.int32), np.arange(size + 1) * n) for n in (1, POOL)
         )
-        self.pools = Pools(np.arange(size), judged, (negatives,), passages)
+        self.pools = Pools(np.arange(size), judged, judged, (negatives,), passages)
 
     def __call__(self, i: int) -> list[np.ndarray]:
         """The rows of batch i, questions first; drawn anew at each call as in training."""

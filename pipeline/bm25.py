@@ -90,7 +90,8 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     stand in passage order, so that all but the index's bytes is a function of the inputs. Training questions without
     a judged passage are not searched: nothing would be trained on them. Counted are questions that are longer than
     20,000 characters (cut; weights: 4,000 terms), that hold control characters (made spaces), that no term is left of
-    and that find nothing; of files given, what they lack and what they have too much.
+    and that find nothing; hits that are no negatives (pipeline/barred.py); of files given, what they lack and what they
+    have too much.
     Raises InputError, by file and line, for what such a file has wrong.
     """
     depths = {"train": config.negatives_depth, "dev": config.depth, "test": config.depth}

@@ -13,11 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline import first_stage, java, sparse
+from pipeline import barred, first_stage, java, sparse
 from pipeline.collection import Query, passage_batches, passage_ids
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
 from pipeline.lucene import QUERY_CHARACTERS, Document, best, index, opened
+from pipeline.notices import noticed
 from pipeline.parent import die_with_parent
 from pipeline.processes import Say, reporter
 
@@ -115,7 +116,7 @@ def query(content: sparse.Content, job: Mapping[str, Any], counts: Counter[str])
 def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """Write the whole artifact but its settings into `job["out"]` and return its counts."""
     collection, out = Path(job["collection"]), Path(job["out"])
-    questions, positives = first_stage.asked(collection)
+    questions, no_negatives, dropped = first_stage.asked(collection), barred.by_id(collection), barred.Dropped()
     names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
     counts: Counter[str] = Counter(dict.fromkeys(names, 0))
     topics = read_topics(job, questions, counts) if job["topics"] else {q.query_id: q.text for q in questions}
@@ -136,8 +137,8 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
         def progress(done: int, total: int | None, unit: str, numbers: Any = None) -> None:
             say({"progress": [done, total, unit]})
 
-        counts.update(first_stage.write(out, questions, positives, job["depths"], find, progress))
-    return dict(counts)
+        counts.update(first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress))
+    return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, dropped))}
 
 
 def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:

@@ -98,9 +98,11 @@ def cross_encoder(
     """Train from checkpoint `start` and write a checkpoint of one logit, with `pairs.json`: the lengths it reads.
 
     Examples as in fine-tuning. With `config.checkpoint` that one passes through, if its vocabulary is that of `start`.
-    The metrics count the negatives an epoch that were drawn from the whole collection, and the questions that were cut.
+    The metrics count the negatives an epoch that were drawn from the whole collection, what of the negatives listed
+    was dropped (pipeline/barred.py), and the questions that were cut.
     Raises InputError where the model does not fit the tokens or lengths, or there is nothing to train on.
     """
+    from pipeline.barred import Dropped
     from pipeline.launch import launch
     from pipeline.pools import save_pools
     from pipeline.ragged import Tokens
@@ -115,7 +117,8 @@ def cross_encoder(
     if config.checkpoint is not None:
         machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
         return launch("pipeline.crosstraining:take", arguments, machine, work.progress, work.checkpoints)
-    drawn_from = drawing.read(config, collection, bm25, mined)
+    dropped = Dropped()
+    drawn_from = drawing.read(config, collection, bm25, mined, dropped=dropped)
     save_pools(drawn_from, work.checkpoints / "pools.npz")
     arguments |= {
         "tokens": str(tokens),
@@ -125,4 +128,5 @@ def cross_encoder(
     }
     result = launch("pipeline.crosstraining:train", arguments, work.machine, work.progress, work.checkpoints)
     questions_cut = count_cut(Tokens.open(tokens).queries, drawn_from.queries, lengths(config))
-    return result | drawing.counts(drawn_from, config.negatives_per_query) | {"questions_cut": questions_cut}
+    counts = drawing.counts(drawn_from, config.negatives_per_query, dropped)
+    return result | counts | {"questions_cut": questions_cut}

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.notices import noticed
 from pipeline.work import Metrics
 
 if TYPE_CHECKING:
+    from pipeline.barred import Dropped, Texts
     from pipeline.pools import Judged, Pools
 
 
@@ -40,9 +42,19 @@ def check(config: Drawing, judged: "Judged") -> None:
     check_enough("negatives_per_query", config.negatives_per_query, own.lists, len(own.passage_ids))
 
 
-def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseudo: Path | None = None) -> "Pools":
+def read(
+    config: Drawing,
+    collection: Path,
+    bm25: Path,
+    mined: Path | None,
+    pseudo: Path | None = None,
+    *,
+    texts: "Texts | None" = None,
+    dropped: "Dropped | None" = None,
+) -> "Pools":
     """Pools of first negatives and, where given, of mined ones and of pseudo-labelled questions.
 
+    `texts`, `dropped`: see `pools.read_pools`.
     Raises InputError where no training question has a judged passage, and where the collection is too small.
     """
     from pipeline.examples import check_enough
@@ -57,17 +69,23 @@ def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseu
         pooled=config.mix == "pooled",
         max_queries=config.max_queries,
         seed=config.subset_seed,
+        texts=texts,
+        dropped=dropped,
     )
-    check_enough("negatives_per_query", config.negatives_per_query, pools.judged, pools.passages)
+    check_enough("negatives_per_query", config.negatives_per_query, pools.barred, pools.passages)
     return pools
 
 
-def counts(pools: "Pools", negatives_per_query: int) -> Metrics:
-    """Questions, examples, and negatives an epoch that come from the whole collection because a pool is too small."""
+def counts(pools: "Pools", negatives_per_query: int, dropped: "Dropped") -> Metrics:
+    """Questions, examples, negatives an epoch that come from the whole collection because a pool is too small, and
+    what was dropped of the lists read, with its notices.
+    """
     from pipeline.examples import epoch_size, filled
 
     return {
         "queries": len(pools.queries),
         "examples_per_epoch": epoch_size(pools),
         "negatives_filled": filled(pools, negatives_per_query),
+        **dropped.metrics(),
+        **noticed(dropped.notices()),
     }

@@ -35,7 +35,8 @@ class Batch:
     passages_QN: np.ndarray
     """[Q, 1 + n]: the positive, then the negatives."""
     excluded_QP: np.ndarray
-    """[Q, Q * (1 + n)] bool: passages of the flattened batch that are judged for the question, own positive aside."""
+    """[Q, Q * (1 + n)] bool: passages of the flattened batch that are no negatives of the question: judged for it, a
+    copy of a judged one, or the question itself. Its own positive aside."""
 
 
 def epoch_size(pools: Pools) -> int:
@@ -60,10 +61,10 @@ def window(pool: np.ndarray, number: int, epoch: int, seed: int, example: int) -
     return np.roll(shuffled, -epoch * number)[:number] if number < len(pool) else shuffled
 
 
-def fill(taken: np.ndarray, judged: np.ndarray, number: int, passages: int, rng: np.random.Generator) -> np.ndarray:
-    """`taken` and passages drawn from the whole collection, `number` together, none judged, none twice."""
+def fill(taken: np.ndarray, barred: np.ndarray, number: int, passages: int, rng: np.random.Generator) -> np.ndarray:
+    """`taken` and passages drawn from the whole collection, `number` together, none barred, none twice."""
     found = [int(passage) for passage in taken]
-    refused = {*found, *(int(passage) for passage in judged)}
+    refused = {*found, *(int(passage) for passage in barred)}
     while len(found) < number:
         passage = int(rng.integers(passages))
         if passage not in refused:
@@ -72,13 +73,13 @@ def fill(taken: np.ndarray, judged: np.ndarray, number: int, passages: int, rng:
     return np.array(found, dtype=np.int64)
 
 
-def check_enough(field: str, number: int, judged: Lists, passages: int) -> None:
-    """InputError where a question has fewer than `number` passages that are not judged: `fill` would never end."""
-    most = int(judged.lengths.max(initial=0))
+def check_enough(field: str, number: int, barred: Lists, passages: int) -> None:
+    """InputError where a question has fewer than `number` passages that are not barred: `fill` would never end."""
+    most = int(barred.lengths.max(initial=0))
     if most + number > passages:
         raise InputError(
-            f"{field}: {number} asked for, but a question has all but {passages - most} of the {passages} passages as "
-            "positives"
+            f"{field}: {number} asked for, but a question has only {passages - most} of the {passages} passages for "
+            "negatives; the others are its positives, copies of these, or the question itself"
         )
 
 
@@ -87,8 +88,7 @@ def example(pools: Pools, epoch: int, index: int, draw: Draw) -> tuple[int, np.n
     kind, place = divmod(index, len(pools.queries))
     taken = window(pools.negatives[kind][place], draw.negatives, epoch, draw.seed, index)
     rng = np.random.default_rng([FILL, draw.seed, epoch, index])
-    judged = pools.judged[place]
-    negatives = fill(taken, judged, draw.negatives, pools.passages, rng)
+    negatives = fill(taken, pools.barred[place], draw.negatives, pools.passages, rng)
     return place, np.append(positive(pools, epoch, index, draw), negatives)
 
 
@@ -103,13 +103,13 @@ def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> Batch:
     drawn = [example(pools, epoch, int(index), draw) for index in indices]
     places = np.array([place for place, _ in drawn])
     passages_QN = np.stack([passages for _, passages in drawn])
-    return Batch(pools.queries[places], passages_QN, _excluded(pools.judged, places, passages_QN))
+    return Batch(pools.queries[places], passages_QN, _excluded(pools.barred, places, passages_QN))
 
 
-def _excluded(judged: Lists, places: np.ndarray, passages_QN: np.ndarray) -> np.ndarray:
+def _excluded(barred: Lists, places: np.ndarray, passages_QN: np.ndarray) -> np.ndarray:
     flat = passages_QN.ravel()
     by_id = np.argsort(flat, kind="stable")
-    mine = [judged[place] for place in places]
+    mine = [barred[place] for place in places]
     rows = np.repeat(np.arange(len(places)), [len(one) for one in mine])
     wanted = np.concatenate(mine)
     left = np.searchsorted(flat, wanted, "left", sorter=by_id)

@@ -64,7 +64,8 @@ class FinetuneConfig(Config):
     teacher_temperature: float = Field(gt=0)
     """Divides the cross-encoder's scores before their softmax. 1."""
     mask_positives: bool
-    """Keep the other judged passages of a question out of its softmax where they occur in the batch."""
+    """Keep what is no negative of a question (its other judged passages, copies of its positives, the question itself)
+    out of its softmax where it occurs in the batch."""
     order: Literal["random", "sequential", "abs_greedy", "abs_beam"]
     """Of an epoch's examples: shuffled anew each epoch, as the collection has the questions, or batches of questions
     whose positives are hard negatives for each other (Adaptive Batch Scheduling)."""
@@ -125,14 +126,16 @@ def finetune(
     `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. `scores`: a cross-encoder's, for
     soft labels. `pseudo`: further questions with judgements and negatives of a cross-encoder. Where the recipe
     validates or schedules, `validation.parquet` and `schedule.parquet` have a row an epoch. The metrics count the
-    negatives an epoch that were drawn from the whole collection because a pool was too small, and the questions that
-    were cut. Raises InputError where no training question has a judged passage, before anything is trained.
+    negatives an epoch that were drawn from the whole collection because a pool was too small, what of the negatives
+    listed was dropped (pipeline/barred.py), and the questions that were cut. Raises InputError where no training
+    question has a judged passage, before anything is trained.
     """
-    from pipeline import drawing, examples, pools, targets, validation
+    from pipeline import barred, drawing, examples, pools, targets, validation
     from pipeline.abs import check_pairs
     from pipeline.launch import launch
 
-    drawn_from = drawing.read(config, collection, bm25, mined, pseudo)
+    texts, dropped = barred.read_texts(collection), barred.Dropped()
+    drawn_from = drawing.read(config, collection, bm25, mined, pseudo, texts=texts, dropped=dropped)
     if config.order.startswith("abs"):
         check_pairs(examples.epoch_size(drawn_from), config.batch_queries)
     work.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -144,8 +147,9 @@ def finetune(
         given["scores"] = work.checkpoints / "scores.npz"
         save(given["scores"], targets.teacher_scores(scores / "scores.parquet", collection, drawn_from))
     if config.validation.questions:
+        candidates = validation.read_candidates(config.validation, collection, bm25, config.seed, texts)
         given["candidates"] = work.checkpoints / "candidates.npz"
-        save(given["candidates"], validation.read_candidates(config.validation, collection, bm25, config.seed))
+        save(given["candidates"], candidates)
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
@@ -157,7 +161,7 @@ def finetune(
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.bitraining:train", arguments, work.machine, work.progress, work.checkpoints)
-    return result | drawing.counts(drawn_from, config.negatives_per_query)
+    return result | drawing.counts(drawn_from, config.negatives_per_query, dropped)
 
 
 def save(path: Path, arrays: "Candidates | Scores") -> None:

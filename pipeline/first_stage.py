@@ -9,11 +9,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline import runs
+from pipeline.barred import Dropped, free
 from pipeline.collection import Query, read_qrels, read_queries
+from pipeline.notices import notice
 from pipeline.work import Progress
 
 QUESTIONS = 512
 """Questions searched between two writes."""
+
+LEFT_OUT = {
+    "passages_unknown": "bm25.passages: passages that the collection lacks",
+    "passages_missing": "passages that bm25.passages lacks, not indexed",
+    "topics_not_asked": "bm25.topics: questions that are not searched",
+    "questions_without_topic": "questions that bm25.topics lacks, which find nothing",
+    "rows_of_other_questions": "bm25.run: rows of questions that are not searched",
+    "rows_of_unknown_passages": "bm25.run: rows of passages that the collection lacks",
+    "questions_cut": "questions too long to be searched whole, cut",
+}
+"""Counts that are reported, whoever finds the passages."""
 
 Hits = tuple[list[str], list[float]]
 """Passage ids and scores of a question, best first."""
@@ -21,25 +34,26 @@ Find = Callable[[Sequence[Query], int], Sequence[Hits]]
 """The hits of some questions, at most so many for each."""
 
 
-def asked(collection: Path) -> tuple[list[Query], dict[str, set[str]]]:
-    """The questions to search, and {query id: passages judged relevant}.
-
-    Training questions without a judged passage are left out: nothing would be trained on them.
+def asked(collection: Path) -> list[Query]:
+    """The questions to search. Training questions without a judged passage are left out: nothing would be trained on
+    them.
     """
-    positives = {q: {p for p, grade in judged.items() if grade > 0} for q, judged in read_qrels(collection).items()}
-    return [q for q in read_queries(collection) if q.split != "train" or positives.get(q.query_id)], positives
+    judged = {query for query, grades in read_qrels(collection).items() if max(grades.values()) > 0}
+    return [q for q in read_queries(collection) if q.split != "train" or q.query_id in judged]
 
 
 def write(
     out: Path,
     questions: Sequence[Query],
-    positives: Mapping[str, set[str]],
+    barred: Mapping[str, Mapping[str, str]],
+    dropped: Dropped,
     depths: Mapping[str, int],
     find: Find,
     progress: Progress,
 ) -> Counter[str]:
     """Write `run.parquet`, `run.trec` and `negatives.parquet`; `depths` are the passages kept, by split.
 
+    `barred`: see `barred.by_id`; `dropped` counts the hits that are no negatives.
     Counts `questions`, `questions_without_hits` and `negatives`.
     """
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
@@ -55,11 +69,17 @@ def write(
                 write_run(split, *columns(ids, found))
                 counts["questions"] += len(piece)
                 counts["questions_without_hits"] += sum(not passages for passages, _ in found)
-                if split == "train" and (rows := list(negative_rows(ids, found, positives))):
+                if split == "train" and (rows := list(negative_rows(ids, found, barred, dropped))):
                     counts["negatives"] += len(rows)
                     negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
                 progress(counts["questions"], len(questions), "questions")
     return counts
+
+
+def notices(counts: Mapping[str, int], dropped: Dropped) -> list[str]:
+    """What was left out. That a question's positives are among its hits is no news."""
+    lines = [notice(what, counts[name]) for name, what in LEFT_OUT.items() if counts.get(name)]
+    return lines + dropped.notices(expected=("judged",))
 
 
 def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:
@@ -72,10 +92,11 @@ def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str],
 
 
 def negative_rows(
-    query_ids: Sequence[str], found: Sequence[Hits], positives: Mapping[str, set[str]]
+    query_ids: Sequence[str], found: Sequence[Hits], barred: Mapping[str, Mapping[str, str]], dropped: Dropped
 ) -> Iterator[tuple[str, str, str, int, float]]:
-    """Rows of negatives.parquet: hits that are no positive, with their rank among all hits."""
+    """Rows of negatives.parquet: hits that are not barred, with their rank among all hits."""
     for query_id, (ids, scores) in zip(query_ids, found, strict=True):
-        for rank, (passage_id, score) in enumerate(zip(ids, scores, strict=True), start=1):
-            if passage_id not in positives[query_id]:
-                yield query_id, passage_id, "bm25", rank, score
+        of_question = barred.get(query_id, {})
+        dropped.count(query_id, ids, of_question)
+        for place in free(ids, of_question):
+            yield query_id, ids[place], "bm25", place + 1, scores[place]

@@ -1,7 +1,6 @@
 """Negatives from a file in the place of mined ones: DPR's released hard negatives, or a table of anyone's."""
 
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from math import nan
@@ -11,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline import files
+from pipeline import barred, files
 from pipeline.collection import ROWS, passage_batches, passage_id_array
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import check_id, hash_id
-from pipeline.negatives import Ranking, Taken, duplicates, free, sample, train_positives, write
+from pipeline.negatives import Ranking, Taken, sample, train_positives, write
 from pipeline.readers import dpr
 from pipeline.run_file import LARGEST
 from pipeline.stored import read_table
@@ -72,7 +71,7 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
     """Write the negatives that a file gives for the training questions (see `negatives.write`), in its order.
 
     DPR's files name a question by its text, and the reader of DPR's questions makes up the ids; so texts are compared,
-    and questions of one text have the same negatives. Judged passages and those with exactly a positive's text are
+    and questions of one text have the same negatives. What is no negative of a question (pipeline/barred.py) is
     dropped, so are rows on other splits, on unknown ids (up to 1 % of the rows; by text up to half of the questions)
     and repetitions; all are counted.
     Memory: below 100 bytes a row of the file (12 until they are sorted), 16 bytes a passage of the collection, its
@@ -83,23 +82,23 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
 
     positives = train_positives(collection)
     query_ids, known = questions(collection, by_text=names_by_text(config.file))
-    counts = Counter(dict.fromkeys(("judged", "duplicate", "repeated", "other_split", "unknown"), 0))
-    question_N, passage_N, score_N = numbered(config.file, known, collection, counts, work)
-    passage_ids = passage_id_array(collection)
-    twins = duplicates(collection, {passage for judged in positives.values() for passage in judged})
+    dropped = barred.Dropped()
+    dropped.counts.update(repeated=0, other_split=0, unknown=0)
+    question_N, passage_N, score_N = numbered(config.file, known, collection, dropped, work)
+    passage_ids, no_negatives = passage_id_array(collection), barred.by_id(collection)
 
     def chosen() -> Iterator[Taken]:
         starts = np.flatnonzero(np.diff(question_N, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, len(question_N)]):
             names = passage_ids.take(pa.array(passage_N[start:stop])).to_pylist()
             ranking = Ranking(query_ids[question_N[start]], names, score_N[start:stop])
-            places, dropped = free(names, positives.get(ranking.query_id, ()), twins)
-            counts.update(dropped)
-            pool = np.array(places, dtype=np.int64)
+            of_question = no_negatives.get(ranking.query_id, {})
+            dropped.count(ranking.query_id, names, of_question)
+            pool = np.array(barred.free(names, of_question), dtype=np.int64)
             yield Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
 
     try:
-        return write(chosen(), counts, config, source="given", positives=positives, collection=collection, work=work)
+        return write(chosen(), dropped, config, source="given", positives=positives, collection=collection, work=work)
     except InputError as error:
         raise InputError(f"{config.file}: {error}") from None
 
@@ -121,7 +120,7 @@ def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tup
 
 
 def numbered(
-    path: Path, known: dict[str, tuple[int, ...]], collection: Path, counts: Counter[str], work: Work
+    path: Path, known: dict[str, tuple[int, ...]], collection: Path, dropped: barred.Dropped, work: Work
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(place of the question, row of the passage, score) of each usable row, [N]; a question's rows stand together."""
     by_text = names_by_text(path)
@@ -135,12 +134,14 @@ def numbered(
             asked = known.get(row.question)
             if asked is None:
                 unknown_questions.add(row.place, row.question)
+                dropped.add("unknown", 1, [(row.question, row.passage_id)])
                 continue
             of_known += 1
             if passage < 0:
                 unknown_passages.add(row.place, row.passage_id)
+                dropped.add("unknown", 1, [(row.question, row.passage_id)])
             elif not asked:
-                counts["other_split"] += 1
+                dropped.add("other_split", 1, [(row.question, row.passage_id)])
             for question in asked if passage >= 0 else ():
                 question_N.append(question)
                 passage_N.append(int(passage))
@@ -150,10 +151,9 @@ def numbered(
         raise InputError(f"{path}: no row")
     unknown_questions.check(total, UNKNOWN_TEXTS if by_text else UNKNOWN_IDS)
     unknown_passages.check(of_known, UNKNOWN_IDS)
-    counts["unknown"] += unknown_questions.count + unknown_passages.count
     columns = [np.asarray(column) for column in (question_N, passage_N, score_N)]
     first = np.sort(np.unique(columns[0].astype(np.int64) << 32 | columns[1], return_index=True)[1])
-    counts["repeated"] += len(question_N) - len(first)
+    dropped.add("repeated", len(question_N) - len(first))
     by_question = first[np.argsort(columns[0][first], kind="stable")]
     return columns[0][by_question], columns[1][by_question], columns[2][by_question]
 

@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from pydantic import Field
 
+from pipeline import barred
 from pipeline.collection import (
     ROWS,
     SPLITS,
@@ -24,7 +25,9 @@ from pipeline.collection import (
 )
 from pipeline.errors import InputError
 from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
+from pipeline.leaks import leaks
 from pipeline.metadata import keep
+from pipeline.notices import noticed
 from pipeline.readers import several, single
 from pipeline.work import Metrics, Progress, Work
 
@@ -51,9 +54,11 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
 
     Further columns, where the configuration names some, stand in metadata.parquet (pipeline/metadata.py).
 
-    Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks.
-    Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
-    unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
+    Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks; for
+    negatives see `barred.by_id`. Passages and queries without text are dropped and counted, and so is what refers to
+    them; so are judgements of unknown ids, up to 1 %, judgements that stand twice, and what is no negative among the
+    negatives (pipeline/barred.py). Questions of dev and test that train asks too are reported. Raises InputError for
+    what is not as it should be.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
@@ -81,15 +86,17 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
-    ids = (known_queries, known_passages, sort(empty))
+    ids, dropped = (known_queries, known_passages, sort(empty)), barred.Dropped()
     write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts), counts))
     if source.negatives:
-        write("negatives", (row for _, row in _known("negatives", _named(source.negatives()), *ids, counts)))
+        rows = _known("negatives", _named(source.negatives()), *ids, counts)
+        write("negatives", _free((row for _, row in rows), barred.by_id(work.out), dropped))
+        counts.update(dropped.metrics())
 
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-    return metrics
+    return metrics | noticed([*dropped.notices(), *leaks(work.out)])
 
 
 def _passages(
@@ -169,6 +176,17 @@ def _known(
     unknown_rows = counts[f"unknown_{name}"]
     if unknown_rows > UNKNOWN_SHARE * total:
         raise InputError(f"{first} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
+
+
+def _free(
+    rows: Iterator[Negative], no_negatives: Mapping[str, Mapping[str, str]], dropped: barred.Dropped
+) -> Iterator[Negative]:
+    """The rows that may be negatives. `no_negatives`: see `barred.by_id`."""
+    for row in rows:
+        of_question = no_negatives.get(row.query_id, {})
+        dropped.count(row.query_id, [row.passage_id], of_question)
+        if row.passage_id not in of_question:
+            yield row
 
 
 def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> Iterator[Judgement]:

@@ -1,8 +1,7 @@
 """Hard negatives: what a trained retriever ranks high and nobody judged relevant (coCondenser, section 3.3)."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,18 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from pipeline import shards
+from pipeline import barred, shards
 from pipeline.collection import ROWS
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
-from pipeline.negatives import Ranking, Taken, best_place, duplicates, free, sample, train_positives, write
+from pipeline.negatives import Ranking, Taken, best_place, sample, train_positives, write
 from pipeline.stored import read_batches, told
 from pipeline.work import Metrics, Progress, Work
 
 QUESTIONS = 10_000
 """In a shard: some seconds of work."""
-REASONS = ("judged", "duplicate", "margin")
-"""Why a candidate is dropped."""
+BARRED = "barred.json"
+"""Among the shards: what `barred.by_id` says of the collection."""
 
 
 class MineConfig(Config):
@@ -42,7 +41,7 @@ class MineConfig(Config):
 def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics:
     """Write the negatives of the training questions of the run (see `negatives.write`).
 
-    Neither a judged passage nor one with exactly a positive's text is ever in a pool. Where a margin is set and none
+    What is no negative of a question (pipeline/barred.py) is never in its pool. Where a margin is set and none
     of a question's judged passages was retrieved, the last score of its list, which theirs cannot exceed, stands for
     theirs; with a margin above 0 that question's pool is empty. Questions without a judged passage, which a run holds
     for pseudo-labels, are passed by.
@@ -58,10 +57,10 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     with shards.whole(folder / "first.npy") as file:
         np.save(file, first_Q)
     positives = train_positives(collection)
-    if not (folder / "twins.json").exists():
-        twins = duplicates(collection, {passage for judged in positives.values() for passage in judged})
-        with shards.whole(folder / "twins.json") as file:
-            file.write(json.dumps({passage: digest.hex() for passage, digest in twins.items()}).encode())
+    if not (folder / BARRED).exists():
+        with shards.whole(folder / BARRED) as file:
+            file.write(json.dumps(barred.by_id(collection)).encode())
+    no_negatives, dropped = json.loads((folder / BARRED).read_text()), barred.Dropped()
     spans = shards.spans(len(first_Q) - 1, QUESTIONS)
     arguments: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
@@ -77,13 +76,25 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     shards.finish(job, work, machine, workers(work.machine))
 
     sampled = [np.load(folder / shards.name(i)) for i in range(len(spans))]
-    counts = Counter({reason: sum(int(part[reason].sum()) for part in sampled) for reason in REASONS})
-    chosen = (
-        Taken(ranking, places[places >= 0])
-        for ranking, places in zip(rankings(path), (p for part in sampled for p in part["places"]), strict=True)
-        if ranking.query_id in positives
+    dropped.counts["margin"] = sum(int(part["margin"].sum()) for part in sampled)
+
+    def chosen() -> Iterator[Taken]:
+        for ranking, places in zip(rankings(path), (p for part in sampled for p in part["places"]), strict=True):
+            if ranking.query_id in positives:
+                looked_at = ranking.passage_ids[: config.depth]
+                dropped.count(ranking.query_id, looked_at, no_negatives.get(ranking.query_id, {}))
+                yield Taken(ranking, places[places >= 0])
+
+    return write(
+        chosen(),
+        dropped,
+        config,
+        source="mined",
+        expected=("judged",),
+        positives=positives,
+        collection=collection,
+        work=work,
     )
-    return write(chosen, counts, config, source="mined", positives=positives, collection=collection, work=work)
 
 
 def sample_pools(
@@ -100,25 +111,24 @@ def sample_pools(
 ) -> dict:
     """Write what `folder` still lacks of the shards of `size` training questions of the run: a record a question.
 
-    `places`: of its negatives in its ranking, then -1; and how many candidates were dropped for each reason.
+    `places`: of its negatives in its ranking, then -1; `margin`: how many candidates a margin drops.
     """
     settings = MineConfig(**config)
     positives = train_positives(Path(collection))
-    written = json.loads(Path(folder, "twins.json").read_text())
-    twins = {passage: bytes.fromhex(digest) for passage, digest in written.items()}
+    no_negatives = json.loads(Path(folder, BARRED).read_text())
     first_Q = np.load(Path(folder, "first.npy"))
-    record = np.dtype([("places", np.int32, (settings.number,)), *((reason, np.int32) for reason in REASONS)])
+    record = np.dtype([("places", np.int32, (settings.number,)), ("margin", np.int32)])
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         made = np.zeros(stop - start, record)
         made["places"] = -1
         for i, ranking in enumerate(rankings(Path(run, "run.parquet"), first_Q[start], first_Q[stop])):
             if ranking.query_id in positives:
-                places, dropped = pool(ranking, positives[ranking.query_id], twins, settings)
+                places, made["margin"][i] = pool(
+                    ranking, positives[ranking.query_id], no_negatives.get(ranking.query_id, {}), settings
+                )
                 taken = sample(places, settings.number, settings.seed, ranking.query_id)
                 made["places"][i, : len(taken)] = taken
-                for reason, count in dropped.items():
-                    made[reason][i] = count
             tick(1)
         return made
 
@@ -180,19 +190,18 @@ def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ra
 
 
 def pool(
-    ranking: Ranking, judged: Iterable[str], twins: dict[str, bytes], config: MineConfig
-) -> tuple[np.ndarray, Counter[str]]:
-    """(places in the ranking that may be negatives, how many were dropped for which reason); `twins`: see `free`."""
-    places, dropped = free(ranking.passage_ids[: config.depth], judged, twins)
+    ranking: Ranking, judged: Iterable[str], of_question: Mapping[str, str], config: MineConfig
+) -> tuple[np.ndarray, int]:
+    """(places in the ranking that may be negatives, how many a margin drops); `of_question`: its entry in `by_id`."""
+    places = barred.free(ranking.passage_ids[: config.depth], of_question)
     best = best_place(ranking, judged)
     reference = ranking.scores[-1 if best is None else best]
     limit = ceiling(float(reference), config.margin_absolute, config.margin_relative)
     kept = np.array(places, dtype=np.int64)
-    if limit is not None:
-        below = ranking.scores[kept] <= limit
-        dropped["margin"] = int((~below).sum())
-        kept = kept[below]
-    return kept, dropped
+    if limit is None:
+        return kept, 0
+    below = ranking.scores[kept] <= limit
+    return kept[below], int((~below).sum())
 
 
 def ceiling(positive: float, absolute: float | None, relative: float | None) -> float | None:

@@ -53,7 +53,8 @@ def write_page(
     wanted |= {passage for taken in drawn for passage in positives[taken.ranking.query_id]}
     passages = read_rows(collection / "passages.parquet", "passage_id", wanted)
     queries = read_rows(collection / "queries.parquet", "query_id", {taken.ranking.query_id for taken in drawn})
-    questions = [question(queries[t.ranking.query_id], t, positives[t.ranking.query_id], passages) for t in drawn]
+    found = {query: [p for p in judged if p in passages] for query, judged in positives.items() if query in queries}
+    questions = [question(queries[t.ranking.query_id], t, found[t.ranking.query_id], passages) for t in drawn]
     questions.sort(key=lambda q: -sum(bool(n["strong"]) for n in q["negatives"]))
     css, template = styles("palette.css", "report.css", "negatives.css"), environment().get_template("negatives.html")
     page = template.render(css=css, source=source, questions=questions, marks=marks(questions), metrics=metrics)

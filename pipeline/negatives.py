@@ -1,19 +1,20 @@
-"""What mined and given negatives share: which passages may be one, which are taken, and what the artifact holds."""
+"""What mined and given negatives share: which ones are taken, and what the artifact holds."""
 
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from pipeline.collection import passage_batches, read_qrels, write_table
+from pipeline.barred import Dropped
+from pipeline.collection import read_qrels, write_table
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
+from pipeline.notices import notice, noticed
 from pipeline.work import Metrics, Work
 
 
@@ -56,46 +57,6 @@ def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
     return {query: judged for query, judged in found.items() if judged}
 
 
-def duplicates(collection: Path, judged: set[str]) -> dict[str, bytes]:
-    """{passage id: digest of its text} of judged passages and of all others with the same text as one of them.
-
-    Memory: a batch of texts, and an entry a passage that is returned.
-    """
-
-    def digested(only: set[str] | None) -> Iterator[tuple[str, bytes]]:
-        for batch in passage_batches(collection, ["passage_id", "title", "text"]):
-            for passage_id, title, text in zip(*batch.values(), strict=True):
-                if only is None or passage_id in only:
-                    yield passage_id, text_digest(text.strip() or title)
-
-    digests = {digest for _, digest in digested(judged)}
-    return {passage_id: digest for passage_id, digest in digested(None) if digest in digests}
-
-
-def text_digest(text: str) -> bytes:
-    """16 bytes, equal for equal texts."""
-    return blake2b(text.encode(), digest_size=16).digest()
-
-
-def free(passages: Sequence[str], judged: Iterable[str], twins: dict[str, bytes]) -> tuple[list[int], Counter[str]]:
-    """(places of the passages that may be negatives of a question, how many were dropped for which reason).
-
-    `judged`: the question's positives. `twins`: digest of the text of every passage whose text is some question's
-    positive's (see `duplicates`).
-    """
-    positives = set(judged)
-    texts = {twins[passage] for passage in positives if passage in twins}
-    kept, dropped = [], Counter[str]()
-    for place, passage in enumerate(passages):
-        if passage in positives:
-            dropped["judged"] += 1
-        elif twins.get(passage) in texts:
-            dropped["duplicate"] += 1
-        else:
-            kept.append(place)
-    return kept, dropped
-
-
 def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
     """At most `number` of `places` (0: all), ascending; a function of (seed, question) and the pool alone."""
     return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[: number or None])
@@ -109,10 +70,11 @@ def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
 
 def write(
     chosen: Iterable[Taken],
-    dropped: Counter[str],
+    dropped: Dropped,
     config: Sampling,
     *,
     source: str,
+    expected: Collection[str] = (),
     positives: dict[str, tuple[str, ...]],
     collection: Path,
     work: Work,
@@ -120,14 +82,14 @@ def write(
     """Write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
 
     `chosen`: each question once. `dropped`: candidates that their maker drops, by reason; it may grow while they are
-    read. `positives`: see `train_positives`.
+    read. `expected`: reasons that no notice tells. `positives`: see `train_positives`.
     Raises InputError where no question has a negative left.
     """
     from pipeline.mining_page import write_page
     from pipeline.runs import NEGATIVES
 
     made = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
-    made["questions_absent"] = len(positives)
+    absent, empty = dict.fromkeys(positives), list[str]()
     drawn: list[tuple[int, str, Taken]] = []
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
@@ -138,9 +100,11 @@ def write(
                 questions=1,
                 questions_short=int(len(taken.places) < config.number),
                 questions_empty=int(len(taken.places) == 0),
-                questions_absent=-int(ranking.query_id in positives),
                 negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
             )
+            absent.pop(ranking.query_id, None)
+            if not len(taken.places):
+                empty.append(ranking.query_id)
             if config.page_questions and ranking.query_id in positives:
                 push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
                 push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
@@ -151,12 +115,17 @@ def write(
 
     negatives = write_table(work.out / "negatives.parquet", NEGATIVES, rows())
     if not negatives:
-        reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.items()))
+        reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.counts.items()))
         raise InputError(f"{source} negatives: no question has one left; dropped: {reasons}")
-    kept = {"questions": made.pop("questions"), "negatives": negatives, **made}
-    metrics: Metrics = {**kept, **{f"dropped_{name}": n for name, n in dropped.items()}}
+    kept = {"questions": made.pop("questions"), "negatives": negatives, **made, "questions_absent": len(absent)}
+    metrics: Metrics = {**kept, **dropped.metrics()}
     (work.out / "negatives.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     if config.page_questions:
         shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
         write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
-    return metrics
+    lacking = [
+        notice(what, len(queries), [*queries])
+        for what, queries in (("questions left without a negative", empty), ("training questions not listed", absent))
+        if queries
+    ]
+    return metrics | noticed([*dropped.notices(expected), *lacking])

@@ -142,8 +142,8 @@ class Scheduled:
             depth, entries = self._config.abs.list_depth, self._data.specials.vocab_size
             question, passage, score = bm25_lists(asked, read, entries, depth)
             np.savez(unfinished / scheduler.CANDIDATES, question=question, passage=passage, score=score)
-        judged = pools.queries.repeat(pools.judged.lengths), pools.judged.flat
-        np.save(unfinished / scheduler.JUDGED, np.stack(in_pairs(*judged, queries_N, passages_N)[1:], axis=1))
+        barred = pools.queries.repeat(pools.barred.lengths), pools.barred.flat
+        np.save(unfinished / scheduler.JUDGED, np.stack(in_pairs(*barred, queries_N, passages_N)[1:], axis=1))
         unfinished.rename(folder)
 
     def _passage(self, row: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 Row numbers everywhere: of queries.parquet for questions, of passages.parquet for passages.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline import barred
+from pipeline.barred import FREE, Barred, Dropped, Texts
 from pipeline.errors import InputError
 from pipeline.stored import read_table, told
 
@@ -46,15 +48,17 @@ class Pools:
     """[n] int64, ascending."""
     judged: Lists
     """All judged passages of each question, in the order of qrels.parquet."""
+    barred: Lists
+    """All passages that are no negatives of each question (pipeline/barred.py), judged ones among them."""
     negatives: tuple[Lists, ...]
-    """One or two kinds of negatives (first ones, mined ones); none is judged, none occurs twice."""
+    """One or two kinds of negatives (first ones, mined ones); none is barred, none occurs twice."""
     passages: int
     """Passages of the collection."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The n questions of a split with a judged passage, and the ids that tables name things by."""
+    """n questions of a split, and the ids that tables name things by."""
 
     queries: np.ndarray
     """[n] int64, ascending."""
@@ -66,10 +70,10 @@ class Judged:
     """Ids of all passages."""
 
 
-def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
-    """The questions of `split` with a judged passage. `more`: a further qrels.parquet (pseudo-labels).
+def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
+    """All questions of `split`, judged or not. `more`: a further qrels.parquet (pseudo-labels).
 
-    Unknown passages and questions are left out. Raises InputError where no question has a judged passage.
+    Unknown passages and questions are left out.
     """
     passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
     table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
@@ -79,11 +83,17 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
     tables = [read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
     qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
     lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
-    chosen = np.flatnonzero(lists.lengths)
+    return Judged(rows.astype(np.int64), lists, query_ids, passage_ids)
+
+
+def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
+    """The questions of `split` with a judged passage (see `read_questions`). Raises InputError where there is none."""
+    known = read_questions(collection, split, more)
+    chosen = np.flatnonzero(known.lists.lengths)
     if not len(chosen):
         name = "training" if split == "train" else split
         raise InputError(f"{collection / 'qrels.parquet'}: no {name} question has a judged passage")
-    return Judged(rows[chosen].astype(np.int64), _take(lists, chosen), query_ids.take(pa.array(chosen)), passage_ids)
+    return take(known, chosen)
 
 
 def read_pools(
@@ -96,12 +106,16 @@ def read_pools(
     pooled: bool = False,
     max_queries: int = 0,
     seed: int = 0,
+    texts: Texts | None = None,
+    dropped: Dropped | None = None,
 ) -> Pools:
     """Read the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
     qrels.parquet of further questions.
 
     `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`: of
     the judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
+    `texts`: the collection's, where the caller has them already; else a pass over it. `dropped` counts what the tables
+    list and is no negative.
     Raises InputError where no training question has a judged passage.
     """
     judged = read_judged(collection, "train")
@@ -110,15 +124,17 @@ def read_pools(
         both = read_judged(collection, "train", pseudo / "qrels.parquet")
         kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
         known = take(both, np.flatnonzero(kept))
-    kinds = [read_lists(first / NEGATIVES, known, depth)]
+    refused = barred.read(collection, known, texts)
+    kinds = [read_lists(first / NEGATIVES, known, refused, depth, dropped)]
     if mined is not None:
-        kinds.append(read_lists(mined / NEGATIVES, known))
+        kinds.append(read_lists(mined / NEGATIVES, known, refused, dropped=dropped))
         if pooled:
             kinds = [joined(*kinds)]
     if pseudo is not None:  # no other kind has negatives of these questions
-        further = read_lists(pseudo / NEGATIVES, known)
+        further = read_lists(pseudo / NEGATIVES, known, refused, dropped=dropped)
         kinds = [joined(kind, further) for kind in kinds]
-    return Pools(known.queries, known.lists, tuple(kinds), len(known.passage_ids))
+    refused_lists = barred_lists(refused, len(known.queries))
+    return Pools(known.queries, known.lists, refused_lists, tuple(kinds), len(known.passage_ids))
 
 
 def subset(judged: Judged, most: int, seed: int) -> Judged:
@@ -134,10 +150,22 @@ def take(known: Judged, chosen: np.ndarray) -> Judged:
     return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids)
 
 
-def read_lists(path: Path, known: Judged, depth: int = 0) -> Lists:
+def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
+    """The same questions with these judged passages, in their order."""
+    return replace(known, lists=_lists(questions, passages, len(known.queries)))
+
+
+def barred_lists(refused: Barred, n: int) -> Lists:
+    """The passages that are barred of each of n questions."""
+    questions, passages = refused.pairs()
+    return Lists(passages.astype(np.int32), np.searchsorted(questions, np.arange(n + 1)))
+
+
+def read_lists(path: Path, known: Judged, refused: Barred, depth: int = 0, dropped: Dropped | None = None) -> Lists:
     """Passages that a table (query_id, passage_id, perhaps rank and split) lists for each question, best first.
 
-    Judged ones are left out. `depth`: ranks looked at; of a table without ranks the first ones. 0: all.
+    Barred ones are left out, and counted in `dropped`. `depth`: ranks looked at; of a table without ranks the first
+    ones. 0: all.
     """
     if not path.is_file():
         raise InputError(f"{path}: missing; fine-tuning takes its negatives from there")
@@ -151,9 +179,10 @@ def read_lists(path: Path, known: Judged, depth: int = 0) -> Lists:
     if ranked:
         table = table.sort_by("rank")  # stable
     queries, passages = positions(table, known.query_ids, known.passage_ids)
-    positive_queries, positives = _pairs(known.lists)
-    keys = queries.astype(np.int64) << 32 | passages
-    free = ~np.isin(keys, positive_queries.astype(np.int64) << 32 | positives)
+    reasons = barred.reasons(refused, queries, passages)
+    if dropped is not None:
+        dropped.count_pairs(reasons, queries, passages, known)
+    free = reasons == FREE
     lists = _lists(queries[free], passages[free], len(known.queries))
     if ranked or not depth:
         return lists
@@ -205,7 +234,9 @@ def _take(lists: Lists, chosen: np.ndarray) -> Lists:
 
 def save_pools(pools: Pools, path: Path) -> None:
     """Write pools to one `.npz` file."""
-    lists = {"judged": pools.judged} | {f"negatives{i}": kind for i, kind in enumerate(pools.negatives)}
+    lists = {"judged": pools.judged, "barred": pools.barred} | {
+        f"negatives{i}": kind for i, kind in enumerate(pools.negatives)
+    }
     arrays = {f"{name}_{field}": array for name, one in lists.items() for field, array in asdict(one).items()}
     with open(path, "wb") as file:
         np.savez(file, queries=pools.queries, passages=np.array(pools.passages), **arrays)
@@ -215,5 +246,6 @@ def load_pools(path: Path) -> Pools:
     """Read what `save_pools` wrote."""
     with np.load(path) as arrays:
         kinds = [name for name in ("negatives0", "negatives1") if f"{name}_flat" in arrays]
-        judged, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in ("judged", *kinds))
-        return Pools(arrays["queries"], judged, tuple(negatives), int(arrays["passages"]))
+        names = ("judged", "barred", *kinds)
+        judged, refused, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in names)
+        return Pools(arrays["queries"], judged, refused, tuple(negatives), int(arrays["passages"]))

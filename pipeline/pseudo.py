@@ -1,15 +1,20 @@
 """Pseudo-labelled questions: a cross-encoder says which passages found are relevant (RocketQA, section 4.2.3)."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from pipeline.collection import passage_ids, read_qrels, read_queries, schemas, write_table
+from pipeline.collection import schemas, write_table
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.notices import noticed
 from pipeline.scoring import check_cross_encoder, count_cut, relevance, score
 from pipeline.work import Metrics, Work
+
+if TYPE_CHECKING:
+    from pipeline.pools import Judged
 
 
 class PseudoConfig(Config):
@@ -36,27 +41,40 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
     """Write `qrels.parquet` (split train, relevance 1) and `negatives.parquet` (source `pseudo`, rank and score of
     the run) of the training questions without a judged passage.
 
+    A passage that is the question itself is no candidate; copies of a positive are no negatives (pipeline/barred.py).
     Questions without a positive are left out and counted, as are those without a negative, which are kept.
     Raises InputError where the run answers no such question, or none of them gets a positive.
     """
     import pyarrow as pa
 
-    from pipeline import runs
+    from pipeline import barred, runs
+    from pipeline.pools import judged_as
     from pipeline.ragged import Tokens
 
     lengths = check_cross_encoder(cross_encoder, tokens)
-    places, query_ids = unjudged(collection)
-    ids = np.array(passage_ids(collection), dtype=object)
+    known = unjudged(collection)
+    places, query_ids = known.queries, known.query_ids.to_pylist()
+    ids = np.array(known.passage_ids.to_pylist(), dtype=object)
     found = runs.read(run, "train", pa.array(query_ids, pa.string()), pa.array(ids)) if query_ids else None
     if found is None or not len(found.question_R):
         raise InputError(f"{run / 'run.parquet'}: no training question without a judged passage")
+    texts, dropped = barred.read_texts(collection), barred.Dropped()
     near_R = found.rank_R <= config.depth
     question_N, passage_N, rank_N = found.question_R[near_R], found.passage_R[near_R], found.rank_R[near_R]
-    score_N = found.score_R[near_R]
+    itself_N = barred.reasons(barred.read(collection, known, texts), question_N, passage_N)
+    dropped.count_pairs(itself_N, question_N, passage_N, known)
+    other_N = itself_N == barred.FREE
+    question_N, passage_N, rank_N = question_N[other_N], passage_N[other_N], rank_N[other_N]
+    score_N = found.score_R[near_R][other_N]
     logit_N = score(cross_encoder, tokens, places[question_N], passage_N, work)
-    positive_N, negative_N = labels(config, question_N, logit_N)
+    positive_N = positives(config, question_N, logit_N)
     if not len(positive_N):
         raise InputError(f"pseudo.positive_above: no passage scores above {config.positive_above}")
+    low_N = low(config, question_N, logit_N, positive_N)
+    labelled = judged_as(known, question_N[positive_N], passage_N[positive_N])
+    copied_N = barred.reasons(barred.read(collection, labelled, texts), question_N[low_N], passage_N[low_N])
+    dropped.count_pairs(copied_N, question_N[low_N], passage_N[low_N], known)
+    negative_N = _first(low_N[copied_N == barred.FREE], question_N, config.negatives)
     query_N, id_N = np.array(query_ids, dtype=object)[question_N], ids[passage_N]
     qrels = (("train", query_N[i], id_N[i], 1) for i in positive_N)
     negatives = ((query_N[i], id_N[i], "pseudo", int(rank_N[i]), float(score_N[i])) for i in negative_N)
@@ -71,31 +89,29 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
         "positives": len(positive_N),
         "negatives": len(negative_N),
         "questions_cut": count_cut(Tokens.open(tokens).queries, places[question_N], lengths),
+        **dropped.metrics(),
+        **noticed(dropped.notices()),
     }
 
 
-def unjudged(collection: Path) -> tuple[np.ndarray, list[str]]:
-    """(rows of queries.parquet, ids) of the training questions without a judged passage."""
-    judged = {query for query, of in read_qrels(collection, ["train"]).items() if any(r > 0 for r in of.values())}
-    rows = [
-        (place, query.query_id)
-        for place, query in enumerate(read_queries(collection))
-        if query.split == "train" and query.query_id not in judged
-    ]
-    return np.array([place for place, _ in rows], np.int64), [query_id for _, query_id in rows]
+def unjudged(collection: Path) -> "Judged":
+    """The training questions without a judged passage."""
+    from pipeline.pools import read_questions, take
+
+    known = read_questions(collection, "train")
+    return take(known, np.flatnonzero(known.lists.lengths == 0))
 
 
-def labels(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of positives, best scores first, and of negatives of the same questions, best ranks first.
-
-    `question_N`: ascending, a question's passages in the order of their ranks.
-    """
-    relevance_N = relevance(logit_N)
+def positives(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray) -> np.ndarray:
+    """Places of the positives, best scores first. `question_N`: ascending."""
     by_score = np.lexsort((-logit_N, question_N))
-    positives = by_score[relevance_N[by_score] > config.positive_above]
-    labelled_N = np.isin(question_N, question_N[positives])
-    negatives = np.flatnonzero((relevance_N < config.negative_below) & labelled_N)
-    return _first(positives, question_N, config.positives), _first(negatives, question_N, config.negatives)
+    return _first(by_score[relevance(logit_N)[by_score] > config.positive_above], question_N, config.positives)
+
+
+def low(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray, positive_N: np.ndarray) -> np.ndarray:
+    """Places of what scores low enough for a negative of the questions with positives, in the order given."""
+    labelled_N = np.isin(question_N, question_N[positive_N])
+    return np.flatnonzero((relevance(logit_N) < config.negative_below) & labelled_N)
 
 
 def _first(places: np.ndarray, question_N: np.ndarray, number: int) -> np.ndarray:

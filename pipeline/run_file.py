@@ -13,6 +13,7 @@ from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
 from pipeline.files import integer, is_plain, lines, words
 from pipeline.ids import check_id
+from pipeline.notices import noticed
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     collection does not ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
     Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
     """
-    from pipeline import first_stage
+    from pipeline import barred, first_stage
 
-    ids = passage_ids(collection)
-    questions, positives = first_stage.asked(collection)
+    ids, dropped = passage_ids(collection), barred.Dropped()
+    questions = first_stage.asked(collection)
     place = {q.query_id: n for n, q in enumerate(questions)}
     row = {passage_id: n for n, passage_id in enumerate(ids)}
     found, counts = read(path, place.get, row.get, work.progress)
@@ -104,8 +105,9 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         spans = ((start_Q[n], start_Q[n + 1]) for n in (place[q.query_id] for q in piece))
         return [top(found, slice(*span), ids, depth) for span in spans]
 
-    counts.update(first_stage.write(work.out, questions, positives, depths, find, work.progress))
-    return dict(counts)
+    no_negatives = barred.by_id(collection)
+    counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress))
+    return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, dropped))}
 
 
 def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:

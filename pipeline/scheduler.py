@@ -5,7 +5,8 @@ FOLDER holds the epoch's similarity, written by the training before it starts th
     questions.npy, passages.npy   vectors of the N pairs, [N, D]; similarity is their inner product
     candidates.npz                or candidate lists: question, passage (numbers of pairs), score, all [R]
     judged.npy                    optional, [E, 2]: the passage of the second pair is judged relevant for the first's
-                                  question, so it does not count as hard (own pairs need not be listed)
+                                  question, or else no negative of it (pipeline/barred.py), so it does not count as
+                                  hard (own pairs need not be listed)
 
 and gets job.json, then batches.i32 (the batches found, one after the other, appended to) and hardness.json. Nothing
 else decides the batches, so a training that resumes from the same folder sees the same ones, those already found at

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.drawing import first_negatives
+from pipeline.notices import noticed
 from pipeline.scoring import check_cross_encoder, count_cut, score
 from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
@@ -35,15 +36,18 @@ def scores(
     """Write `scores.parquet` (query_id, passage_id, score: the logit, float32), questions in the collection's order.
 
     A question's passages are its judged ones, then its first negatives, then all mined ones, none twice. The metrics
-    tell how often a judged passage has the highest score, and count the questions that were cut.
+    tell how often a judged passage has the highest score, and count what of the negatives listed was dropped
+    (pipeline/barred.py), and the questions that were cut.
     Raises InputError where the cross-encoder does not fit the tokens or no training question has a judged passage.
     """
+    from pipeline.barred import Dropped
     from pipeline.pools import joined, read_pools
     from pipeline.ragged import Tokens
 
     lengths = check_cross_encoder(cross_encoder, tokens)
     first = first_negatives(config.negatives_from, collection, bm25)
-    pools = read_pools(collection, first, config.negative_depth, mined=mined)
+    dropped = Dropped()
+    pools = read_pools(collection, first, config.negative_depth, mined=mined, dropped=dropped)
     own = joined(pools.judged, *pools.negatives)
     query_N = pools.queries.repeat(own.lengths)
     score_N = score(cross_encoder, tokens, query_N, own.flat, work)
@@ -57,6 +61,8 @@ def scores(
         "pairs": len(query_N),
         "judged_first": float((best == best_judged).mean()),
         "questions_cut": count_cut(Tokens.open(tokens).queries, query_N, lengths),
+        **dropped.metrics(),
+        **noticed(dropped.notices()),
     }
 
 

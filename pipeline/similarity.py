@@ -210,12 +210,13 @@ def in_pairs(
     `queries_N`, `passages_N`: the rows of each pair. Returns hit_R (which of the H), question_R and passage_R: a hit
     is repeated for every pair that has its question and every pair that has its passage, and left out if there is none.
     """
-    hit_R, question_R = _join(query_H, queries_N)
-    again_R, passage_R = _join(passage_H[hit_R], passages_N)
+    hit_R, question_R = matches(query_H, queries_N)
+    again_R, passage_R = matches(passage_H[hit_R], passages_N)
     return hit_R[again_R], question_R[again_R].astype(np.int32), passage_R.astype(np.int32)
 
 
-def _join(left_H: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def matches(left_H: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(place in `left_H`, place in `right_N`) of every two equal values, by place in `left_H`."""
     order_N = np.argsort(right_N, kind="stable")
     begin_H, end_H = (np.searchsorted(right_N, left_H, side, sorter=order_N) for side in ("left", "right"))
     count_H = end_H - begin_H

@@ -14,6 +14,7 @@ from pipeline.config import Config
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pipeline.barred import Texts
     from pipeline.pools import Judged
 
 CUTOFF = 10
@@ -53,22 +54,28 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
     return known
 
 
-def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
-    """Dev questions with a judged passage each, and seeded samples of what `run` lists and nobody judged.
+def read_candidates(
+    config: ValidationConfig, collection: Path, run: Path, seed: int, texts: "Texts | None" = None
+) -> Candidates:
+    """Dev questions with a judged passage each, and seeded samples of what `run` lists and is not barred.
 
-    Where a list is too short, passages of the whole collection stand in. Raises InputError without dev questions.
+    Where a list is too short, passages of the whole collection stand in. `texts`: the collection's, where the caller
+    has them already. Raises InputError without dev questions, and where one has too few passages that are not barred.
     """
-    from pipeline.examples import fill
-    from pipeline.pools import read_judged, read_lists
+    from pipeline import barred
+    from pipeline.examples import check_enough, fill
+    from pipeline.pools import barred_lists, read_judged, read_lists
 
     rng = np.random.default_rng(seed)
     known = drawn(config, read_judged(collection, "dev"), rng)
-    listed = read_lists(run / "run.parquet", known)
+    refused = barred.read(collection, known, texts)
+    listed, unfit = read_lists(run / "run.parquet", known, refused), barred_lists(refused, len(known.queries))
+    check_enough("validation.candidates", config.candidates - 1, unfit, len(known.passage_ids))
     rows = []
     for i in range(len(known.queries)):
-        sampled, judged = rng.permutation(listed[i])[: config.candidates - 1], known.lists[i]
-        others = fill(sampled, judged, config.candidates - 1, len(known.passage_ids), rng)
-        rows.append(np.append(judged[0], others))
+        sampled = rng.permutation(listed[i])[: config.candidates - 1]
+        others = fill(sampled, unfit[i], config.candidates - 1, len(known.passage_ids), rng)
+        rows.append(np.append(known.lists[i][0], others))
     return Candidates(known.queries, np.stack(rows))
 
 

@@ -112,6 +112,37 @@ def test_empty_passages_and_repeated_judgements_are_dropped_and_counted(tmp_path
     assert made.counts.items() >= expected.items()
 
 
+@pytest.mark.parametrize(
+    "text", ["which is first?", "  which is first? ", "Which is  FIRST?", "which is\u00a0first?", "which is\\tfirst?"]
+)
+def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, text):
+    queries = [QUERIES[0], f'{{"_id": "t1", "text": "{text}"}}', QUERIES[1], '{"_id": "d1", "text": "which is first?"}']
+    qrels = {"train": QRELS["train"], "test": [HEADER, "t1\tp3\t1", "q2\tp3\t1"], "dev": [HEADER, "d1\tp3\t1"]}
+    made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))
+    assert len(made.queries) == 4  # nothing is dropped
+    assert made.notices == [
+        "dev and test questions that train asks too: 2 (first: t1 of test is q1 of train, d1 of dev is q1 of train); "
+        "training sees their answers, so figures are too good: leave them out of one split"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "splits"),
+    [
+        (("one", "two", "three"), ("train", "dev", "test")),
+        (("one", "one", "two"), ("train", "train", "test")),
+        (("one", "two", "two"), ("train", "test", "test")),
+        (("one", "one?", "on e"), ("train", "dev", "test")),
+    ],
+)
+def test_questions_of_one_split_alone_are_not(tmp_path, ingested, texts, splits):
+    queries = [f'{{"_id": "q{n}", "text": "{text}"}}' for n, text in enumerate(texts)]
+    qrels = {split: [HEADER] for split in splits}
+    for n, split in enumerate(splits):
+        qrels[split].append(f"q{n}\tp1\t1")
+    assert ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels))).notices == []
+
+
 def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
     corpus = [f'{{"_id": "p{i}", "text": "passage {i}"}}' for i in range(99)]
     queries = ['{"_id": "q1", "text": "question"}']

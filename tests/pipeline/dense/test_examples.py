@@ -14,22 +14,29 @@ def lists(*values) -> Lists:
     return Lists(np.array([v for one in values for v in one], dtype=np.int32), offsets)
 
 
+def made(queries, judged, negatives, barred=None) -> Pools:
+    """Pools over 40 passages; nothing is barred but what is judged."""
+    return Pools(queries, judged, judged if barred is None else barred, negatives, 40)
+
+
 @st.composite
 def pools(draw):
-    """1-8 questions over 40 passages: some judged, and one or two kinds of negatives among the rest."""
+    """1-8 questions over 40 passages: some judged, some barred, one or two kinds of negatives among the rest."""
     n, kinds = draw(st.integers(1, 8)), draw(st.integers(1, 2))
-    judged, negatives = [], [[] for _ in range(kinds)]
+    judged, barred, negatives = [], [], [[] for _ in range(kinds)]
     for _ in range(n):
         order = draw(st.permutations(range(40)))
         positives = draw(st.integers(1, 5))
         judged.append(order[:positives])
+        first = positives + draw(st.integers(0, 5))
+        barred.append(order[:first])
         for kind in negatives:
-            kind.append(order[positives : positives + draw(st.integers(0, 12))])
-    return Pools(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), 40)
+            kind.append(order[first : first + draw(st.integers(0, 12))])
+    return made(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), lists(*barred))
 
 
 @given(pools(), st.integers(0, 9), st.integers(0, 3), st.integers(0, 5), st.integers(1, 5))
-def test_each_example_once_an_epoch_and_no_judged_negative(drawn, negatives, considered, seed, batch_size):
+def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, considered, seed, batch_size):
     size = examples.epoch_size(drawn)
     edges = examples.batches(size, batch_size)
     batches = []
@@ -45,18 +52,17 @@ def test_each_example_once_an_epoch_and_no_judged_negative(drawn, negatives, con
         assert set(counts[1]) == {len(drawn.negatives)}
     for batch in batches:
         for query, passages in zip(batch.queries_Q, batch.passages_QN, strict=True):
-            judged = drawn.judged[query // 3]
-            assert passages[0] in judged[: considered or None]
-            assert not np.isin(passages[1:], judged).any()
+            assert passages[0] in drawn.judged[query // 3][: considered or None]
+            assert not np.isin(passages[1:], drawn.barred[query // 3]).any()
             assert len(set(passages)) == 1 + negatives
 
 
 @given(pools(), st.integers(0, 5))
-def test_excluded_are_the_other_judged_passages_of_the_batch(drawn, seed):
+def test_excluded_is_what_else_is_barred_in_the_batch(drawn, seed):
     batch = examples.batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, 0, seed))
     flat = batch.passages_QN.ravel()
     for row, query in enumerate(batch.queries_Q):
-        expected = [p in drawn.judged[query // 3] and column != 3 * row for column, p in enumerate(flat)]
+        expected = [p in drawn.barred[query // 3] and column != 3 * row for column, p in enumerate(flat)]
         assert batch.excluded_QP[row].tolist() == expected
 
 
@@ -70,21 +76,21 @@ def test_window_moves_over_the_whole_pool(size, number, seed):
 
 
 def test_twice_gives_each_question_one_example_of_either_kind():
-    drawn = Pools(np.arange(2), lists([0], [1]), (lists([10, 11], [12, 13]), lists([20, 21], [22, 23])), 40)
+    drawn = made(np.arange(2), lists([0], [1]), (lists([10, 11], [12, 13]), lists([20, 21], [22, 23])))
     batch = examples.batch(drawn, 0, np.arange(4), Draw(2, 0, seed=5))
     kinds = sorted(zip(batch.queries_Q.tolist(), batch.passages_QN[:, 1:].min(1).tolist(), strict=True))
     assert kinds == [(0, 10), (0, 20), (1, 12), (1, 22)]
 
 
 def test_filled_counts_what_pools_lack():
-    drawn = Pools(np.arange(2), lists([0], [1]), (lists([10, 11, 12], []), lists([20], [22, 23])), 40)
+    drawn = made(np.arange(2), lists([0], [1]), (lists([10, 11, 12], []), lists([20], [22, 23])))
     assert examples.filled(drawn, 2) == 0 + 2 + 1 + 0
     negatives = examples.batch(drawn, 0, np.arange(4), Draw(2, 0, seed=1)).passages_QN[:, 1:]
     assert negatives.shape == (4, 2)
 
 
 def test_batches_are_a_function_of_seed_and_position():
-    drawn = Pools(np.arange(9), lists(*[[i] for i in range(9)]), (lists(*[range(10, 30)] * 9),), 40)
+    drawn = made(np.arange(9), lists(*[[i] for i in range(9)]), (lists(*[range(10, 30)] * 9),))
     whole = examples.batch(drawn, 1, np.arange(9), Draw(3, 0, seed=2))
     part = examples.batch(drawn, 1, np.arange(4, 7), Draw(3, 0, seed=2))
     np.testing.assert_array_equal(whole.queries_Q[4:7], part.queries_Q)

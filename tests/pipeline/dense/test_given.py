@@ -71,7 +71,18 @@ def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_pat
         "dropped_repeated": 1,
         "dropped_other_split": 1,
         "dropped_unknown": 0,
+        "dropped_question": 0,
+        "notice": "\n".join(
+            [
+                "negatives dropped, judged relevant: 1 (first: p0 for q0)",
+                "negatives dropped, exact copies of a positive: 1 (first: p7 for q0)",
+                "negatives dropped, listed again: 1",
+                "negatives dropped, of dev and test questions: 1 (first: p5 for q9)",
+                "training questions not listed: 1 (first: q3)",
+            ]
+        ),
     }
+    del metrics["notice"]  # for the terminal
     assert json.loads((done.out / "negatives.json").read_text()) == metrics
     page = (done.out / "negatives.html").read_text()
     assert "3 of 3 training questions" in page

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searched import write_collection
 
-from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
-from pipeline.negatives import Ranking, duplicates, sample, train_positives
+from pipeline.negatives import Ranking, sample, train_positives
 from pipeline.runs import writer
 
 CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0, page_questions=2)
@@ -18,27 +17,28 @@ SCORES = np.array([9, 8, 7, 6, 5, 4, 3], dtype=np.float32)
 RANKING = Ranking("q", ["a", "b", "c", "d", "e", "f", "g"], SCORES)
 
 
-def kept(config, judged=("c",), twins=None):
-    places, dropped = pool(RANKING, set(judged), twins or {}, config)
-    return "".join(RANKING.passage_ids[i] for i in places), +dropped
+def kept(config, judged=("c",), **barred):
+    """(ids of the pool, how many a margin drops)."""
+    places, below = pool(RANKING, set(judged), dict.fromkeys(judged, "judged") | barred, config)
+    return "".join(RANKING.passage_ids[i] for i in places), below
 
 
 def test_depth_and_judged_passages():
-    assert kept(CONFIG) == ("abdef", {"judged": 1})
-    assert kept(CONFIG, judged=("c", "g", "a")) == ("bdef", {"judged": 2})
+    assert kept(CONFIG) == ("abdef", 0)
+    assert kept(CONFIG, judged=("c", "g", "a")) == ("bdef", 0)
 
 
-def test_duplicates_of_a_positives_text():
-    assert kept(CONFIG, twins={"c": b"1", "e": b"1", "f": b"2"}) == ("abdf", {"judged": 1, "duplicate": 1})
+def test_what_is_no_negative():
+    assert kept(CONFIG, e="duplicate", b="question") == ("adf", 0)
 
 
 def test_margins():
     absolute = CONFIG.model_copy(update={"margin_absolute": 1.0})
-    assert kept(absolute) == ("def", {"judged": 1, "margin": 2})
+    assert kept(absolute) == ("def", 2)
     relative = CONFIG.model_copy(update={"margin_relative": 0.25})
-    assert kept(relative) == ("ef", {"judged": 1, "margin": 3})
-    assert kept(absolute, judged=("c", "e")) == ("df", {"judged": 2, "margin": 2})  # the best of them counts
-    assert kept(absolute, judged=("elsewhere",)) == ("", {"margin": 6})
+    assert kept(relative) == ("ef", 3)
+    assert kept(absolute, judged=("c", "e")) == ("df", 2)  # the best of them counts
+    assert kept(absolute, judged=("elsewhere",)) == ("", 6)
 
 
 def test_ceiling_takes_the_stricter_margin_and_negative_scores():
@@ -88,7 +88,9 @@ def test_mined_negatives_and_their_counts(small, work):
         "negatives_above_positive": 2,  # p5 and p0 before q1's p1
         "dropped_judged": 2,
         "dropped_duplicate": 1,
+        "dropped_question": 0,
         "dropped_margin": 0,
+        "notice": "negatives dropped, exact copies of a positive: 1 (first: p5 for q0)",
     }
     table = pq.read_table(done.out / "negatives.parquet").to_pandas()
     assert table.columns.tolist() == ["query_id", "passage_id", "source", "rank", "score"]
@@ -98,6 +100,7 @@ def test_mined_negatives_and_their_counts(small, work):
     assert first["score"].tolist() == [6, 5, 4, 3]
     assert set(table.source) == {"mined"}
     assert "q2" not in set(table.query_id)
+    del metrics["notice"]  # for the terminal
     assert json.loads((done.out / "negatives.json").read_text()) == metrics
     mine(config, collection, run, again)
     for name in ("negatives.parquet", "negatives.json", "negatives.html"):
@@ -149,7 +152,7 @@ def test_a_question_whose_every_candidate_is_a_positive_is_counted(small, work, 
 
 def test_no_negative_at_all_is_refused(small, work):
     config = CONFIG.model_copy(update={"margin_absolute": 100.0})
-    with pytest.raises(InputError, match="no question has one left; dropped: duplicate 1, judged 2, margin 9"):
+    with pytest.raises(InputError, match="left; dropped: duplicate 1, judged 2, margin 9, question 0"):
         mine(config, *small, work())
 
 
@@ -188,14 +191,6 @@ def test_a_question_may_straddle_batches_of_rows(tmp_path):
         q = int(ranking.query_id[1:])
         assert ranking.passage_ids == [f"p{q}-{i}" for i in range(length)]
         np.testing.assert_array_equal(ranking.scores, np.float32(500.0 - q - np.arange(length) / 100))
-
-
-def test_duplicates_are_of_the_text_or_where_there_is_none_of_the_title(tmp_path):
-    rows = [("a", "A", "one"), ("b", "B", "one"), ("c", "C", "two"), ("d", "T", ""), ("e", "U", " "), ("f", "T", "")]
-    write_table(tmp_path / "passages.parquet", schemas()["passages"], [(p, p, title, text) for p, title, text in rows])
-    assert set(duplicates(tmp_path, {"a"})) == {"a", "b"}
-    assert set(duplicates(tmp_path, {"d"})) == {"d", "f"}  # not "e", which has no text either
-    assert set(duplicates(tmp_path, {"c"})) == {"c"}
 
 
 def test_positives_are_those_of_training_questions_in_the_order_of_the_table(small):

@@ -1,0 +1,328 @@
+"""One rule for all negatives: each source of them is run with each kind of passage that is none."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from searched import write_collection
+
+from pipeline import barred, examples, first_stage, pseudo, run_file
+from pipeline.collection import passage_ids, read_queries, schemas, write_table
+from pipeline.denoise import DenoiseConfig, denoise
+from pipeline.drawing import counts
+from pipeline.errors import InputError
+from pipeline.given import GivenConfig, given
+from pipeline.mine import MineConfig, mine
+from pipeline.notices import read_notices
+from pipeline.pools import load_pools, read_pools, save_pools
+from pipeline.runs import NEGATIVES, SCHEMA, writer
+from pipeline.scoring import Lengths
+from pipeline.validation import ValidationConfig, read_candidates
+
+QUESTION = "What is  an Élan?"
+
+
+class Kind(NamedTuple):
+    """A passage `x` that is no negative of the question, and the question's positives."""
+
+    reason: str
+    title: str
+    text: str
+    passage_id: str = "x"
+    positives: Sequence[tuple[str, str]] = (("", "A sudden vigour."),)
+
+
+KINDS = {
+    "a copy": Kind("duplicate", "", "A sudden vigour."),
+    "a copy with white space": Kind("duplicate", "", " A sudden vigour.\n\u00a0"),
+    "a copy under another title": Kind("duplicate", "Vigour", "A sudden vigour."),
+    "a title alone": Kind("duplicate", "Élan", "", positives=[("Élan ", " ")]),
+    "a copy of the second positive": Kind("duplicate", "", "two", positives=[("", "one"), ("", "two")]),
+    "the question's id": Kind("question", "", "Something else.", "q"),
+    "the question's words": Kind("question", "", QUESTION),
+    "its words in another case": Kind("question", "", "\twhat is an élan? "),
+    "its words in another Unicode form": Kind("question", "", "What is an E\u0301lan?"),
+    "its words as a title alone": Kind("question", QUESTION, ""),
+}
+OTHERS = [
+    ("n0", "", "a sudden vigour."),  # of another case
+    ("n1", "A sudden vigour.", "Its title alone is a copy."),
+    ("n2", QUESTION, "A page with the question as its title answers it."),
+    ("n3", "", f"{QUESTION} A sudden vigour."),
+    ("n4", "", "Far off."),
+]
+FREE = {passage_id for passage_id, _, _ in OTHERS}
+LISTED = ["x", "q", "p0", "p1", *sorted(FREE)]
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def collection(kind, tmp_path) -> Path:
+    return made(tmp_path / "collection", kind)
+
+
+def made(folder: Path, kind: Kind, judged: bool = True) -> Path:
+    """One question of train, and the same for dev; their positives, `x` and OTHERS."""
+    positives = [(f"p{n}", *texts) for n, texts in enumerate(kind.positives)]
+    passages = [
+        (i, i, title, text) for i, title, text in [*positives, (kind.passage_id, kind.title, kind.text), *OTHERS]
+    ]
+    relevant = [(split, query, p[0], 1) for split, query in (("train", "q"), ("dev", "d")) for p in positives]
+    questions = [("q", "train", QUESTION), ("d", "dev", QUESTION)]
+    return write_collection(folder, passages, questions, relevant if judged else [])
+
+
+def listed(collection: Path) -> list[str]:
+    """All passages, what must not be taken first."""
+    known = passage_ids(collection)
+    return [passage_id for passage_id in LISTED if passage_id in known]
+
+
+def write_run(folder: Path, split: str, query: str, passages: list[str]) -> Path:
+    folder.mkdir()
+    with writer(folder) as write:
+        write(split, [query] * len(passages), passages, 99.0 - np.arange(len(passages)))
+    return folder
+
+
+def taken(folder: Path) -> set[str]:
+    return set(pq.read_table(folder / "negatives.parquet")["passage_id"].to_pylist())
+
+
+def check(metrics: dict, kind: Kind, judged_is_news: bool, judged: int | None = None) -> None:
+    """One passage is counted for its reason, and told; the positives where they are news."""
+    judged = len(kind.positives) if judged is None else judged
+    other = {"duplicate": "question", "question": "duplicate"}[kind.reason]
+    assert [metrics[f"dropped_{reason}"] for reason in ("judged", kind.reason, other)] == [judged, 1, 0]
+    lines = read_notices(metrics)
+    assert f"negatives dropped, {barred.DESCRIPTIONS[kind.reason]}: 1 (first: {kind.passage_id} for q)" in lines
+    assert len(lines) == 1 + bool(judged and judged_is_news)
+
+
+def test_what_is_barred(collection, kind):
+    expected = {f"p{n}": "judged" for n in range(len(kind.positives))} | {kind.passage_id: kind.reason}
+    assert barred.by_id(collection) == {"q": expected}
+
+
+def test_first_stage(collection, kind, work):
+    """What BM25 finds."""
+    done, dropped, ids = work(), barred.Dropped(), listed(collection)
+    hits = (ids, [float(-n) for n in range(len(ids))])
+    no_negatives, depths = barred.by_id(collection), {"train": 100}
+    questions = [q for q in read_queries(collection) if q.split == "train"]
+    first_stage.write(done.out, questions, no_negatives, dropped, depths, lambda piece, depth: [hits], done.progress)
+    assert taken(done.out) == FREE
+    ranks = pq.read_table(done.out / "negatives.parquet")["rank"].to_pylist()
+    assert ranks == [ids.index(p) + 1 for p in ids if p in FREE]
+    assert dropped.counts[kind.reason] == 1
+
+
+def test_run_file(collection, kind, work, tmp_path):
+    lines = [f"q Q0 {p} {n} {100 - n} other\n" for n, p in enumerate(listed(collection), 1)]
+    (tmp_path / "run.trec").write_text("".join(lines))
+    done = work()
+    metrics = run_file.from_run(tmp_path / "run.trec", {"train": 100, "dev": 9, "test": 9}, collection, done)
+    assert taken(done.out) == FREE
+    check(metrics, kind, judged_is_news=False)
+
+
+@pytest.mark.parametrize("number", [3, 100])
+def test_mined(number, collection, kind, work, tmp_path):
+    run, done = write_run(tmp_path / "run", "train", "q", listed(collection)), work()
+    config = MineConfig(depth=100, number=number, margin_absolute=None, margin_relative=None, seed=0, page_questions=1)
+    metrics = mine(config, collection, run, done)
+    assert taken(done.out) <= FREE
+    assert metrics["negatives"] == min(number, len(FREE))
+    check(metrics, kind, judged_is_news=False)
+
+
+def test_given(collection, kind, work, tmp_path):
+    (tmp_path / "n.tsv").write_text("".join(f"q\t{p}\n" for p in listed(collection)))
+    done = work()
+    metrics = given(GivenConfig(file=tmp_path / "n.tsv", number=0, seed=0, page_questions=0), collection, done)
+    assert taken(done.out) == FREE
+    check(metrics, kind, judged_is_news=True)
+
+
+def test_triples_at_ingest(collection, kind, ingested, tmp_path):
+    """MS MARCO's triples; its documents are lines of id, address, title and text."""
+    rows = pq.read_table(collection / "passages.parquet").to_pylist()
+    files = {
+        "collection": [(row["passage_id"], "", row["title"], " ".join(row["text"].split("\n"))) for row in rows],
+        "train_queries": [("q", QUESTION)],
+        "train_qrels": [("q", "0", f"p{n}", "1") for n in range(len(kind.positives))],
+        "negatives": [("q", "p0", passage_id) for passage_id in listed(collection)],
+    }
+    paths = {name: tmp_path / f"{name}.tsv" for name in files}
+    for name, lines in files.items():
+        text = "".join("\t".join(cell.replace("\t", " ") for cell in line) + "\n" for line in lines)
+        paths[name].write_text(text, encoding="utf-8")
+    absent = dict.fromkeys(["titles", "dev_queries", "dev_qrels", "test_queries", "test_qrels"])
+    fields = {"reader": "msmarco", "layout": "documents", "metadata": [], "negatives_per_query": 50}
+    read = ingested(**fields, **absent, **paths)
+    assert set(read.negatives["q"]) == FREE
+    check(read.counts | {"notice": "\n".join(read.notices)}, kind, judged_is_news=True)
+
+
+@pytest.fixture
+def written(collection, tmp_path) -> Callable[..., Path]:
+    """A folder of negatives that know no rule: those of an older artifact, or triples, which have no ranks."""
+
+    def write(name: str, source: str = "") -> Path:
+        (tmp_path / name).mkdir()
+        rows = [("q", p, source, n, 1.0) for n, p in enumerate(listed(collection), 1)]
+        path = tmp_path / name / "negatives.parquet"
+        write_table(path, *((NEGATIVES, rows) if source else (schemas()["negatives"], [row[:2] for row in rows])))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize("source", ["", "bm25"])
+@pytest.mark.parametrize("depth", [0, 100])
+def test_what_training_reads(source, depth, collection, kind, written):
+    """Triples and first negatives: of bi-encoders, cross-encoders, and what is scored for soft labels."""
+    dropped = barred.Dropped()
+    pools = read_pools(collection, written("first", source), depth, dropped=dropped)
+    ids = passage_ids(collection)
+    assert {ids[row] for row in pools.negatives[0][0]} == FREE
+    check(counts(pools, 1, dropped), kind, judged_is_news=True)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_second_negatives_in_training(pooled, collection, kind, written):
+    pools = read_pools(collection, written("first", "bm25"), mined=written("mined", "mined"), pooled=pooled)
+    ids = passage_ids(collection)
+    assert [{ids[row] for row in kind_of[0]} for kind_of in pools.negatives] == [FREE] * (1 if pooled else 2)
+
+
+def test_depth_counts_what_is_left_of_triples(collection, written):
+    pools = read_pools(collection, written("first"), depth=2)
+    ids = passage_ids(collection)
+    assert [ids[row] for row in pools.negatives[0][0]] == sorted(FREE)[:2]
+
+
+def test_drawn_from_the_whole_collection(collection, kind, tmp_path):
+    (tmp_path / "none").mkdir()
+    write_table(tmp_path / "none" / "negatives.parquet", NEGATIVES, [])
+    pools = read_pools(collection, tmp_path / "none")
+    save_pools(pools, tmp_path / "pools.npz")
+    ids = passage_ids(collection)
+    for read in (pools, load_pools(tmp_path / "pools.npz")):
+        draw = examples.Draw(len(FREE), 0, seed=3)
+        for epoch in range(3):
+            _, passages = examples.example(read, epoch, 0, draw)
+            assert {ids[row] for row in passages[1:]} == FREE
+
+
+def test_beside_other_questions_in_a_batch(collection, kind, tmp_path):
+    """Another question's positive that is no negative of mine is masked, as a judged one is."""
+    ids = passage_ids(collection)
+    queries = pq.read_table(collection / "queries.parquet").to_pylist()
+    rows = [(q["query_id"], q["split"], q["text"]) for q in queries] + [("r", "train", "Which other?")]
+    write_table(collection / "queries.parquet", schemas()["queries"], [(*row, []) for row in rows])
+    qrels = [tuple(row.values()) for row in pq.read_table(collection / "qrels.parquet").to_pylist()]
+    write_table(collection / "qrels.parquet", schemas()["qrels"], [*qrels, ("train", "r", kind.passage_id, 1)])
+    write_table(tmp_path / "negatives.parquet", NEGATIVES, [])
+    pools = read_pools(collection, tmp_path)
+    batch = examples.batch(pools, 0, np.array([0, 1]), examples.Draw(0, 0, seed=0))
+    assert ids[batch.passages_QN[1, 0]] == kind.passage_id
+    assert batch.excluded_QP[0].tolist() == [False, True]
+
+
+def test_denoised(collection, kind, work, tmp_path):
+    """What is left of mined negatives is a part of them."""
+    run, mined = write_run(tmp_path / "run", "train", "q", listed(collection)), work("mined")
+    config = MineConfig(depth=100, number=100, margin_absolute=None, margin_relative=None, seed=0, page_questions=0)
+    mine(config, collection, run, mined)
+    ids = listed(collection)
+    scores = pa.table([pa.array(["q"] * len(ids)), pa.array(ids), pa.array([-1.0] * len(ids), pa.float32())],
+                      names=["query_id", "passage_id", "score"])  # fmt: skip
+    pq.write_table(scores, tmp_path / "scores.parquet")
+    done = work("denoised")
+    denoise(DenoiseConfig(threshold=0.5), mined.out, tmp_path, done)
+    assert taken(done.out) == FREE
+
+
+@pytest.fixture
+def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
+    """(metrics, passages scored) of pseudo-labels by a cross-encoder that takes `relevant` passages for relevant."""
+
+    def run(collection: Path, ranked: list[str], relevant: set[str], negatives: int) -> tuple[dict, list[str]]:
+        ids, scored = passage_ids(collection), []
+
+        def score(cross_encoder, tokens, query_N, passage_N, work) -> np.ndarray:
+            scored.extend(ids[row] for row in passage_N)
+            return np.array([9.0 if ids[row] in relevant else -9.0 for row in passage_N], np.float32)
+
+        monkeypatch.setattr(pseudo, "score", score)
+        monkeypatch.setattr(pseudo, "check_cross_encoder", lambda *_: Lengths(1, 1, 1))
+        monkeypatch.setattr(pseudo, "count_cut", lambda *_: 0)
+        monkeypatch.setattr("pipeline.ragged.Tokens.open", lambda folder: SimpleNamespace(queries=None))
+        config = pseudo.PseudoConfig(
+            depth=100, positive_above=0.9, negative_below=0.1, positives=0, negatives=negatives
+        )
+        folder = write_run(tmp_path / "run", "train", "q", ranked)
+        return pseudo.pseudo(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
+
+    return run
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_pseudo_labels(most, kind, label, tmp_path):
+    collection = made(tmp_path / "collection", kind, judged=False)
+    ranked = listed(collection)
+    metrics, _ = label(collection, ranked, {"p0", "p1"}, most)
+    out = tmp_path / "pseudo" / "out"
+    assert taken(out) == set(sorted(FREE, key=ranked.index)[: most or None])
+    assert set(pq.read_table(out / "qrels.parquet")["passage_id"].to_pylist()) == {"p0", "p1"} & set(ranked)
+    check(metrics, kind, judged_is_news=True, judged=0)
+
+
+@pytest.mark.parametrize("name", ["the question's id", "the question's words", "its words as a title alone"])
+def test_the_question_itself_is_no_pseudo_positive(name, label, tmp_path):
+    collection = made(tmp_path / "collection", KINDS[name], judged=False)
+    _, scored = label(collection, [KINDS[name].passage_id, "p0", "n4"], {KINDS[name].passage_id, "p0"}, 0)
+    assert scored == ["p0", "n4"]
+
+
+def test_validation_candidates(kind, tmp_path):
+    """A copy of the judged passage would tie with it. The question of dev has the id `d`."""
+    if kind.passage_id == "q":
+        kind = kind._replace(passage_id="d")
+    collection = made(tmp_path / "collection", kind)
+    ids = passage_ids(collection)
+    config = ValidationConfig(questions=1, candidates=1 + len(FREE), select="last")
+    write_table(tmp_path / "run.parquet", SCHEMA, [("dev", "d", p, n, 9.0 - n) for n, p in enumerate(ids, 1)])
+    found = read_candidates(config, collection, tmp_path, seed=0)
+    assert ids[found.passages_VC[0][0]] == "p0"
+    assert {ids[row] for row in found.passages_VC[0][1:]} == FREE
+
+
+def test_too_few_passages_for_candidates_or_negatives_are_refused_not_searched_for_ever(tmp_path):
+    collection = made(tmp_path / "collection", KINDS["a copy"])
+    write_table(tmp_path / "run.parquet", SCHEMA, [])
+    config = ValidationConfig(questions=1, candidates=2 + len(FREE), select="last")
+    with pytest.raises(InputError, match=r"validation\.candidates: 6 asked for, but a question has only 5 of the 7"):
+        read_candidates(config, collection, tmp_path, seed=0)
+
+
+def test_nothing_is_barred_without_training_questions(tmp_path):
+    passages = [("a", "a", "", "same"), ("b", "b", "", "same")]
+    collection = write_collection(tmp_path / "c", passages, [("a", "dev", "same")], [("dev", "a", "b", 1)])
+    assert barred.by_id(collection) == {}
+
+
+def test_a_question_without_judgements_is_no_negative_of_itself(tmp_path):
+    passages = [("a", "a", "", "same"), ("b", "b", "", "other")]
+    collection = write_collection(tmp_path / "c", passages, [("q", "train", "Same")], [])
+    assert barred.by_id(collection) == {"q": {"a": "question"}}
