@@ -31,7 +31,7 @@ class EvaluateConfig(Config):
     """Least judgement that is relevant in binary measures (1; TREC Deep Learning: 2). nDCG takes the grades."""
     systems: dict[systems.Name, Path]
     """Other systems as rows of every table, by name: run files, plain or compressed, of TREC's six columns or MS
-    MARCO's three, with questions of dev, test or both. Passages stand by score, then passage order."""
+    MARCO's three, with questions of dev, test or both. Passages stand by score, equal scores as the file has them."""
     fusions: list[Annotated[list[str], Field(min_length=2)]]
     """Runs to be joined beside BM25 and the last dense one: two or more of `bm25`, `pretrained`, `stage1`, `stage2`
     (`stage2-2`, ... of further rounds), `rerank` and the names of `systems`."""

@@ -116,8 +116,6 @@ def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, d
     if not known_R.any():
         raise InputError(f"{path}: none of its questions has a relevant passage in {qrels}")
     question_R, passage_R = found.question_R[known_R].astype(np.int64), found.passage_R[known_R].astype(np.int64)
-    score_R, line_R = found.score_R[known_R], found.line_R[known_R]
-    by = np.lexsort((line_R, -score_R, question_R))
-    run = Run(question_R[by], passage_R[by], score_R[by])
+    run = Run(question_R, passage_R, found.score_R[known_R])
     ids = pa.array(query_ids, pa.string()), pa.array([*passages], pa.string())
     return as_ranks(run, *ids), counts["rows"], int((~known_R).sum())

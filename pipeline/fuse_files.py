@@ -155,7 +155,7 @@ def _whole(out: Path) -> Iterator[TextIO]:
 def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
     query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
     top_R = run.rank_R <= depth
-    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R].astype(np.float32))
+    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
     rank_R = top.rank_R
     with _whole(out) as file:
         for first in range(0, len(questions), QUESTIONS):
