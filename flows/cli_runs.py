@@ -35,7 +35,9 @@ class Listed:
     """What was measured: test where there is one."""
     questions: int | None = None
     best: str | None = None
-    """The system that was best on dev, as tables call it."""
+    """The system that was best on dev, as tables call it; without dev what answers questions."""
+    on_dev: bool | None = None
+    """Whether there are dev questions, on which one was best."""
     systems: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
     """{system, as tables call it: {measure: {mean, low, high}}}."""
 
@@ -46,7 +48,7 @@ def runs(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs in the store, newest first, with the measures of what was best on dev."""
+    """List the runs in the store, newest first, with the measures of what was best on dev (where there is dev)."""
     from artifacts.runs import runs as recorded
     from flows import layers
 
@@ -63,6 +65,8 @@ def runs(
     for row in rows:
         if row.problem:
             warn(row.problem)
+    for line in notes(rows):
+        out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
     newest = f", the newest {number} of them" if len(found) > number else ""
     makes = "" if found else f"; `cocondenser run {recipe or 'pydocs-small'}` makes one"
     out.print(f"\nRuns in {shelf.root}: {len(found)}{newest}{makes}", markup=False, highlight=False, soft_wrap=True)
@@ -87,7 +91,19 @@ def listed(run: "Run") -> Listed:
     systems = {one.label(name): figures for name, figures in one.systems(split).items()}
     part = one.metrics["splits"][split]
     questions = (part if part["systems"] else part["answers"])["questions"]
-    return Listed(run.name, run.created, reached, there, None, one.id, split, questions, one.label(one.best), systems)
+    best = one.label(one.best)
+    return Listed(run.name, run.created, reached, there, None, one.id, split, questions, best, one.on_dev, systems)
+
+
+def notes(rows: list[Listed]) -> list[str]:
+    """What a reader of the rows must know."""
+    from pipeline.tables import NO_DEV
+
+    without = [row.id for row in rows if row.on_dev is False and row.id]
+    return [
+        *(["system: what was best on dev"] if any(row.on_dev for row in rows) else []),
+        *(f"{name}: not tuned: {NO_DEV}" for name in dict.fromkeys(without)),
+    ]
 
 
 def table(rows: list[Listed]) -> Table:
@@ -101,7 +117,7 @@ def table(rows: list[Listed]) -> Table:
         shown.add_column(name)
     shown.add_column("recipe", min_width=6)
     shown.add_column("split")
-    shown.add_column("best on dev", min_width=6)
+    shown.add_column("system", min_width=6)
     for name in measures.values():
         shown.add_column(name, justify="right")
     for row in rows:

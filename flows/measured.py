@@ -11,6 +11,7 @@ from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
 from pipeline.errors import InputError
+from pipeline.tables import asked_first, on_dev
 
 SHOWN = 8
 """Characters of an id."""
@@ -42,9 +43,14 @@ class Measured:
 
     @property
     def best(self) -> str:
-        """The system that was best on dev."""
-        winner = str(self.metrics["winner_on_dev"])
+        """The system that was best on dev; without dev what answers questions (`tables.asked_first`)."""
+        winner = asked_first(self.metrics)
         return str(self.metrics["dense"]) if winner == "dense" else winner
+
+    @property
+    def on_dev(self) -> bool:
+        """Whether there is a best one on dev."""
+        return on_dev(self.metrics)
 
     def label(self, system: str) -> str:
         """What tables call it."""

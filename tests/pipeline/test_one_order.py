@@ -68,7 +68,7 @@ def test_a_run_has_one_order_by_every_way(scores, collection, tmp_path):
     assert figures_of_stage(collection, tmp_path / "first", "bm25", first) == expected
     assert figures_of_file(first / "run.trec", qrels) == expected
     (tmp_path / "copy.trec").write_bytes(run.read_bytes())
-    for method in ("reciprocal_rank", "weighted_sum"):
+    for method in ("reciprocal_rank", "weighted_sum", "z_score_sum"):
         out = tmp_path / f"{method}.trec"
         given = {"qrels": None, "weight": None, "relevance": 1, "depth": 1000}
         fuse_files([run, tmp_path / "copy.trec"], out, method=method, **given)
