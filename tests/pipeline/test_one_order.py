@@ -75,6 +75,31 @@ def test_a_run_has_one_order_by_every_way(scores, collection, tmp_path):
         assert figures_of_file(out, qrels) == expected
 
 
+@pytest.mark.parametrize(
+    ("lacking", "recall", "rank"),
+    [
+        ([("q0", "gone", 1)], 0.75, 1),  # half of what is relevant
+        ([("q0", "gone", 1), ("q2", "lost", 1)], 0.5, 2 / 3),  # all that is
+        ([("q0", "gone", 0), ("q2", "lost", 2), ("q1", "lost", 2)], (1 + 2 / 3 + 0) / 3, 2 / 3),
+        ([("q2", "lost", 0)], 1, 1),  # nothing relevant: left out
+    ],
+)
+def test_relevant_passages_that_the_collection_lacks_count_by_every_way(lacking, recall, rank, tmp_path):
+    passages = [(p, p, "", f"text of {p}") for p in PASSAGES]
+    queries = [(f"q{n}", "test", f"question {n}") for n in range(3)]
+    judged = [("q0", "p50", 1), ("q1", "p50", 1), ("q1", "p49", 1), *lacking]
+    collection = write_collection(tmp_path / "collection", passages, queries, [("test", *row) for row in judged])
+    run = put(tmp_path, "run.trec", *lines_of(SCORES["12th digit"]), "q2 Q0 p00 1 1 x")
+    qrels = put(tmp_path, "qrels", *(f"{q} 0 {p} {grade}" for q, p, grade in judged))
+    expected = figures_of_file(run, qrels)
+    assert (expected["R@100"], expected["RR@10"]) == (pytest.approx(recall, abs=1e-6), pytest.approx(rank, abs=1e-6))
+    assert figures_of_file(run, collection / "qrels.parquet") == expected
+    assert figures_of_stage(collection, tmp_path / "row", "MINE", None, MINE=run) == expected
+    build(collection, tmp_path / "bm25", CONFIG.model_copy(update={"run": run, "depth": 1000}))
+    assert figures_of_stage(collection, tmp_path / "first", "bm25", tmp_path / "bm25") == expected
+    assert figures_of_file(tmp_path / "bm25" / "run.trec", qrels) == expected
+
+
 def test_rows_of_a_question_need_not_stand_together_nor_in_order(collection, tmp_path):
     """Ties are as the file has them, also where a question's rows are spread over it."""
     rows = lines_of([3, 3, 3, *range(2, -25, -1)])
