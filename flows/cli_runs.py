@@ -1,6 +1,6 @@
 """`cocondenser runs`: the runs in the store with their measures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,6 +38,10 @@ class Listed:
     """The system that was best on dev, as tables call it; without dev what answers questions."""
     on_dev: bool | None = None
     """Whether there are dev questions, on which one was best."""
+    shallow: Sequence[str] = ()
+    """What to know of its measures in the table that look deeper than its lists go."""
+    notes: Sequence[str] = ()
+    """What to know of all measures of all systems."""
     systems: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
     """{system, as tables call it: {measure: {mean, low, high}}}."""
 
@@ -76,7 +80,7 @@ def listed(run: "Run") -> Listed:
     """A run with its measures, or why these cannot be read."""
     from flows.measured import measured
     from pipeline.errors import InputError
-    from pipeline.tables import shown_split
+    from pipeline.tables import SHORT, all_notes, shown_split
 
     pages = [run.nodes[node].path / f"{node}.html" for node in ("report", "ablation") if node in run.nodes]
     there = next((page for page in pages if page.exists()), None)
@@ -91,8 +95,11 @@ def listed(run: "Run") -> Listed:
     systems = {one.label(name): figures for name, figures in one.systems(split).items()}
     part = one.metrics["splits"][split]
     questions = (part if part["systems"] else part["answers"])["questions"]
-    best = one.label(one.best)
-    return Listed(run.name, run.created, reached, there, None, one.id, split, questions, best, one.on_dev, systems)
+    best, measures = one.label(one.best), [m for m in SHORT if m in one.systems(split).get(one.best, {})]
+    about = one.shallow(split, measures, [one.best]), all_notes(one.metrics)
+    return Listed(
+        run.name, run.created, reached, there, None, one.id, split, questions, best, one.on_dev, *about, systems
+    )
 
 
 def notes(rows: list[Listed]) -> list[str]:
@@ -103,15 +110,16 @@ def notes(rows: list[Listed]) -> list[str]:
     return [
         *(["system: what was best on dev"] if any(row.on_dev for row in rows) else []),
         *(f"{name}: not tuned: {NO_DEV}" for name in dict.fromkeys(without)),
+        *dict.fromkeys(f"{row.id}: {line}" for row in rows for line in row.shallow),
     ]
 
 
 def table(rows: list[Listed]) -> Table:
     """A row a run: means alone, of the measures that one of them has."""
-    from pipeline.tables import TABLE, share_text
+    from pipeline.tables import SHORT, share_text
 
     there = {measure for row in rows for figures in (row.systems or {}).values() for measure in figures}
-    measures = {measure: heading for measure, heading in (TABLE | {"hits@20": "hits@20"}).items() if measure in there}
+    measures = {measure: heading for measure, heading in SHORT.items() if measure in there}
     shown = columns()
     for name in ("created", "id"):
         shown.add_column(name)

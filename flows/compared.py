@@ -74,6 +74,8 @@ def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, 
         for (x, y), row in zip(pairs, rows, strict=True)
     ]
     warnings = unlike(a, b)
+    for one, names in zip((a, b), zip(*pairs, strict=True), strict=True):
+        warnings += [f"{one.name}: {line}" for line in one.shallow(split, [measure], dict.fromkeys(names))]
     for one, asked in ((a, asked_a), (b, asked_b)):
         if len(asked) > len(shared):
             warnings.append(f"{one.name}: questions left out, which the other has not: {len(asked) - len(shared):,}")

@@ -1,7 +1,7 @@
 """Runs of the store that were evaluated, and what they go by."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
 from pipeline.errors import InputError
-from pipeline.tables import asked_first, on_dev
+from pipeline.tables import asked_first, on_dev, shallow_notes
 
 SHOWN = 8
 """Characters of an id."""
@@ -64,6 +64,10 @@ class Measured:
             for name, figures in systems.items():
                 found.setdefault(name, {}).update(figures)
         return found
+
+    def shallow(self, split: str, measures: Iterable[str], systems: Iterable[str]) -> list[str]:
+        """What to know of measures that look deeper than a list goes; a line a system."""
+        return shallow_notes(self.metrics, split, measures, systems)
 
     def measured_by(self, split: str, measure: str) -> list[str]:
         """The systems with a figure of this measure."""

@@ -101,7 +101,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: found.query_ids for split, found in asked.items()}
     others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
-    common = Common(config, collection, passage_ids, joined, work)
+    common = Common(config, collection, passage_ids, joined, depths(bm25), work)
     choices: dict[str, Chosen] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
@@ -145,6 +145,14 @@ def assembled(
         "winner_on_dev": winner(splits, dense),
         "splits": splits,
     }
+
+
+def depths(bm25: Path | None) -> dict[str, int]:
+    """`Common.depths`: BM25's lists end where no passage holds a word of the question."""
+    from pipeline.bm25 import read_settings
+
+    settings = read_settings(bm25) if bm25 is not None else {}
+    return {"bm25": settings["depth"]} if "depth" in settings else {}
 
 
 def read_runs(

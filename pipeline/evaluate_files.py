@@ -16,6 +16,7 @@ from pipeline.errors import InputError
 from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import Run
+from pipeline.shallow import cut_at, shallow
 from pipeline.significance import Test, tabulated
 from pipeline.work import silent
 
@@ -32,6 +33,10 @@ class Counts:
     """Of questions that have no relevant passage in the judgements."""
     questions_without_results: int
     """Each counts as zero."""
+    cut_at: int | None
+    """The length of the longest list."""
+    shallow: str
+    """What that makes of the measures that look deeper; empty where none does."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ def evaluate_files(
     for n, path in enumerate(paths):
         ranks, rows, others = read(path, qrels, [*judged])
         values_QM[str(n)] = measure(ranks, [*judged], judged, relevance)
-        counts[str(path)] = Counts(rows, others, len(judged) - len(ranks))
+        cut = cut_at(max(map(len, ranks.values())))
+        counts[str(path)] = Counts(rows, others, len(judged) - len(ranks), cut, shallow(cut, MEASURES))
     pairs = [(after, before) for before, after in combinations(values_QM, 2)]
     figures = tabulated(values_QM, MEASURES, pairs, test, permutations=samples, samples=samples, seed=seed)
     differences = [

@@ -17,6 +17,7 @@ from pipeline.judgements import Qrels
 from pipeline.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure
 from pipeline.nb_recall import neighbours
 from pipeline.runs import Run
+from pipeline.shallow import cut_at
 from pipeline.significance import tabulated
 from pipeline.table_rows import compared, is_dense
 from pipeline.work import Work
@@ -58,6 +59,8 @@ class Common:
     """The collection's, in its order."""
     joined: Mapping[str, Sequence[str]]
     """{fusion: the runs that it joins}."""
+    depths: Mapping[str, int]
+    """{run: the longest list that was asked for} of runs whose lists end where nothing more is found."""
     work: Work
 
 
@@ -95,6 +98,7 @@ def split_figures(
         "questions": len(asked.qrels),
         "questions_without_relevant": asked.without_relevant,
         "questions_without_results": without,
+        "cut_at": cuts(common, runs),
         **_table(common, judged, MEASURES),
         "neighbours": neighbours(dense, len(query_ids), config.neighbours),
     }
@@ -157,6 +161,13 @@ def measured(
             without[name] = len(qrels) - len(ranks)
         tick()
     return values, without
+
+
+def cuts(common: Common, runs: Mapping[str, Run]) -> dict[str, int]:
+    """{run: where its lists were cut} of those whose lists were."""
+    longest = {name: int(run.rank_R.max(initial=0)) for name, run in runs.items()}
+    found = {name: cut_at(n, len(common.passage_ids), common.depths.get(name)) for name, n in longest.items()}
+    return {name: cut for name, cut in found.items() if cut is not None}
 
 
 def top(run: Run, providers: Providers) -> Run:

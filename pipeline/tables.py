@@ -1,7 +1,9 @@
 """What the tables of results call systems, and how they write figures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from pipeline.shallow import shallow
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,6 +16,8 @@ TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
 HITS = {"hits@5": "hits@5", "hits@20": "hits@20", "hits@100": "hits@100"}
 """Those of questions with answers, as the papers print them for NQ and TriviaQA."""
 
+SHORT = {**TABLE, "hits@20": "hits@20"}
+"""Measures of a row a run."""
 METHODS = {
     "reciprocal_rank": "reciprocal ranks",
     "weighted_sum": "min-max-normalised scores",
@@ -99,10 +103,30 @@ def headed(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]
     return found
 
 
+def shallow_notes(
+    metrics: Mapping[str, Any], split: str, measures: Iterable[str], systems: Iterable[str] | None = None
+) -> list[str]:
+    """A line for each of the `systems` (None: all) whose lists are shorter than one of its `measures` looks."""
+    cuts = metrics["splits"].get(split, {}).get("cut_at", {})
+    names = cuts if systems is None else systems
+    found = {metrics["labels"].get(name, name): shallow(cuts.get(name), measures) for name in names}
+    return [f"{label}: {text}" for label, text in found.items() if text]
+
+
+def all_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """`notes`, and of every measure of every split where it looks deeper than a list goes; a line each."""
+    found = notes(metrics)
+    for split, part in metrics["splits"].items():
+        measures = dict.fromkeys(m for t in (part, part.get("answers", part)) for s in t["systems"].values() for m in s)
+        found += [f"{split}: {line}" for line in shallow_notes(metrics, split, measures)]
+    return found
+
+
 def notes(metrics: Mapping[str, Any]) -> list[str]:
     """What a reader of the short tables must know of what was not measured, or counts as zero; a line each."""
     part = metrics["splits"][shown_split(metrics)]
-    said = []
+    measures = [measure for _, columns in tables_of(metrics, shown_split(metrics)) for measure in columns]
+    said = shallow_notes(metrics, shown_split(metrics), measures)
     for found in (part, part.get("answers", {})):
         for name, count in found.get("questions_without_results", {}).items():
             if count:

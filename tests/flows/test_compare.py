@@ -105,6 +105,8 @@ def test_a_recipe_is_its_newest_run(store):
     assert lines[5].split()[-3:] == ["2", "2", "1"]
     assert shown.stderr.splitlines() == [
         "warning: the two runs have different collections",
+        f"warning: one {'2' * 8}: stage 1: no list is longer than 2; RR@10 is RR@2 there",
+        f"warning: two {'3' * 8}: stage 1: no list is longer than 2; RR@10 is RR@2 there",
         f"warning: one {'2' * 8}: questions left out, which the other has not: 1",
     ]
 
@@ -119,6 +121,22 @@ def test_nothing_is_best_on_dev_without_dev(store, a, b):
     without = [name for name, dev in ((f"first {'6' * 8}", a), (f"other {'7' * 8}", b)) if not dev]
     said = [line for line in shown.stderr.splitlines() if "no dev questions" in line]
     assert said == [f"warning: {name}: no dev questions, so nothing was chosen by them" for name in without]
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ("R@1000", "no list is longer than 5; R@1000 is R@5 there"),
+        ("AP", "no list is longer than 5; AP is cut"),
+        ("Success@5", None),
+    ],
+)
+def test_a_measure_deeper_than_a_list_is_named(store, measure, said):
+    add(store, "first", 6, {**LISTS["poor"], "t0": "54321"}, QUESTIONS)
+    add(store, "other", 7, {**LISTS["good"], "t0": "543210"}, QUESTIONS)  # the whole collection
+    shown = called(store, "first", "other", "--measure", measure).stderr.splitlines()
+    lines = [line for line in shown if "no list is longer" in line]
+    assert lines == ([f"warning: first {'6' * 8}: stage 1: {said}"] if said else [])
 
 
 @pytest.mark.parametrize("named", ["1111", "1" * 8, f"store/objects/{'a1' * 32}/report.html"])

@@ -145,6 +145,26 @@ def test_nothing_is_best_on_dev_without_dev(store, winner, dense):
     assert "66666666: not tuned: no dev questions" in both
 
 
+@pytest.mark.parametrize(
+    ("cut_at", "said"),
+    [
+        ({"stage1": 20, "bm25": 5}, ["no list is longer than 20; R@100 is R@20 there"]),
+        ({"stage1": 8}, ["no list is longer than 8; RR@10 is RR@8, R@100 is R@8 there, and nDCG@10 is cut"]),
+        ({"stage1": 100, "bm25": 5}, []),
+        ({}, []),
+    ],
+)
+def test_shallow_lists_are_named(store, cut_at, said):
+    test = {**METRICS["splits"]["test"], "cut_at": cut_at}
+    metrics = {**METRICS, "splits": {**METRICS["splits"], "test": test}, "winner_on_dev": "dense"}
+    record(store, "top", 6, json.dumps(metrics))
+    lines = [line for line in called(store).splitlines() if "no list is longer" in line]
+    assert lines == [f"66666666: stage 1: {text}" for text in said]
+    (listed,) = json.loads(called(store, "-n", "1", "--json"))
+    assert listed["shallow"] == [f"stage 1: {text}" for text in said]
+    assert len([line for line in listed["notes"] if line.startswith("test: ")]) == sum(n < 100 for n in cut_at.values())
+
+
 def test_an_empty_store_says_what_makes_a_run(tmp_path):
     empty = Store(tmp_path / "empty")
     empty.prepare()
