@@ -178,4 +178,6 @@ def warnings(counts: "Counts") -> list[str]:
     if counts.rows_of_other_questions:
         of = f"{counts.rows_of_other_questions:,} of {counts.rows:,}"
         said.append(f"rows left out, whose questions have no relevant passage in the judgements: {of}")
+    if counts.shallow:
+        said.append(counts.shallow)
     return said

@@ -24,8 +24,8 @@ def fuse(
         ),
     ] = None,
     method: Annotated[
-        Literal["reciprocal_rank", "weighted_sum"] | None,
-        typer.Option(help="The best on the judgements where not given; without them reciprocal_rank."),
+        Literal["reciprocal_rank", "weighted_sum", "z_score_sum"] | None,
+        typer.Option(help="The better of the first two on the judgements where not given; without them z_score_sum."),
     ] = None,
     weight: Annotated[
         float | None,
@@ -38,9 +38,9 @@ def fuse(
     depth: Annotated[int, typer.Option(min=1, help="Passages written for each question.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Join runs of any systems into one, by reciprocal ranks or scores; the weight is chosen on dev's judgements."""
+    """Join runs of any systems into one, by reciprocal ranks or scores; dev's judgements choose method and weight."""
     from pipeline.fuse_files import fuse_files
-    from pipeline.tables import counted, share_text
+    from pipeline.tables import METHODS, counted, share_text
 
     fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)
     if as_json:
@@ -53,8 +53,9 @@ def fuse(
         for name, value in fused.measured.items():
             table.add_row(escape(name), share_text(value))
         print_table(table)
-    how = fused.method.replace("_", " ")
+    how = METHODS[fused.method]
     chosen = f", chosen on {counted(fused.judged, 'questions')} of {qrels}" if fused.chosen else ""
+    chosen = f", not tuned: {fused.not_tuned}" if fused.not_tuned else chosen
     out.print(
         f"{output}: {how}, weight {fused.weight:.3g} of {runs[0]}{chosen}",
         markup=False,

@@ -118,9 +118,12 @@ def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
     """A run's artifacts, notices and results, to be printed as JSON."""
     from flows.results import read_metrics
     from pipeline.notices import read_notices
+    from pipeline.tables import all_notes
 
     artifacts = {
         node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()
     }
     notices = {node: lines for node, ref in refs.items() if (lines := read_notices(ref.metrics))}
-    return {"artifacts": artifacts, "notices": notices, "results": read_metrics(refs)}
+    results = read_metrics(refs)
+    notes = all_notes(results) if results else []
+    return {"artifacts": artifacts, "notices": notices, "notes": notes, "results": results}

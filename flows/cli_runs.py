@@ -1,6 +1,6 @@
 """`cocondenser runs`: the runs in the store with their measures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +35,13 @@ class Listed:
     """What was measured: test where there is one."""
     questions: int | None = None
     best: str | None = None
-    """The system that was best on dev, as tables call it."""
+    """The system that was best on dev, as tables call it; without dev what answers questions."""
+    on_dev: bool | None = None
+    """Whether there are dev questions, on which one was best."""
+    shallow: Sequence[str] = ()
+    """What to know of its measures in the table that look deeper than its lists go."""
+    notes: Sequence[str] = ()
+    """What to know of all measures of all systems."""
     systems: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
     """{system, as tables call it: {measure: {mean, low, high}}}."""
 
@@ -46,7 +52,7 @@ def runs(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs in the store, newest first, with the measures of what was best on dev."""
+    """List the runs in the store, newest first, with the measures of what was best on dev (where there is dev)."""
     from artifacts.runs import runs as recorded
     from flows import layers
 
@@ -63,6 +69,8 @@ def runs(
     for row in rows:
         if row.problem:
             warn(row.problem)
+    for line in notes(rows):
+        out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
     newest = f", the newest {number} of them" if len(found) > number else ""
     makes = "" if found else f"; `cocondenser run {recipe or 'pydocs-small'}` makes one"
     out.print(f"\nRuns in {shelf.root}: {len(found)}{newest}{makes}", markup=False, highlight=False, soft_wrap=True)
@@ -72,7 +80,7 @@ def listed(run: "Run") -> Listed:
     """A run with its measures, or why these cannot be read."""
     from flows.measured import measured
     from pipeline.errors import InputError
-    from pipeline.tables import shown_split
+    from pipeline.tables import SHORT, all_notes, shown_split
 
     pages = [run.nodes[node].path / f"{node}.html" for node in ("report", "ablation") if node in run.nodes]
     there = next((page for page in pages if page.exists()), None)
@@ -87,21 +95,37 @@ def listed(run: "Run") -> Listed:
     systems = {one.label(name): figures for name, figures in one.systems(split).items()}
     part = one.metrics["splits"][split]
     questions = (part if part["systems"] else part["answers"])["questions"]
-    return Listed(run.name, run.created, reached, there, None, one.id, split, questions, one.label(one.best), systems)
+    best, measures = one.label(one.best), [m for m in SHORT if m in one.systems(split).get(one.best, {})]
+    about = one.shallow(split, measures, [one.best]), all_notes(one.metrics)
+    return Listed(
+        run.name, run.created, reached, there, None, one.id, split, questions, best, one.on_dev, *about, systems
+    )
+
+
+def notes(rows: list[Listed]) -> list[str]:
+    """What a reader of the rows must know."""
+    from pipeline.tables import NO_DEV
+
+    without = [row.id for row in rows if row.on_dev is False and row.id]
+    return [
+        *(["system: what was best on dev"] if any(row.on_dev for row in rows) else []),
+        *(f"{name}: not tuned: {NO_DEV}" for name in dict.fromkeys(without)),
+        *dict.fromkeys(f"{row.id}: {line}" for row in rows for line in row.shallow),
+    ]
 
 
 def table(rows: list[Listed]) -> Table:
     """A row a run: means alone, of the measures that one of them has."""
-    from pipeline.tables import TABLE, share_text
+    from pipeline.tables import SHORT, share_text
 
     there = {measure for row in rows for figures in (row.systems or {}).values() for measure in figures}
-    measures = {measure: heading for measure, heading in (TABLE | {"hits@20": "hits@20"}).items() if measure in there}
+    measures = {measure: heading for measure, heading in SHORT.items() if measure in there}
     shown = columns()
     for name in ("created", "id"):
         shown.add_column(name)
     shown.add_column("recipe", min_width=6)
     shown.add_column("split")
-    shown.add_column("best on dev", min_width=6)
+    shown.add_column("system", min_width=6)
     for name in measures.values():
         shown.add_column(name, justify="right")
     for row in rows:

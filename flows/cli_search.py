@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from flows.search import Engine
 
 AskBy = Annotated[
-    Literal["dense", "fusion", "bm25"] | None, typer.Option(help="Ask this; else what was best on dev questions.")
+    Literal["dense", "fusion", "bm25"] | None,
+    typer.Option(help="Ask this; else what was best on dev questions, without any dense."),
 ]
 
 
@@ -29,7 +30,7 @@ def search(
     store: StoreFolder = None,
     json: Json = False,
 ) -> None:
-    """Answer a question from the newest run, by what was best on its dev questions: dense, or dense and BM25."""
+    """Answer a question from the newest run, by what was best on its dev questions (dense where it has none)."""
     begun = time.perf_counter()
     from artifacts.store import Store
     from flows.answers import as_json
@@ -63,7 +64,12 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    out.print(f"[dim]{engine.run.name}, {engine.label(engine.how)}[/]\n", highlight=False)
+    from pipeline.table_rows import FUSION
+    from pipeline.tables import not_tuned
+
+    untuned = not_tuned(engine.metrics, FUSION) if engine.how == "fusion" else None
+    how = f"{engine.label(engine.how)}{f', {untuned}' if untuned else ''}"
+    out.print(f"[dim]{engine.run.name}, {how}[/]\n", highlight=False)
     if not answers:
         out.print("nothing found")
     for answer in answers:

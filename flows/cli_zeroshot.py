@@ -62,7 +62,7 @@ def keep(path: Path, text: str) -> None:
 def show(metrics: dict) -> None:
     """Every measure of every system, a table a split; the flow's own table has but three."""
     from flows.cli_evaluate import table
-    from pipeline.tables import counted
+    from pipeline.tables import counted, shallow_notes
 
     for split, judged in metrics["splits"].items():
         for found, kind in ((judged, ""), (judged.get("answers"), " with answers")):
@@ -70,3 +70,5 @@ def show(metrics: dict) -> None:
                 questions = counted(found["questions"], "questions")
                 out.print(f"\n{split}: {questions}{kind}, mean [95 % interval]", highlight=False)
                 out.print(table({metrics["labels"][name]: figures for name, figures in found["systems"].items()}))
+                for line in shallow_notes(metrics, split, next(iter(found["systems"].values())), found["systems"]):
+                    out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)

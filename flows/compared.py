@@ -11,6 +11,7 @@ from pipeline.errors import InputError
 from pipeline.measures import HITS
 from pipeline.significance import Test
 from pipeline.stored import read_table
+from pipeline.tables import NO_DEV
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,17 @@ def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, 
         raise InputError(f"{a.name} and {b.name}: no {'system' if shared else 'question'} of {split} in common")
     rows = compare(of_a, of_b, shared, pairs, test, samples, seed)
     systems = [
-        Compared(x, y, a.label(x), b.label(y), with_best and (x, y) == pairs[-1], row)
+        Compared(x, y, a.label(x), b.label(y), with_best and a.on_dev and b.on_dev and (x, y) == pairs[-1], row)
         for (x, y), row in zip(pairs, rows, strict=True)
     ]
     warnings = unlike(a, b)
+    for one, names in zip((a, b), zip(*pairs, strict=True), strict=True):
+        warnings += [f"{one.name}: {line}" for line in one.shallow(split, [measure], dict.fromkeys(names))]
     for one, asked in ((a, asked_a), (b, asked_b)):
         if len(asked) > len(shared):
             warnings.append(f"{one.name}: questions left out, which the other has not: {len(asked) - len(shared):,}")
-    if not with_best:
+    warnings += [f"{one.name}: {NO_DEV}, so nothing was chosen by them" for one in (a, b) if not one.on_dev]
+    if not with_best and a.on_dev and b.on_dev:
         warnings.append(f"what was best on dev was not measured on {split} in both")
     questions: list[Question] = []
     try:
@@ -101,7 +105,7 @@ def split_of(a: Measured, b: Measured, measure: str) -> str:
 
 
 def pairs_of(a: Measured, b: Measured, split: str, measure: str) -> tuple[list[Pair], bool]:
-    """Systems of the same name, and at the end what was best on dev in each, if that was measured on this split too.
+    """Systems of the same name, and at the end the `best` of each, if that was measured on this split too.
 
     The second value: whether it was.
     """

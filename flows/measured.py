@@ -1,7 +1,7 @@
 """Runs of the store that were evaluated, and what they go by."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
 from pipeline.errors import InputError
+from pipeline.tables import asked_first, on_dev, shallow_notes
 
 SHOWN = 8
 """Characters of an id."""
@@ -42,9 +43,14 @@ class Measured:
 
     @property
     def best(self) -> str:
-        """The system that was best on dev."""
-        winner = str(self.metrics["winner_on_dev"])
+        """The system that was best on dev; without dev what answers questions (`tables.asked_first`)."""
+        winner = asked_first(self.metrics)
         return str(self.metrics["dense"]) if winner == "dense" else winner
+
+    @property
+    def on_dev(self) -> bool:
+        """Whether there is a best one on dev."""
+        return on_dev(self.metrics)
 
     def label(self, system: str) -> str:
         """What tables call it."""
@@ -58,6 +64,10 @@ class Measured:
             for name, figures in systems.items():
                 found.setdefault(name, {}).update(figures)
         return found
+
+    def shallow(self, split: str, measures: Iterable[str], systems: Iterable[str]) -> list[str]:
+        """What to know of measures that look deeper than a list goes; a line a system."""
+        return shallow_notes(self.metrics, split, measures, systems)
 
     def measured_by(self, split: str, measure: str) -> list[str]:
         """The systems with a figure of this measure."""

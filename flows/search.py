@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from artifacts.runs import Run, readable_runs, runs
 from artifacts.store import Store
@@ -12,6 +12,7 @@ from flows import layers
 from flows.results import read_metrics
 from pipeline.bm25 import read_settings
 from pipeline.errors import InputError
+from pipeline.tables import asked_first
 
 PRETRAINED = ("cocondenser", "condenser", "ict", "initial")
 """Nodes that may hold the pre-trained model; the first that a run has does."""
@@ -26,11 +27,11 @@ class Engine:
     run: Run
     metrics: dict[str, Any]
     wanted: By | None = None
-    """What to ask; None: what was best on dev."""
+    """What to ask; None: `tables.asked_first`."""
 
     @property
     def how(self) -> By:
-        return self.wanted or ("dense" if self.instead else self.metrics["winner_on_dev"])
+        return self.wanted or ("dense" if self.instead else cast(By, asked_first(self.metrics)))
 
     @cached_property
     def instead(self) -> bool:

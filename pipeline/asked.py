@@ -20,7 +20,7 @@ class Asked:
     query_ids: "pyarrow.Array"
     """Those with a relevant passage or with answers, in the collection's order. Runs are read with these."""
     qrels: Mapping[str, Mapping[str, int]]
-    """{question: {passage: grade}} of those with a relevant passage."""
+    """{question: {passage: grade}} of those with a relevant passage, which the collection may lack."""
     answers: Mapping[str, Sequence[str]]
     """{question: its answers as `answer_hits.normalised` writes them} of those with an answer that has a token."""
     without_relevant: int

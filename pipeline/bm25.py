@@ -98,7 +98,7 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     if config.run:
         write_settings(work.out, {"scores": "run"})
         return run_file.from_run(config.run, depths, collection, work)
-    settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers"})
+    settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers", "depth"})
     settings["scores"] = scores(config)
     write_settings(work.out, settings)
     paths = {"collection": collection.resolve(), "out": work.out.resolve()}

@@ -153,7 +153,10 @@ def read_queries(collection: Path, splits: Sequence[str] = SPLITS) -> list[Query
 
 
 def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, dict[str, int]]:
-    """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first)."""
+    """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first).
+
+    Those of dev and test may name passages that the collection lacks.
+    """
     qrels: dict[str, dict[str, int]] = {}
     columns = read_table(collection / "qrels.parquet").to_pydict()
     for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):

@@ -20,8 +20,8 @@ from pipeline.work import Metrics, Work
 if TYPE_CHECKING:
     import pyarrow
 
-    from pipeline.fusion import Choice
     from pipeline.runs import Run
+    from pipeline.split_figures import Chosen
 
 SPLITS = ("dev", "test")
 
@@ -31,16 +31,17 @@ class EvaluateConfig(Config):
     """Least judgement that is relevant in binary measures (1; TREC Deep Learning: 2). nDCG takes the grades."""
     systems: dict[systems.Name, Path]
     """Other systems as rows of every table, by name: run files, plain or compressed, of TREC's six columns or MS
-    MARCO's three, with questions of dev, test or both. Passages stand by score, then passage order."""
+    MARCO's three, with questions of dev, test or both. Passages stand by score, equal scores as the file has them."""
     fusions: list[Annotated[list[str], Field(min_length=2)]]
     """Runs to be joined beside BM25 and the last dense one: two or more of `bm25`, `pretrained`, `stage1`, `stage2`
     (`stage2-2`, ... of further rounds), `rerank` and the names of `systems`."""
-    fusion_methods: list[Literal["reciprocal_rank", "weighted_sum"]] = Field(min_length=1)
+    fusion_methods: list[Literal["reciprocal_rank", "weighted_sum", "z_score_sum"]] = Field(min_length=1)
     """How lists may be joined; for each fusion the best by MRR@10 on dev is taken (where dev has answers alone, a
-    passage that holds one is relevant)."""
+    passage that holds one is relevant). Where dev cannot tell (no dev questions, one of the runs has none, nothing
+    relevant is found) and several are named, scores are z-normalised and added."""
     fusion_weights: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1)
-    """Shares of the first run (BM25) that are tried on dev; the others have equal parts of the rest. Where one of the
-    runs has no questions of dev, the first method and weight are taken."""
+    """Shares of the first run (BM25) that are tried on dev; the others have equal parts of the rest. Where dev cannot
+    tell and several are named, all runs weigh alike."""
     reciprocal_k: float = Field(gt=0)
     """k in weight / (k + rank): 60 in Cormack, Clarke and Buettcher (2009)."""
     bootstrap_samples: int = Field(ge=100)
@@ -100,8 +101,8 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: found.query_ids for split, found in asked.items()}
     others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
-    common = Common(config, collection, passage_ids, joined, work)
-    choices: dict[str, Choice] = {}
+    common = Common(config, collection, passage_ids, joined, depths(bm25), work)
+    choices: dict[str, Chosen] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
     for split, questions in asked.items():
@@ -127,16 +128,13 @@ def assembled(
     config: EvaluateConfig,
     given: Mapping[str, Path],
     joined: Mapping[str, Sequence[str]],
-    choices: Mapping[str, "Choice"],
+    choices: Mapping[str, "Chosen"],
     counts: Mapping[str, Mapping[str, int]],
     splits: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What metrics.json holds. `counts`: of the rows of other systems' files."""
     dense = last_dense(given)
-    chosen = {
-        name: {**asdict(choice), "chosen_on_dev": name in measured_on(splits, "dev")}
-        for name, choice in choices.items()
-    }
+    chosen = {name: {**asdict(one.choice), "chosen_on_dev": one.on_dev} for name, one in choices.items()}
     return {
         "config": config.model_dump(exclude={"systems"}),
         "labels": labels(given.get("bm25"), [*given, *sorted(config.systems)], joined),
@@ -149,6 +147,14 @@ def assembled(
     }
 
 
+def depths(bm25: Path | None) -> dict[str, int]:
+    """`Common.depths`: BM25's lists end where no passage holds a word of the question."""
+    from pipeline.bm25 import read_settings
+
+    settings = read_settings(bm25) if bm25 is not None else {}
+    return {"bm25": settings["depth"]} if "depth" in settings else {}
+
+
 def read_runs(
     folders: Mapping[str, Path], split: str, query_ids: "pyarrow.Array", passage_ids: "pyarrow.Array"
 ) -> dict[str, "Run"]:
@@ -159,20 +165,16 @@ def read_runs(
     return {name: run for name, run in found.items() if run is not None}
 
 
-def measured_on(splits: Mapping[str, Any], split: str) -> set[str]:
-    """The systems that stand in a table of the split."""
-    found = splits.get(split, {"systems": {}})
-    return {*found["systems"], *found.get("answers", found)["systems"]}
+def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
+    """What was best on dev: `dense`, `fusion`, or `bm25` where there is no dense run. None without dev.
 
-
-def winner(splits: Mapping[str, Any], dense: str | None) -> str:
-    """What `cocondenser search` should ask: `dense`, `fusion`, or `bm25` where there is no dense run.
-
-    The better MRR@10 on dev, or hits@20 where dev has answers alone; `dense` where dev cannot tell.
+    The better MRR@10 on dev, or hits@20 where dev has answers alone; `dense` where not both were measured.
     """
+    if "dev" not in splits:
+        return None
     if dense is None:
         return "bm25"
-    dev = splits.get("dev", {"systems": {}})
+    dev = splits["dev"]
     figures, measure = (dev["systems"], "RR@10") if dev["systems"] else (dev.get("answers", dev)["systems"], "hits@20")
     if FUSION not in figures or dense not in figures:
         return "dense"

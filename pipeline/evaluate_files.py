@@ -17,6 +17,7 @@ from pipeline.files import check_file
 from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.runs import Run
+from pipeline.shallow import cut_at, shallow
 from pipeline.significance import Test, tabulated
 from pipeline.work import silent
 
@@ -33,6 +34,10 @@ class Counts:
     """Of questions that have no relevant passage in the judgements."""
     questions_without_results: int
     """Each counts as zero."""
+    cut_at: int | None
+    """The length of the longest list."""
+    shallow: str
+    """What that makes of the measures that look deeper; empty where none does."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ def evaluate_files(
     for n, path in enumerate(paths):
         ranks, rows, others = read(path, qrels, [*judged])
         values_QM[str(n)] = measure(ranks, [*judged], judged, relevance)
-        counts[str(path)] = Counts(rows, others, len(judged) - len(ranks))
+        cut = cut_at(max(map(len, ranks.values())))
+        counts[str(path)] = Counts(rows, others, len(judged) - len(ranks), cut, shallow(cut, MEASURES))
     pairs = [(after, before) for before, after in combinations(values_QM, 2)]
     figures = tabulated(values_QM, MEASURES, pairs, test, permutations=samples, samples=samples, seed=seed)
     differences = [
@@ -116,8 +122,6 @@ def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, d
     if not known_R.any():
         raise InputError(f"{path}: none of its questions has a relevant passage in {qrels}")
     question_R, passage_R = found.question_R[known_R].astype(np.int64), found.passage_R[known_R].astype(np.int64)
-    score_R, line_R = found.score_R[known_R], found.line_R[known_R]
-    by = np.lexsort((line_R, -score_R, question_R))
-    run = Run(question_R[by], passage_R[by], score_R[by])
+    run = Run(question_R, passage_R, found.score_R[known_R])
     ids = pa.array(query_ids, pa.string()), pa.array([*passages], pa.string())
     return as_ranks(run, *ids), counts["rows"], int((~known_R).sum())

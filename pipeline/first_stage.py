@@ -87,7 +87,7 @@ def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str],
     return (
         [q for q, (ids, _) in zip(query_ids, found, strict=True) for _ in ids],
         [i for ids, _ in found for i in ids],
-        np.array([s for _, scores in found for s in scores], np.float32),
+        np.array([s for _, scores in found for s in scores], np.float64),
     )
 
 

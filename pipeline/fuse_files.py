@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TextIO, get_args
+from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,14 @@ import pyarrow as pa
 from pipeline import run_file
 from pipeline.errors import InputError
 from pipeline.files import check_file
-from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
+from pipeline.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
 from pipeline.judgements import Qrels, read_qrels
 from pipeline.runs import SCHEMA, Run, ranked, trec_lines
+from pipeline.tables import NO_DEV, NOTHING_FOUND
 from pipeline.work import silent
 
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[Method, ...] = ("reciprocal_rank", "weighted_sum")
+"""Those that are tried."""
 WEIGHTS = tuple(n / 10 for n in range(1, 10))
 """Shares of the first run that are tried."""
 K = 60.0
@@ -39,6 +41,8 @@ class Fused:
     """Of the first run; the others have equal parts of the rest."""
     chosen: bool
     """Whether judgements chose one of the two."""
+    not_tuned: str | None
+    """Why no judgement chose, where method or weight was to be chosen."""
     questions: int
     judged: int
     """Questions with a relevant passage that stand in a run: what is measured. Without judgements 0."""
@@ -58,8 +62,9 @@ def fuse_files(
 ) -> Fused:
     """Write the TREC run `out` of all passages that any of the files lists, the first `depth` of each question.
 
-    What is not given of `method` and `weight` is what has the best MRR@10 on `qrels`; without them reciprocal ranks,
-    and all runs alike. Equal scores stand in the order in which the files first name the passages.
+    What is not given of `method` and `weight` is what has the best MRR@10 on `qrels`; without them, or where none finds
+    anything relevant, it is as in `fusion.untuned`. Equal scores stand in the order in which the files first name the
+    passages.
     Raises InputError as `run_file.rows` does, for a passage twice under a question, for judgements that no run meets,
     and where `out` is one of the files read or cannot be written.
     """
@@ -68,16 +73,17 @@ def fuse_files(
     questions: dict[str, int] = {}
     passages: dict[str, int] = {}
     runs = [read(path, questions, passages) for path in paths]
-    choice = Choice(method or METHODS[0], weight or 1 / len(runs))
+    methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
+    choice = untuned(len(runs), methods, weights)
     judged, measured, total = 0, dict[str, float](), len(questions)
-    chosen = qrels is not None and (method is None or weight is None)
+    chosen = False
     if qrels is not None:
         relevant, judged = _relevant(judgements, questions, passages, relevance)
         if not judged:
             raise InputError(f"{qrels}: no question of the runs has a relevant passage there")
-        if chosen:
-            methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
-            choice = choose(runs, relevant, total, methods, weights, K)
+        if method is None or weight is None:
+            best = choose(runs, relevant, total, methods, weights, K)
+            choice, chosen = best or choice, best is not None
     fused = fuse(runs, choice, K)
     if qrels is not None:
         for name, run in zip([*map(str, paths), "fused"], [*runs, fused], strict=True):
@@ -85,7 +91,8 @@ def fuse_files(
             mean = mean_reciprocal_rank(run.question_R, run.passage_R, run.score_R, relevant_R, total)
             measured[name] = round(mean * total / judged, 6)
     _write(out, fused, [*questions], [*passages], depth)
-    return Fused(choice.method, choice.weight, chosen, total, judged, measured)
+    why = None if chosen or (method and weight) else NO_DEV if qrels is None else NOTHING_FOUND
+    return Fused(choice.method, choice.weight, chosen, why, total, judged, measured)
 
 
 def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:
@@ -155,7 +162,7 @@ def _whole(out: Path) -> Iterator[TextIO]:
 def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
     query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
     top_R = run.rank_R <= depth
-    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R].astype(np.float32))
+    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
     rank_R = top.rank_R
     with _whole(out) as file:
         for first in range(0, len(questions), QUESTIONS):

@@ -27,7 +27,7 @@ from pipeline.errors import InputError
 from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.leaks import leaks
 from pipeline.metadata import keep
-from pipeline.notices import noticed
+from pipeline.notices import EXAMPLES, notice, noticed
 from pipeline.readers import several, single
 from pipeline.work import Metrics, Progress, Work
 
@@ -56,9 +56,10 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
 
     Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks; for
     negatives see `barred.by_id`. Passages and queries without text are dropped and counted, and so is what refers to
-    them; so are judgements of unknown ids, up to 1 %, judgements that stand twice, and what is no negative among the
-    negatives (pipeline/barred.py). Questions of dev and test that train asks too are reported. Raises InputError for
-    what is not as it should be.
+    them; so are judgements of unknown ids, up to 1 %, duplicate judgements, and what is no negative among the
+    negatives (pipeline/barred.py). But judgements of dev and test whose passages alone are lacking are kept: a
+    relevant passage that cannot be found still counts, as by trec_eval, BEIR and MTEB. Questions of dev and test that
+    train has too are reported. Raises InputError for what is not as it should be.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
@@ -86,17 +87,20 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
-    ids, dropped = (known_queries, known_passages, sort(empty)), barred.Dropped()
-    write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts), counts))
+    ids, lacked, dropped = (known_queries, known_passages, sort(empty)), list[str](), barred.Dropped()
+    counts["missing_qrels"] = 0
+    write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts, lacked), counts))
     if source.negatives:
-        rows = _known("negatives", _named(source.negatives()), *ids, counts)
+        rows = _known("negatives", _named(source.negatives()), *ids, counts, lacked)
         write("negatives", _free((row for _, row in rows), barred.by_id(work.out), dropped))
         counts.update(dropped.metrics())
 
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-    return metrics | noticed([*dropped.notices(), *leaks(work.out)])
+    lacking = "judged passages of dev and test that the corpus lacks, counted as not found"
+    missed = notice(lacking, counts["missing_qrels"], lacked) if lacked else ""
+    return metrics | noticed([missed, *dropped.notices(), *leaks(work.out)])
 
 
 def _passages(
@@ -154,10 +158,12 @@ def _known(
     passages: np.ndarray,
     empty: np.ndarray,
     counts: Counter[str],
+    lacked: list[str],
 ) -> Iterator[tuple[str, Pair]]:
-    """The rows whose query and passage are known. Raises InputError at the end if too many are not."""
+    """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not, of which
+    `lacked` gets the first ids. Raises InputError at the end if too many rows name unknown ids."""
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
-    total, first = 0, ""
+    total, unknown_rows, first = 0, 0, ""
     while group := list(islice(rows, ROWS)):
         total += len(group)
         query_ids = [row.query_id for _, row in group]
@@ -166,14 +172,19 @@ def _known(
         known = query_known & passage_known
         to_empty = ~known & (contains(empty, query_ids) | contains(empty, passage_ids))
         unknown = ~known & ~to_empty
-        counts[f"{name}_to_empty"] += int(to_empty.sum())
-        counts[f"unknown_{name}"] += int(unknown.sum())
+        unknown_rows += int(unknown.sum())
+        measured = np.array([isinstance(row, Judgement) and row.split != "train" for _, row in group])
+        missing = query_known & ~passage_known & measured
+        counts[f"{name}_to_empty"] += int((to_empty & ~missing).sum())
+        counts[f"unknown_{name}"] += int((unknown & ~missing).sum())
+        if missing.any():
+            counts[f"missing_{name}"] += int(missing.sum())
+            lacked += [passage_ids[i] for i in np.flatnonzero(missing)[:EXAMPLES]]
         if not first and unknown.any():
             place, row = group[int(unknown.argmax())]
             kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
             first = f"{place}: unknown {kind} id {text!r}"
-        yield from (row for row, good in zip(group, known, strict=True) if good)
-    unknown_rows = counts[f"unknown_{name}"]
+        yield from (row for row, good in zip(group, known | missing, strict=True) if good)
     if unknown_rows > UNKNOWN_SHARE * total:
         raise InputError(f"{first} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -51,7 +50,7 @@ def answer_rows(
             "system": pa.array([system] * len(query_R), pa.string()),
             "rank": run.rank_R[top_R],
             "passage_id": pa.array(passage_R, pa.string()),
-            "score": run.score_R[top_R].astype(np.float32),
+            "score": run.score_R[top_R],
             "relevance": pa.array(grades, pa.int32()),
             "holds_answer": pa.array(holding, pa.bool_()),
         }

@@ -105,7 +105,7 @@ def reordered(run: "Run", near_R: np.ndarray, score_N: np.ndarray) -> "Run":
     start_Q = np.flatnonzero(run.rank_R == 1)
     length_Q = np.diff(np.append(start_Q, len(near_R)))
     score_R = np.full(len(near_R), np.inf)
-    score_R[near_R] = score_N.astype(np.float32)
+    score_R[near_R] = score_N
     lowest_R = np.minimum.reduceat(score_R, start_Q).repeat(length_Q)
     beyond_R = run.rank_R - np.add.reduceat(near_R, start_Q).repeat(length_Q)
     return ranked(run.question_R, run.passage_R, np.where(near_R, score_R, lowest_R - STEP * beyond_R))

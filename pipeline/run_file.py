@@ -24,7 +24,7 @@ UNKNOWN_SHARE = 0.01
 LARGEST = 1e38
 """Of scores, either way: a 32-bit float below which there is room to tell thousands of equal ones apart."""
 BLOCK = 1 << 22
-"""Rows that are looked through at once for a passage that stands twice."""
+"""Rows that are checked and sorted at once."""
 COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
 
 Row = tuple[int, str, str, float, bool]
@@ -35,13 +35,13 @@ Number = Callable[[str], int | None]
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of known questions and passages, question by question."""
+    """The rows of known questions and passages, question by question, best first."""
 
     question_R: np.ndarray
     """Ascending."""
     passage_R: np.ndarray
     score_R: np.ndarray
-    """float64."""
+    """float64, strictly descending within a question."""
     line_R: np.ndarray
     """Line of the file."""
 
@@ -88,8 +88,8 @@ def _score(place: str, written: str) -> float:
 def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work) -> Metrics:
     """Write the artifact from a run that may hold questions of all splits, in any order.
 
-    Passages of a question stand by score, then passage order, whatever their ranks were. Rows of questions that the
-    collection does not ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
+    Passages of a question stand by score, whatever their ranks were. Rows of questions that the collection does not
+    ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
     Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
     """
     from pipeline import barred, first_stage
@@ -102,8 +102,8 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
 
     def find(piece: Sequence[Query], depth: int) -> "list[Hits]":
-        spans = ((start_Q[n], start_Q[n + 1]) for n in (place[q.query_id] for q in piece))
-        return [top(found, slice(*span), ids, depth) for span in spans]
+        spans = ((start_Q[n], min(start_Q[n] + depth, start_Q[n + 1])) for n in (place[q.query_id] for q in piece))
+        return [hits(found, slice(*span), ids) for span in spans]
 
     no_negatives = barred.by_id(collection)
     counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress))
@@ -112,6 +112,9 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
 
 def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:
     """The rows whose question and passage are known, and the counts of all. Memory: 20 bytes a row.
+
+    Here and nowhere else it is decided how equal scores stand: as the file has them. They are told apart by the
+    smallest steps of a 64-bit float, so that whatever reads the rows has them in one order.
 
     Raises InputError as `rows` does, where no question is known, where more than 1 % of the passages are unknown, and
     for a passage or a deciding rank twice under one question.
@@ -149,25 +152,43 @@ def read(path: Path, question: Number, passage: Number, progress: Progress) -> t
     _check_unique(path, known, known.passage_R, "passage")
     if by_rank:
         _check_unique(path, known, -known.score_R.astype(np.int64), "rank")
+    _put_in_order(known)
     return known, counts
 
 
 def _check_unique(path: Path, found: Rows, value_R: np.ndarray, name: str) -> None:
-    """Raises InputError where a question has a value twice. Memory: 16 bytes for each row of a block."""
+    """Raises InputError where a question has a value twice; its rows stand as the file has them."""
     from pipeline.runs import again
 
-    start, end = 0, len(found.question_R)
+    for block in _blocks(found.question_R):
+        twice = again(found.question_R[block], value_R[block])
+        if twice is not None:
+            line = found.line_R[block.start + twice]
+            raise InputError(f"{path}:{line}: this {name} stands twice under its question")
+
+
+def _put_in_order(found: Rows) -> None:
+    """Sort the rows of each question, which stand as the file has them, in place; none has another's score then."""
+    from pipeline.runs import told_apart
+
+    for block in _blocks(found.question_R):
+        question_R, score_R = found.question_R[block], found.score_R[block]
+        if ((question_R[1:] == question_R[:-1]) & (score_R[1:] > score_R[:-1])).any():
+            by = np.lexsort((-score_R, question_R))  # stable
+            for column in (found.passage_R, found.score_R, found.line_R):
+                column[block] = column[block][by]
+        found.score_R[block] = told_apart(question_R, found.score_R[block])
+
+
+def _blocks(question_R: np.ndarray) -> Iterator[slice]:
+    """Whole questions, about BLOCK rows of them at a time."""
+    start, end = 0, len(question_R)
     while start < end:
-        last = found.question_R[min(start + BLOCK, end) - 1]
-        stop = int(np.searchsorted(found.question_R, last, side="right"))
-        twice = again(found.question_R[start:stop], value_R[start:stop])
-        if twice is not None:  # rows of a question stand in the file's order
-            raise InputError(f"{path}:{found.line_R[start + twice]}: this {name} stands twice under its question")
+        stop = int(np.searchsorted(question_R, question_R[min(start + BLOCK, end) - 1], side="right"))
+        yield slice(start, stop)
         start = stop
 
 
-def top(found: Rows, span: slice, ids: Sequence[str], depth: int) -> "Hits":
-    """The first `depth` of one question's rows."""
-    passage_N, score_N = found.passage_R[span], found.score_R[span].astype(np.float32)  # as they are written
-    by = np.lexsort((passage_N, -score_N))[:depth]
-    return [ids[row] for row in passage_N[by]], score_N[by].tolist()
+def hits(found: Rows, span: slice, ids: Sequence[str]) -> "Hits":
+    """The rows of one question."""
+    return [ids[row] for row in found.passage_R[span]], found.score_R[span].tolist()

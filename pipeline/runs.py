@@ -1,5 +1,7 @@
 """Runs: ranked lists of passages. Order is score descending, then passage order; ranks count from 1 without gaps.
 
+Scores are float64, because other systems' scores may differ in any of their digits.
+
 Legend of suffixes: R rows of a run (question by question, best first).
 """
 
@@ -23,7 +25,7 @@ SCHEMA = pa.schema(
         ("query_id", pa.string()),
         ("passage_id", pa.string()),
         ("rank", pa.int32()),
-        ("score", pa.float32()),
+        ("score", pa.float64()),  # float32 in older artifacts
     ]
 )
 NEGATIVES = pa.schema(
@@ -38,6 +40,8 @@ NEGATIVES = pa.schema(
 """Passages of a run that are no positives of their questions, with their ranks there."""
 TREC_SPLITS = ("dev", "test")
 TAG = "cocondenser"
+GREATEST = float(np.finfo(np.float32).max)
+"""Score, either way."""
 ROWS = 1 << 16
 """Rows that the writer gathers before it writes them."""
 
@@ -109,11 +113,11 @@ def writer(folder: Path) -> Iterator[Write]:
 
         def write(split: str, query_ids_R: Sequence[str], passage_ids_R: Sequence[str], scores_R: np.ndarray) -> None:
             query_R = pa.array(query_ids_R, pa.string())
-            score_R = np.asarray(scores_R, np.float32)
+            score_R = np.asarray(scores_R, np.float64)
             rank_R = ranks(query_R.dictionary_encode().indices.to_numpy())
             follows_R = rank_R[1:] > 1
-            if not np.isfinite(score_R).all() or (score_R[1:] > score_R[:-1])[follows_R].any():
-                raise ValueError("a run's scores must be finite numbers and descend within a question")
+            if not (np.abs(score_R) <= GREATEST).all() or (score_R[1:] > score_R[:-1])[follows_R].any():
+                raise ValueError("a run's scores must be finite 32-bit numbers and descend within a question")
             columns = [pa.repeat(split, len(query_R)), query_R, pa.array(passage_ids_R, pa.string()), rank_R, score_R]
             rows = pa.table(columns, schema=SCHEMA)
             if len(rows) == 0:
@@ -131,27 +135,43 @@ def writer(folder: Path) -> Iterator[Write]:
 def trec_lines(rows: pa.Table) -> str:
     """Rows of a run as lines of a TREC run.
 
-    trec_eval reads scores only, as 32-bit floats, and breaks ties by the passage's id. So equal scores are told apart
-    in their last bits, in the order of the ranks. White space in ids is percent-encoded.
+    trec_eval reads scores only, older ones as 32-bit floats, and breaks ties by the passage's id. So scores that such
+    a reader would take for equal are told apart, in the order of the ranks; all others are written with every digit.
+    White space in ids is percent-encoded.
     """
-    score_R = told_apart(rows["rank"].to_numpy(), rows["score"].to_numpy())
+    score_R = told_apart(np.cumsum(rows["rank"].to_numpy() == 1), rows["score"].to_numpy(), np.float32)
     numbers = rows["rank"].cast(pa.string()), pa.array(score_R).cast(pa.string())
     ids = trec_ids(rows["query_id"]), trec_ids(rows["passage_id"])
     return "\n".join(pc.binary_join_element_wise(ids[0], "Q0", ids[1], *numbers, TAG, " ").to_pylist()) + "\n"
 
 
-def told_apart(rank_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
-    """Scores that descend strictly within a question, by the smallest steps of a 32-bit float.
+def told_apart(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating] = np.float64) -> np.ndarray:
+    """Scores that descend strictly within a question, for a reader of `kind` too; rows as a list has them, best first.
 
-    A key counts those steps from 0: -0 and 0 are both 0, the next float above is 1, the next below -1.
+    A score stays as it is where a reader sees it below the one before; else it becomes the next number below that.
     """
-    bits_R = score_R.view(np.int32).astype(np.int64)
-    key_R = np.where(bits_R < 0, -(bits_R & 0x7FFFFFFF), bits_R)
-    # Keys lie within 2^31 of 0, so that each question's are below all of the one before, and one pass does for all.
-    shift_R = rank_R - (np.cumsum(rank_R == 1) << 33)
-    lower_R = np.minimum.accumulate(key_R + shift_R) - shift_R
-    bits_R = np.where(lower_R < 0, 0x80000000 - lower_R, lower_R)
-    return np.where(lower_R < key_R, bits_R.astype(np.uint32).view(np.float32), score_R)
+    step_R = _steps(score_R.astype(kind))
+    tied_R = (question_R[1:] == question_R[:-1]) & (step_R[1:] >= step_R[:-1])
+    found_R = score_R.astype(np.float64)
+    for question in np.unique(question_R[1:][tied_R]):
+        part = slice(*np.searchsorted(question_R, [question, question + 1]))
+        place = np.arange(part.stop - part.start)
+        lower = np.minimum.accumulate(step_R[part] + place) - place
+        found_R[part] = np.where(lower < step_R[part], _numbers(lower, kind), found_R[part])
+    return found_R
+
+
+def _steps(score_R: np.ndarray) -> np.ndarray:
+    """How many floats each is from 0, int64: -0 and 0 are both 0, the next float above is 1, the next below -1."""
+    bits_R = score_R.view(f"i{score_R.itemsize}")
+    return np.where(bits_R < 0, -(bits_R & np.iinfo(bits_R.dtype).max).astype(np.int64), bits_R)
+
+
+def _numbers(step_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
+    """The floats that are so many steps from 0."""
+    size = np.dtype(kind).itemsize
+    size_R = np.abs(step_R).astype(f"i{size}").view(kind)
+    return np.where(step_R < 0, -size_R, size_R)
 
 
 def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from pipeline import answer_qrels, per_query
 from pipeline.answer_qrels import Looked, look
 from pipeline.asked import Asked, among
-from pipeline.fusion import Choice, choose, fuse
+from pipeline.fusion import Choice, choose, fuse, untuned
 from pipeline.judgements import Qrels
 from pipeline.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure
 from pipeline.nb_recall import neighbours
 from pipeline.runs import Run
+from pipeline.shallow import cut_at
 from pipeline.significance import tabulated
 from pipeline.table_rows import compared, is_dense
 from pipeline.work import Work
@@ -40,6 +41,15 @@ class SplitFigures:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """How a fusion joins its runs."""
+
+    choice: Choice
+    on_dev: bool
+    """Whether dev chose it."""
+
+
+@dataclass(frozen=True)
 class Common:
     """What all splits of an evaluation have in common."""
 
@@ -49,6 +59,8 @@ class Common:
     """The collection's, in its order."""
     joined: Mapping[str, Sequence[str]]
     """{fusion: the runs that it joins}."""
+    depths: Mapping[str, int]
+    """{run: the longest list that was asked for} of runs whose lists end where nothing more is found."""
     work: Work
 
 
@@ -58,7 +70,7 @@ def split_figures(
     asked: Asked,
     given: Mapping[str, Run],
     others: Mapping[str, Run],
-    choices: MutableMapping[str, Choice],
+    choices: MutableMapping[str, Chosen],
 ) -> SplitFigures:
     """Measures of the flow's own runs, `given`, of `others` and of what is joined of them.
 
@@ -86,6 +98,7 @@ def split_figures(
         "questions": len(asked.qrels),
         "questions_without_relevant": asked.without_relevant,
         "questions_without_results": without,
+        "cut_at": cuts(common, runs),
         **_table(common, judged, MEASURES),
         "neighbours": neighbours(dense, len(query_ids), config.neighbours),
     }
@@ -110,7 +123,7 @@ def fused(
     asked: Asked,
     runs: Mapping[str, Run],
     looked: Looked,
-    choices: MutableMapping[str, Choice],
+    choices: MutableMapping[str, Chosen],
 ) -> dict[str, Run]:
     """The fusions all of whose runs are there."""
     found: dict[str, Run] = {}
@@ -119,7 +132,7 @@ def fused(
             parts = [runs[member] for member in members]
             if name not in choices:
                 choices[name] = choose_fusion(common, split, parts, asked, looked)
-            found[name] = fuse(parts, choices[name], common.config.reciprocal_k)
+            found[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
     return found
 
 
@@ -150,6 +163,13 @@ def measured(
     return values, without
 
 
+def cuts(common: Common, runs: Mapping[str, Run]) -> dict[str, int]:
+    """{run: where its lists were cut} of those whose lists were."""
+    longest = {name: int(run.rank_R.max(initial=0)) for name, run in runs.items()}
+    found = {name: cut_at(n, len(common.passage_ids), common.depths.get(name)) for name, n in longest.items()}
+    return {name: cut for name, cut in found.items() if cut is not None}
+
+
 def top(run: Run, providers: Providers) -> Run:
     """The ranks that the measures look at."""
     depths = [depth for _, depth, _ in providers if depth is not None]
@@ -169,12 +189,15 @@ def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str,
     return tabulated(values, measures, pairs, config.test, **samples)
 
 
-def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked, looked: Looked) -> Choice:
+def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked, looked: Looked) -> Chosen:
     """The best fusion on dev, by judgements, or by answers where it has none: there what stands below the first 100
-    of each run counts as no hit. Never chosen on test: without dev runs it is the first method and weight."""
+    of each run counts as no hit. Never chosen on test: without dev runs, and where nothing relevant is found on dev, it
+    is as in `fusion.untuned`."""
     config = common.config
+    methods, weights = config.fusion_methods, config.fusion_weights
+    default = Chosen(untuned(len(runs), methods, weights), on_dev=False)
     if split != "dev":
-        return Choice(config.fusion_methods[0], config.fusion_weights[0])
+        return default
     relevant = looked.question_P[looked.holds_P], looked.passage_P[looked.holds_P]
     if asked.qrels:
         pairs = [(q, p) for q, grades in asked.qrels.items() for p, g in grades.items() if g >= config.relevance]
@@ -182,5 +205,5 @@ def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked,
         question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=asked.query_ids)
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
-    methods, weights = config.fusion_methods, config.fusion_weights
-    return choose(runs, relevant, len(asked.query_ids), methods, weights, config.reciprocal_k)
+    best = choose(runs, relevant, len(asked.query_ids), methods, weights, config.reciprocal_k)
+    return Chosen(best, on_dev=True) if best else default

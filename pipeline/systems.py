@@ -77,11 +77,10 @@ def read(
     ends = np.cumsum([0, *map(len, query_ids.values())])
     for name, path in sorted(systems.items()):
         rows, counted = run_file.read(path, places.get, passages.get, progress)
-        score_R = rows.score_R.astype(np.float32)  # as the flow's own runs have them
         counts[name] = dict(counted)
         for split, (start, end) in zip(query_ids, pairwise(ends), strict=True):
             first, last = np.searchsorted(rows.question_R, [start, end])
             if first < last:
                 part = slice(first, last)
-                found[split][name] = ranked(rows.question_R[part] - start, rows.passage_R[part], score_R[part])
+                found[split][name] = ranked(rows.question_R[part] - start, rows.passage_R[part], rows.score_R[part])
     return found, counts

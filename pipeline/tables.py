@@ -1,7 +1,9 @@
 """What the tables of results call systems, and how they write figures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from pipeline.shallow import shallow
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -13,6 +15,18 @@ TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
 """Measures of the short table, and what the field calls their means."""
 HITS = {"hits@5": "hits@5", "hits@20": "hits@20", "hits@100": "hits@100"}
 """Those of questions with answers, as the papers print them for NQ and TriviaQA."""
+
+SHORT = {**TABLE, "hits@20": "hits@20"}
+"""Measures of a row a run."""
+METHODS = {
+    "reciprocal_rank": "reciprocal ranks",
+    "weighted_sum": "min-max-normalised scores",
+    "z_score_sum": "z-normalised scores",
+}
+"""What a fusion adds."""
+NO_DEV = "no dev questions"
+NOTHING_FOUND = "nothing relevant is found on dev"
+"""Why a fusion is not tuned."""
 
 Systems = Mapping[str, Mapping[str, Mapping[str, float]]]
 """{system: {measure: {mean, low, high}}}."""
@@ -29,6 +43,41 @@ def label(name: str) -> str:
 def shown_split(metrics: Mapping[str, Any]) -> str:
     """The split that tables show: test where there is one."""
     return "test" if "test" in metrics["splits"] else "dev"
+
+
+def on_dev(metrics: Mapping[str, Any]) -> bool:
+    """Whether anything was measured on dev, without which nothing is chosen there."""
+    return "dev" in metrics["splits"]
+
+
+def asked_first(metrics: Mapping[str, Any]) -> str:
+    """How a run answers unless told: what was best on dev; without dev the dense run, or BM25 alone."""
+    return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
+
+
+def not_tuned(metrics: Mapping[str, Any], row: str) -> str | None:
+    """Why the fusion `row` joins its runs in a way that nothing has chosen; None where dev chose it, where the recipe
+    leaves no choice, and for a row that is no fusion."""
+    chosen = metrics["fusion"] if row == "fusion" else metrics.get("fusions", {}).get(row)
+    config = metrics.get("config", {})
+    tried = (config.get("fusion_methods", ()), config.get("fusion_weights", ()))
+    if chosen is None or chosen.get("chosen_on_dev", True) or all(len(found) == 1 for found in tried):
+        return None
+    if not on_dev(metrics):
+        return f"not tuned: {NO_DEV}"
+    dev = metrics["splits"]["dev"]
+    measured = {*dev["systems"], *dev.get("answers", dev)["systems"]}
+    return f"not tuned: {NOTHING_FOUND if row in measured else 'one of its runs has ' + NO_DEV}"
+
+
+def way_of(metrics: Mapping[str, Any], row: str) -> str:
+    """How the fusion `row` joins its runs: `z-normalised scores, the first with weight 0.5, not tuned: ...`."""
+    chosen = metrics["fusion"] if row == "fusion" else metrics["fusions"][row]
+    k = f" (k = {metrics['config']['reciprocal_k']:g})" if chosen["method"] == "reciprocal_rank" else ""
+    why = not_tuned(metrics, row) or ("method and weight chosen on dev" if chosen["chosen_on_dev"] else "")
+    return ", ".join(
+        filter(None, (f"{METHODS[chosen['method']]}{k}", f"the first with weight {chosen['weight']:.3g}", why))
+    )
 
 
 def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Mapping[str, str]]]:
@@ -54,10 +103,30 @@ def headed(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]
     return found
 
 
+def shallow_notes(
+    metrics: Mapping[str, Any], split: str, measures: Iterable[str], systems: Iterable[str] | None = None
+) -> list[str]:
+    """A line for each of the `systems` (None: all) whose lists are shorter than one of its `measures` looks."""
+    cuts = metrics["splits"].get(split, {}).get("cut_at", {})
+    names = cuts if systems is None else systems
+    found = {metrics["labels"].get(name, name): shallow(cuts.get(name), measures) for name in names}
+    return [f"{label}: {text}" for label, text in found.items() if text]
+
+
+def all_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """`notes`, and of every measure of every split where it looks deeper than a list goes; a line each."""
+    found = notes(metrics)
+    for split, part in metrics["splits"].items():
+        measures = dict.fromkeys(m for t in (part, part.get("answers", part)) for s in t["systems"].values() for m in s)
+        found += [f"{split}: {line}" for line in shallow_notes(metrics, split, measures)]
+    return found
+
+
 def notes(metrics: Mapping[str, Any]) -> list[str]:
     """What a reader of the short tables must know of what was not measured, or counts as zero; a line each."""
     part = metrics["splits"][shown_split(metrics)]
-    said = []
+    measures = [measure for _, columns in tables_of(metrics, shown_split(metrics)) for measure in columns]
+    said = shallow_notes(metrics, shown_split(metrics), measures)
     for found in (part, part.get("answers", {})):
         for name, count in found.get("questions_without_results", {}).items():
             if count:
@@ -65,6 +134,9 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
                 said.append(f"{metrics['labels'][name]}: {which} without results, each counted as zero: {count:,}")
     if part["systems"] and part.get("questions_without_relevant"):
         said.append(f"questions left out, for want of a relevant passage: {part['questions_without_relevant']:,}")
+    for name in metrics["labels"]:
+        if name in {*part["systems"], *part.get("answers", part)["systems"]} and not_tuned(metrics, name):
+            said.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
     for name, counts in metrics.get("systems", {}).items():
         for what in ("other questions", "unknown passages"):
             if count := counts.get(f"rows_of_{what.replace(' ', '_')}"):

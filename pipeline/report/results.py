@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.report.published import Published
 from pipeline.significance import sure
-from pipeline.tables import TABLE, counted, estimate_text, p_text, share_text
+from pipeline.tables import TABLE, counted, estimate_text, p_text, shallow_notes, share_text
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
 """What the field calls the means of measures that have another name here."""
@@ -92,6 +92,7 @@ def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
         "elsewhere": [published_row(part, row) for row in part.published if row.row not in part.systems],
         "differences": difference_rows(metrics, part),
         "without_relevant": part.without_relevant,
+        "shallow": shallow_notes(metrics, part.split, part.columns, part.systems),
     }
 
 

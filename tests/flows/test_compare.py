@@ -40,23 +40,27 @@ def add(
     node: str = "stage1",
     least: int = 1,
     by_answers: bool = False,
+    dev: bool = True,
 ) -> None:
-    """A finished run `name` whose dense run found these. `by_answers`: the passages hold answers and are not judged."""
+    """A finished run `name` whose dense run found these. `by_answers`: the passages hold answers and are not judged.
+    `dev`: there is a dev question too."""
     folder = store.root.parent / f"{name}-{day}"
     folder.mkdir()
     passages = [(f"p{n}", f"p{n}", "", f"text of [bold]p{n}[/bold] in {name}") for n in range(6)]
     asked = [(q, "test", f"question {q}") for q in questions]
-    collection = write_collection(folder / "ingest", passages, asked, [("test", q, f"p{q[1:]}", 2) for q in questions])
+    asked += [("d0", "dev", "question d0")] if dev else []
+    judged = [(split, q, f"p{q[1:]}", 2) for q, split, _ in asked]
+    collection = write_collection(folder / "ingest", passages, asked, judged)
     if by_answers:
-        answered = [(q, "test", f"question {q}", [f"p{q[1:]}"]) for q in questions]
+        answered = [(q, split, text, [f"p{q[1:]}"]) for q, split, text in asked]
         write_table(collection / "queries.parquet", schemas()["queries"], answered)
         write_table(collection / "qrels.parquet", schemas()["qrels"], [])
     found = folder / "stage1"
     found.mkdir()
     with runs.writer(found) as write:
-        for query_id in questions:
-            ids = [f"p{n}" for n in lists[query_id]]
-            write("test", [query_id] * len(ids), ids, np.arange(len(ids), 0, -1.0))
+        for query_id, split, _ in asked:
+            ids = [f"p{n}" for n in lists.get(query_id, "01")]
+            write(split, [query_id] * len(ids), ids, np.arange(len(ids), 0, -1.0))
     out = folder / "evaluate"
     out.mkdir()
     config = EVALUATE.model_copy(update={"relevance": least})
@@ -101,8 +105,38 @@ def test_a_recipe_is_its_newest_run(store):
     assert lines[5].split()[-3:] == ["2", "2", "1"]
     assert shown.stderr.splitlines() == [
         "warning: the two runs have different collections",
+        f"warning: one {'2' * 8}: stage 1: no list is longer than 2; RR@10 is RR@2 there",
+        f"warning: two {'3' * 8}: stage 1: no list is longer than 2; RR@10 is RR@2 there",
         f"warning: one {'2' * 8}: questions left out, which the other has not: 1",
     ]
+
+
+@pytest.mark.parametrize(("a", "b"), [(False, False), (True, False), (False, True)])
+def test_nothing_is_best_on_dev_without_dev(store, a, b):
+    add(store, "first", 6, LISTS["poor"], QUESTIONS, dev=a)
+    add(store, "other", 7, LISTS["good"], QUESTIONS, node="stage2", dev=b)
+    shown = called(store, "first", "other")
+    assert "best on dev" not in shown.output
+    assert shown.stdout.splitlines()[5].split()[:4] == ["stage", "1,", "stage", "2"]
+    without = [name for name, dev in ((f"first {'6' * 8}", a), (f"other {'7' * 8}", b)) if not dev]
+    said = [line for line in shown.stderr.splitlines() if "no dev questions" in line]
+    assert said == [f"warning: {name}: no dev questions, so nothing was chosen by them" for name in without]
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ("R@1000", "no list is longer than 5; R@1000 is R@5 there"),
+        ("AP", "no list is longer than 5; AP is cut"),
+        ("Success@5", None),
+    ],
+)
+def test_a_measure_deeper_than_a_list_is_named(store, measure, said):
+    add(store, "first", 6, {**LISTS["poor"], "t0": "54321"}, QUESTIONS)
+    add(store, "other", 7, {**LISTS["good"], "t0": "543210"}, QUESTIONS)  # the whole collection
+    shown = called(store, "first", "other", "--measure", measure).stderr.splitlines()
+    lines = [line for line in shown if "no list is longer" in line]
+    assert lines == ([f"warning: first {'6' * 8}: stage 1: {said}"] if said else [])
 
 
 @pytest.mark.parametrize("named", ["1111", "1" * 8, f"store/objects/{'a1' * 32}/report.html"])
@@ -194,7 +228,7 @@ def test_runs_lists_hits_where_there_are_answers(store):
     listed = json.loads(CliRunner().invoke(app, ["runs", "--store", str(store.root), "--json"]).stdout)
     assert listed[0]["questions"] == 6
     alone = CliRunner().invoke(app, ["runs", "--recipe", "nq", "--store", str(store.root)]).stdout
-    assert alone.splitlines()[0].split()[-2:] == ["dev", "hits@20"]
+    assert alone.splitlines()[0].split()[-2:] == ["system", "hits@20"]
     assert listed[0]["systems"]["stage 1"]["hits@5"]["mean"] == pytest.approx(5 / 6, abs=1e-6)
 
 

@@ -118,13 +118,51 @@ def test_metrics_without_what_is_needed_hide_no_other_run(store):
     lines = called(store).splitlines()
     assert lines[1].split()[:2] == ["2026-11-05", "old"]
     assert lines[1].rstrip().endswith("cannot be read")
-    assert len(lines) == 8
+    assert len(lines) == 9
+    assert lines[-3] == "system: what was best on dev"
 
 
 def test_what_was_best_on_dev_and_not_measured_on_test_says_so(store):
     test = {**METRICS["splits"]["test"], "systems": {"stage1": figures(0.4)}}
-    record(store, "nobest", 6, json.dumps({**METRICS, "splits": {"test": test}}))
+    record(store, "nobest", 6, json.dumps({**METRICS, "splits": {**METRICS["splits"], "test": test}}))
     assert "BM25 + stage 1, not measured on test" in called(store, "-n", "1")
+
+
+@pytest.mark.parametrize("winner", [None, "dense"])  # as older versions have it
+@pytest.mark.parametrize("dense", ["stage1", None])
+def test_nothing_is_best_on_dev_without_dev(store, winner, dense):
+    test = {"test": METRICS["splits"]["test"]}
+    best = "bm25" if winner and not dense else winner
+    record(store, "zero", 6, json.dumps({**METRICS, "splits": test, "winner_on_dev": best, "dense": dense}))
+    shown = called(store, "-n", "1")
+    assert "best on dev" not in shown
+    assert shown.splitlines()[1].split()[3:-3] == (["test", "stage", "1"] if dense else ["test", "BM25"])
+    assert "66666666: not tuned: no dev questions" in shown.splitlines()
+    (listed,) = json.loads(called(store, "-n", "1", "--json"))
+    assert listed["on_dev"] is False
+    both = called(store)
+    assert "system: what was best on dev" in both
+    assert "66666666: not tuned: no dev questions" in both
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "said"),
+    [
+        ({"stage1": 20, "bm25": 5}, ["no list is longer than 20; R@100 is R@20 there"]),
+        ({"stage1": 8}, ["no list is longer than 8; RR@10 is RR@8, R@100 is R@8 there, and nDCG@10 is cut"]),
+        ({"stage1": 100, "bm25": 5}, []),
+        ({}, []),
+    ],
+)
+def test_shallow_lists_are_named(store, cut_at, said):
+    test = {**METRICS["splits"]["test"], "cut_at": cut_at}
+    metrics = {**METRICS, "splits": {**METRICS["splits"], "test": test}, "winner_on_dev": "dense"}
+    record(store, "top", 6, json.dumps(metrics))
+    lines = [line for line in called(store).splitlines() if "no list is longer" in line]
+    assert lines == [f"66666666: stage 1: {text}" for text in said]
+    (listed,) = json.loads(called(store, "-n", "1", "--json"))
+    assert listed["shallow"] == [f"stage 1: {text}" for text in said]
+    assert len([line for line in listed["notes"] if line.startswith("test: ")]) == sum(n < 100 for n in cut_at.values())
 
 
 def test_an_empty_store_says_what_makes_a_run(tmp_path):

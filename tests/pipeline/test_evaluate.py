@@ -23,7 +23,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
 from pipeline.measures import MEASURES, as_ranks, measure
 from pipeline.per_query import measure_rows
-from pipeline.tables import p_text, share_text, tables
+from pipeline.tables import asked_first, notes, p_text, share_text, tables
 from pipeline.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
@@ -168,8 +168,52 @@ def test_without_a_dev_run_the_fusion_is_not_chosen_on_test(collection, folders,
     stage1 = write_run(tmp_path / "stage1", {"test": {"t0": "1", "t1": "3", "t2": "5"}})
     _, metrics = evaluated(collection, tmp_path / "out", bm25=folders["bm25"], stage1=stage1)
     assert "stage1" not in metrics["splits"]["dev"]["systems"]
-    assert metrics["fusion"] == {"method": "reciprocal_rank", "weight": 0.25, "chosen_on_dev": False}
+    assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
     assert metrics["winner_on_dev"] == "dense"
+    assert "not tuned: one of its runs has no dev questions" in notes(metrics)[-1]
+
+
+WITHOUT_DEV = {
+    "two runs": ({}, [], {"fusion": 0.5}),
+    "three runs": ({}, [["bm25", "pretrained", "stage2"]], {"fusion": 0.5, "bm25 + pretrained + stage2": 1 / 3}),
+    "one weight left": ({"fusion_weights": [0.7]}, [], {"fusion": 0.7}),
+}
+
+
+@pytest.mark.parametrize(("fields", "joined", "weights"), WITHOUT_DEV.values(), ids=WITHOUT_DEV)
+def test_without_dev_questions_nothing_is_tuned_nor_best(fields, joined, weights, collection, folders, tmp_path):
+    qrels = pq.read_table(collection / "qrels.parquet").to_pylist()
+    write_table(
+        collection / "qrels.parquet", schemas()["qrels"], [(*r.values(),) for r in qrels if r["split"] == "test"]
+    )
+    config = EvaluateConfig(**{**CONFIG.model_dump(), "fusions": joined, **fields})
+    figures, metrics = evaluated(collection, tmp_path / "out", config, **folders)
+    chosen = {"fusion": metrics["fusion"], **metrics["fusions"]}
+    expected = {n: {"method": "z_score_sum", "weight": w, "chosen_on_dev": False} for n, w in weights.items()}
+    assert chosen == expected
+    assert metrics["winner_on_dev"] is None
+    assert figures["winner_on_dev"] is None
+    assert asked_first(metrics) == "dense"
+    said = [line for line in notes(metrics) if "not tuned: no dev questions" in line]
+    assert [line.split(":")[0] for line in said] == [metrics["labels"][name] for name in weights]
+    assert "z-normalised scores" in said[0]
+
+
+def test_dev_where_nothing_relevant_is_found_chooses_nothing(collection, folders, tmp_path):
+    judged = [("dev", "d0", "p9", 1), ("test", "t0", "p1", 1)]  # p9: a passage that the collection lacks
+    write_table(collection / "qrels.parquet", schemas()["qrels"], judged)
+    _, metrics = evaluated(collection, tmp_path / "out", **folders)
+    assert metrics["fusion"] == {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
+    assert metrics["splits"]["dev"]["systems"]["fusion"]["RR@10"]["mean"] == 0
+    assert "not tuned: nothing relevant is found on dev" in "\n".join(notes(metrics))
+
+
+def test_where_one_choice_is_left_there_is_none_to_tune(collection, folders, tmp_path):
+    write_table(collection / "qrels.parquet", schemas()["qrels"], [("test", "t0", "p1", 1)])
+    config = EvaluateConfig(**{**CONFIG.model_dump(), "fusion_weights": [0.7], "fusion_methods": ["weighted_sum"]})
+    _, metrics = evaluated(collection, tmp_path / "out", config, **folders)
+    assert metrics["fusion"] == {"method": "weighted_sum", "weight": 0.7, "chosen_on_dev": False}
+    assert "not tuned" not in "\n".join(notes(metrics))
 
 
 def test_a_first_stage_that_is_no_bm25_is_not_called_so(collection, folders, tmp_path):

@@ -11,6 +11,8 @@ from writing import put
 from pipeline.errors import InputError
 from pipeline.evaluate_files import Counts, Evaluated, evaluate_files
 from pipeline.files import json_list
+from pipeline.measures import MEASURES
+from pipeline.shallow import shallow
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 
@@ -71,7 +73,11 @@ def test_what_is_missing_counts_as_zero_and_is_counted(tmp_path):
     run = put(tmp_path, "run", "q Q0 a 1 2 x", "q Q0 b 2 1 x", "s Q0 a 1 1 x", "unknown Q0 a 1 1 x")
     found = evaluated(run, qrels=qrels)
     assert (found.questions, found.questions_without_relevant) == (2, 1)
-    assert found.counts == {str(run): Counts(rows=4, rows_of_other_questions=2, questions_without_results=1)}
+    assert found.counts == {
+        str(run): Counts(
+            4, rows_of_other_questions=2, questions_without_results=1, cut_at=2, shallow=shallow(2, MEASURES)
+        )
+    }
     assert mean(found, run, "RR@10") == 0.5
 
 

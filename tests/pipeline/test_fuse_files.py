@@ -36,10 +36,28 @@ def test_without_judgements_all_weigh_alike(tmp_path):
         trec(tmp_path, name, q=found) for name, found in (("one", "abc"), ("two", "cb"), ("three", "bd"))
     )
     fused = join(first, second, third)
-    assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("reciprocal_rank", 1 / 3, False, {})
+    assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("z_score_sum", 1 / 3, False, {})
+    assert fused.not_tuned == "no dev questions"
     scores = {passage_id: score for _, _, passage_id, score, _ in rows(tmp_path / "out")}
-    assert scores["b"] == pytest.approx((1 / 62 + 1 / 62 + 1 / 61) / 3, rel=1e-6)
-    assert found(tmp_path / "out") == {"q": "bcad"}
+    assert scores["b"] == pytest.approx((0 - 1 + 1) / 3, abs=1e-6)
+    assert scores["a"] == pytest.approx((1.5**0.5 - 1 - 1) / 3, abs=1e-6)
+    assert found(tmp_path / "out") == {"q": "bacd"}
+
+
+@pytest.mark.parametrize(
+    ("given", "method", "weight", "not_tuned"),
+    [
+        ({"method": "reciprocal_rank"}, "reciprocal_rank", 0.5, "no dev questions"),
+        ({"weight": 0.3}, "z_score_sum", 0.3, "no dev questions"),
+        ({"method": "weighted_sum", "weight": 0.3}, "weighted_sum", 0.3, None),
+        ({"judged": "q 0 elsewhere 1"}, "z_score_sum", 0.5, "nothing relevant is found on dev"),
+    ],
+)
+def test_what_nothing_has_chosen_says_so(given, method, weight, not_tuned, tmp_path):
+    first, second = trec(tmp_path, "one", q="abc"), trec(tmp_path, "two", q="cb")
+    judged = given.pop("judged", None)
+    fused = join(first, second, **given, qrels=judged and put(tmp_path, "qrels", judged))
+    assert (fused.method, fused.weight, fused.chosen, fused.not_tuned) == (method, weight, False, not_tuned)
 
 
 def test_judgements_choose_what_is_not_given(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union
+from pipeline.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union, untuned
 from pipeline.runs import Run, ranked
 
 
@@ -28,7 +28,7 @@ def test_reciprocal_rank_by_hand():
 
 
 def test_weighted_sum_by_hand():
-    assert parts(BM25, "weighted_sum", 60).tolist() == [1.0, 0.5, 0.0, 1.0]  # one answer alone gets 1
+    assert parts(BM25, "weighted_sum", 60, 2)[0].tolist() == [1.0, 0.5, 0.0, 1.0]  # one answer alone gets 1
     fused = fuse([BM25, DENSE], Choice("weighted_sum", 0.5), 60)
     assert fused.passage_R.tolist() == [5, 7, 6, 8, 5, 6]  # 5 and 7 with .5, 5 and 6 with .5: passage order
     assert fused.score_R.tolist() == [0.5, 0.5, 0.25, 0.0, 0.5, 0.5]
@@ -48,12 +48,72 @@ def test_the_first_run_has_the_weight_and_the_others_equal_parts_of_the_rest():
 
 
 def test_a_list_of_equal_scores_gets_one():
-    assert parts(run((0, 1, 2.0), (0, 2, 2.0)), "weighted_sum", 60).tolist() == [1.0, 1.0]
+    assert parts(run((0, 1, 2.0), (0, 2, 2.0)), "weighted_sum", 60, 1)[0].tolist() == [1.0, 1.0]
+
+
+SCORES = {
+    "any": [9.0, 5.0, 1.5, 1.0],
+    "near 1.7e9": [1699999999.0, 1699999998.0, 1699999990.0],
+    "12th digit": [12.5, 12.5 - 1e-11, 12.5 - 3e-11],
+    "denormal": [4e-320, 3e-320, 0.0],
+    "greatest": [1e38, 0.0, -1e38],
+    "negative": [-1.0, -1.5, -9.0],
+}
+
+
+@pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
+def test_z_scores_have_mean_0_and_variance_1_and_what_is_not_listed_the_least(scores):
+    listed_R, other_Q = parts(run(*((0, n, s) for n, s in enumerate(scores))), "z_score_sum", 60, 1)
+    assert listed_R.mean() == pytest.approx(0, abs=1e-9)
+    assert listed_R.std() == pytest.approx(1)
+    assert (listed_R[1:] < listed_R[:-1]).all()
+    assert other_Q[0] == pytest.approx(listed_R[-1])
+
+
+def test_z_scores_by_hand():
+    fused = fuse([BM25, DENSE], Choice("z_score_sum", 0.5), 60)
+    at = dict(zip(zip(fused.question_R, fused.passage_R, strict=True), fused.score_R, strict=True))
+    high = 1.5**0.5  # of 9, 5, 1: mean 5, variance 32 / 3
+    assert at[0, 5] == pytest.approx((high - 1) / 2)  # DENSE has 1 and -1, and not this passage
+    assert at[0, 6] == pytest.approx((0 - 1) / 2)
+    assert at[0, 7] == pytest.approx((-high + 1) / 2)
+    assert at[0, 8] == pytest.approx((-high - 1) / 2)
+    assert at[1, 5] == pytest.approx((0 - 1) / 2)  # one answer alone has no spread
+    assert at[1, 6] == pytest.approx((-1 + 1) / 2)
+
+
+@pytest.mark.parametrize(
+    "rows", [[(0, 1, 2.0)], [(0, 1, 0.1), (0, 2, 0.1), (0, 3, 0.1)], [(0, 1, -1e38), (0, 2, -1e38)]]
+)
+def test_of_a_list_of_equal_scores_all_are_above_what_it_lacks(rows):
+    listed_R, other_Q = parts(run(*rows), "z_score_sum", 60, 2)
+    assert listed_R.tolist() == [0.0] * len(rows)
+    assert other_Q.tolist() == [-1.0, 0.0]  # question 1 has no list
+
+
+@pytest.mark.parametrize(
+    ("methods", "weights", "runs", "expected"),
+    [
+        (["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 2, Choice("z_score_sum", 1 / 2)),
+        (["weighted_sum", "reciprocal_rank"], [0.1, 0.9], 3, Choice("z_score_sum", 1 / 3)),
+        (["reciprocal_rank"], [0.1, 0.9], 2, Choice("reciprocal_rank", 1 / 2)),
+        (["reciprocal_rank", "weighted_sum"], [0.3], 2, Choice("z_score_sum", 0.3)),
+        (["weighted_sum"], [0.3], 4, Choice("weighted_sum", 0.3)),
+    ],
+)
+def test_without_judgements_all_weigh_alike_unless_one_choice_is_left(methods, weights, runs, expected):
+    assert untuned(runs, methods, weights) == expected
+
+
+@pytest.mark.parametrize("relevant", [([], []), ([0], [99]), ([1], [7])])
+def test_nothing_is_chosen_where_nothing_relevant_is_found(relevant):
+    pairs = np.array(relevant[0], np.int64), np.array(relevant[1], np.int64)
+    assert choose([BM25, DENSE], pairs, 2, ["reciprocal_rank", "weighted_sum"], [0.1, 0.9], 60) is None
 
 
 def test_an_empty_run_changes_no_order():
     nothing = Run(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    for method in ("reciprocal_rank", "weighted_sum"):
+    for method in ("reciprocal_rank", "weighted_sum", "z_score_sum"):
         fused = fuse([BM25, nothing], Choice(method, 0.3), 60)
         assert fused.passage_R.tolist() == BM25.passage_R.tolist()
 

@@ -143,6 +143,47 @@ def test_questions_of_one_split_alone_are_not(tmp_path, ingested, texts, splits)
     assert ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels))).notices == []
 
 
+PLENTY = [f'{{"_id": "p{i}", "text": "passage {i}"}}' for i in range(300)]
+ASKED = ['{"_id": "q1", "text": "question"}', '{"_id": "q2", "text": "another"}', '{"_id": "e", "text": "hollow"}']
+MISSING = {  # (further passages, judgements by split, kept in qrels.parquet, counts, notice)
+    "test": ([], {"test": ["q2\tlost\t1"]}, {"q2": {"lost": 1}}, (1, 0, 0), "1 (first: lost)"),
+    "dev and test": (
+        [],
+        {"dev": ["q2\tlost\t1"], "test": ["e\tgone\t2", "e\tp1\t1"]},
+        {"q2": {"lost": 1}, "e": {"gone": 2, "p1": 1}},
+        (2, 0, 0),
+        "2 (first: lost, gone)",
+    ),
+    "without text": (['{"_id": "bare", "text": ""}'], {"test": ["q2\tbare\t1"]}, {"q2": {"bare": 1}}, (1, 0, 0), "1 ("),
+    "not relevant": ([], {"test": ["q2\tlost\t0"]}, {"q2": {"lost": 0}}, (1, 0, 0), "1 (first: lost)"),
+    "of training": ([], {"train": ["q1\tlost\t1"]}, {}, (0, 1, 0), None),
+    "of training, without text": (['{"_id": "bare", "text": ""}'], {"train": ["q1\tbare\t1"]}, {}, (0, 0, 1), None),
+    "of an unknown question": ([], {"test": ["who\tp1\t1"]}, {}, (0, 1, 0), None),
+}
+
+
+@pytest.mark.parametrize(("further", "judged", "kept", "counts", "notice"), MISSING.values(), ids=MISSING)
+def test_judgements_of_dev_and_test_stay_where_the_corpus_lacks_the_passage(
+    further, judged, kept, counts, notice, tmp_path, ingested
+):
+    lines = {"train": [f"q1\tp{i}\t1" for i in range(300)]}
+    lines = {split: [HEADER, *lines.get(split, []), *judged.get(split, [])] for split in ("train", "dev", "test")}
+    made = ingested(**beir(write(tmp_path / "set", [*PLENTY, *further], ASKED, lines)))
+    assert {q: found for q, found in made.qrels.items() if q != "q1"} == kept
+    assert made.qrels["q1"] == {f"p{i}": 1 for i in range(300)}
+    assert tuple(made.counts[name] for name in ("missing_qrels", "unknown_qrels", "qrels_to_empty")) == counts
+    said = [line for line in made.notices if "that the corpus lacks" in line]
+    assert [notice in line for line in said] == [True] * bool(notice)
+
+
+def test_too_many_lacking_passages_are_of_another_corpus(tmp_path, ingested):
+    """Whether their judgements would be kept or not."""
+    lines = [HEADER, *(f"q1\tp{i}\t1" for i in range(98)), "q1\tlost\t1", "q1\tgone\t1"]
+    folder = write(tmp_path / "set", PLENTY, ASKED, {"test": lines})
+    with pytest.raises(InputError, match=r"test.tsv:100: unknown passage id 'lost' \(2 of 100 qrels name unknown ids"):
+        ingested(**beir(folder))
+
+
 def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
     corpus = [f'{{"_id": "p{i}", "text": "passage {i}"}}' for i in range(99)]
     queries = ['{"_id": "q1", "text": "question"}']

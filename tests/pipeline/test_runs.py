@@ -20,7 +20,7 @@ def write(folder: Path, rows: list[tuple[str, str, str, float]]) -> Path:
     """A run.parquet as another program might write it: unsorted, ranks left at 0."""
     split, query, passage, score = zip(*rows, strict=True)
     rank = np.zeros(len(rows), np.int32)
-    columns = [pa.array(split), pa.array(query), pa.array(passage), rank, np.array(score, np.float32)]
+    columns = [pa.array(split), pa.array(query), pa.array(passage), rank, np.array(score)]
     pq.write_table(pa.table(columns, schema=runs.SCHEMA), folder / "run.parquet")
     return folder
 
@@ -77,17 +77,58 @@ def test_equal_scores_keep_their_ranks_in_the_trec_file(tmp_path):
     assert [metric.value for metric in found] == [1.0]
 
 
-def test_scores_are_told_apart_by_the_smallest_steps():
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_scores_are_told_apart_by_the_smallest_steps(kind):
     rng = np.random.default_rng(0)
-    values = np.array([3, 1, np.nextafter(np.float32(1), np.float32(0)), 1e-45, 0, -0.0, -1e-45, -2, -1e38], np.float32)
+    tiny = np.nextafter(kind(0), kind(1))
+    values = np.array([3, 1, np.nextafter(kind(1), kind(0)), tiny, 0, -0.0, -tiny, -2, -1e38], kind)
     lists = [-np.sort(-rng.choice(values, size)) for size in rng.integers(1, 60, 300)]
-    rank_R = np.concatenate([np.arange(len(scores), dtype=np.int32) + 1 for scores in lists])
-    expected: list[np.float32] = []
-    for rank, score in zip(rank_R, np.concatenate(lists), strict=True):
-        tied = rank > 1 and score >= expected[-1]
-        expected.append(np.nextafter(expected[-1], np.float32(-np.inf)) if tied else score)
-    assert runs.told_apart(rank_R, np.concatenate(lists)).tobytes() == np.array(expected).tobytes()
-    assert runs.told_apart(np.zeros(0, np.int32), np.zeros(0, np.float32)).tolist() == []
+    question_R = np.repeat(np.arange(len(lists)), [*map(len, lists)])
+    expected: list[float] = []
+    for scores in lists:
+        for rank, score in enumerate(scores):
+            tied = rank > 0 and score >= expected[-1]
+            expected.append(np.nextafter(kind(expected[-1]), kind(-np.inf)) if tied else score)
+    found = runs.told_apart(question_R, np.concatenate(lists).astype(np.float64), kind)
+    assert found.tolist() == [float(score) for score in expected]
+    assert runs.told_apart(np.zeros(0, np.int32), np.zeros(0), kind).tolist() == []
+
+
+CLOSE = {
+    "near 1.7e9": [1699999999.0 - n for n in range(50)],
+    "12th digit": [12.5 - n * 1e-11 for n in range(50)],
+    "negative": [-7.0 - n * 1e-13 for n in range(50)],
+    "denormal": [5e-324 * n for n in range(50, 0, -1)],
+    "about zero": [1e-323, 5e-324, 0.0, -0.0, -5e-324, -1e-50],
+    "greatest": [1e38 - n * 1e23 for n in range(50)],
+    "least": [-1e38] * 50,
+    "equal": [0.5] * 50,
+    "far apart": [1e38, 1.0, 1e-38, -1e-38, -1e38],
+}
+
+
+@pytest.mark.parametrize("scores", CLOSE.values(), ids=CLOSE)
+def test_a_trec_file_has_one_order_for_readers_of_32_and_64_bits(scores, tmp_path):
+    ids = [f"p{n:02}" for n in range(len(scores))]
+    with runs.writer(tmp_path) as write:
+        write("test", ["q"] * len(ids), ids, np.array(scores))
+    assert pq.read_table(tmp_path / "run.parquet")["score"].to_pylist() == scores
+    lines = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    assert [line[2] for line in lines] == ids
+    for kind in (np.float32, np.float64):
+        assert all(kind(later[4]) < kind(earlier[4]) for earlier, later in pairwise(lines))
+    distinct = np.array(scores, np.float32)
+    if (distinct[1:] < distinct[:-1]).all():  # then no digit is lost
+        assert [float(line[4]) for line in lines] == scores
+
+
+def test_scores_of_older_runs_are_read(tmp_path):
+    schema = runs.SCHEMA.set(4, pa.field("score", pa.float32()))
+    rows = {"split": ["dev"] * 2, "query_id": ["q0"] * 2, "passage_id": ["a", "b"], "rank": [1, 2], "score": [0.5, 0.1]}
+    pq.write_table(pa.table(rows, schema=schema), tmp_path / "run.parquet")
+    run = runs.read(tmp_path, "dev", QUERIES, PASSAGES)
+    assert run is not None
+    assert run.score_R.tolist() == [0.5, float(np.float32(0.1))]
 
 
 def test_white_space_in_ids_does_not_break_the_trec_file(tmp_path):

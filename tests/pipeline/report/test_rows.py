@@ -194,3 +194,36 @@ def test_a_split_with_answers_alone_leads_with_hits(inputs, tmp_path):
     assert "an answer in the first 5" in gained
     assert gained.count('class="tick"') == 2  # the second passage of each
     assert "dev, 2 questions" in page
+
+
+@pytest.mark.parametrize(
+    ("dev", "fields", "said"),
+    [
+        (
+            False,
+            {"fusion_methods": ["reciprocal_rank", "weighted_sum"], "fusion_weights": [0.1, 0.5]},
+            "z-normalised scores, the first with weight 0.5, not tuned: no dev questions",
+        ),
+        (False, {}, "reciprocal ranks (k = 60), the first with weight 0.9"),  # nothing was to be chosen
+        (
+            True,
+            {"fusion_weights": [0.1, 0.5]},
+            "reciprocal ranks (k = 60), the first with weight 0.1, method and weight chosen on dev",
+        ),
+    ],
+)
+def test_the_page_says_how_the_fusion_was_chosen_and_which_lists_are_cut(dev, fields, said, inputs, tmp_path):
+    bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
+    collection = tmp_path / "collection"
+    shutil.copytree(inputs["collection"], collection)
+    judged = [(split, f"{split}{n}", f"p{n}", 1) for split in (*["dev"] * dev, "test") for n in (0, 1)]
+    write_table(collection / "qrels.parquet", schemas()["qrels"], judged)
+    config = EVALUATE.model_copy(update=fields)
+    evaluate(config, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
+    report(CONFIG, collection, tmp_path / "metrics", work=work(tmp_path / "out"))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"BM25 + stage 2 adds {said}." in page
+    assert ("not tuned" in page) == (not dev and bool(fields))
+    assert "BM25: no list is longer than 2; RR@10 is RR@2, R@100 is R@2 there, and nDCG@10 is cut." in page
+    assert "stage 2: no list is longer than 3;" in page
+    assert "BM25 + stage 2: no list" in page
