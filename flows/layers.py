@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from pipeline.errors import InputError
+from pipeline.paths import given, shown
 
 Keys = tuple[str, ...]
 
@@ -120,9 +121,9 @@ def chain(name: str, family: Family = RECIPES) -> list[Layer]:
 
 def _find(name: str, folder: Path, family: Family) -> Path:
     if name.endswith((".yaml", ".yml")):
-        path = folder / name
+        path = folder / given(name)
         if not path.is_file():
-            raise InputError(f"{path}: no such {family.what} file")
+            raise InputError(f"{shown(path)}: no such {family.what} file")
         return path
     path = family.folder / f"{name}.yaml"
     if not path.is_file():

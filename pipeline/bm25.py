@@ -5,7 +5,6 @@ Java, through pyserini, lives in a process of its own.
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import Field, model_validator
 from pipeline import run_file, sparse
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.processes import ending, environment, listen, workers
+from pipeline.processes import ending, environment, listen, python, workers
 from pipeline.stored import read_json
 from pipeline.work import Metrics, Work
 
@@ -137,7 +136,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """The process of `module`, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, json.dumps(job)],
+        python(module, json.dumps(job)),
         env=environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,

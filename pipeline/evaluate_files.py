@@ -15,6 +15,7 @@ from pipeline import run_file
 from pipeline.errors import InputError
 from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.paths import shown
 from pipeline.runs import Run
 from pipeline.significance import Test, tabulated
 from pipeline.work import silent
@@ -99,7 +100,7 @@ def _check(paths: Sequence[Path], qrels: Path) -> None:
             raise InputError(f"{path}: given twice")
     for path in (*paths, qrels):
         if path.is_dir() or not path.exists():  # a pipe will do
-            raise InputError(f"{path}: {'a folder, no file' if path.is_dir() else 'no such file'}")
+            raise InputError(f"{shown(path)}: {'a folder, no file' if path.is_dir() else 'no such file'}")
 
 
 def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, dict[str, int]], int, int]:

@@ -15,6 +15,7 @@ from shlex import quote
 from typing import Any, BinaryIO, cast
 
 from pipeline.errors import InputError
+from pipeline.paths import shown
 
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -34,7 +35,7 @@ def missing(paths: Iterable[Path | None], commands: dict[str, list[str]]) -> lis
     for path in paths:
         if path is None or path.exists():
             continue
-        line = f"{path} does not exist"
+        line = f"{shown(path)} does not exist"
         known = " && ".join(_into(path.parent, command) for command in commands.get(plain_name(path), []))
         if known:
             first = brought.setdefault(known, path)
@@ -79,7 +80,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         with stream:
             yield stream
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{shown(path)}: no such file") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: unreadable archive: {error}") from error
     except OSError as error:

@@ -17,6 +17,7 @@ from pipeline import run_file
 from pipeline.errors import InputError
 from pipeline.fusion import Choice, Method, choose, fuse, is_relevant, mean_reciprocal_rank
 from pipeline.judgements import Qrels, read_qrels
+from pipeline.paths import shown
 from pipeline.runs import SCHEMA, Run, ranked, trec_lines
 from pipeline.work import silent
 
@@ -97,9 +98,9 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
             raise InputError(f"{path}: given twice")
     for path in (*paths, *([qrels] if qrels else [])):
         if not path.is_file():
-            raise InputError(f"{path}: no such file")
+            raise InputError(f"{shown(path)}: no such file")
     if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"--out {out}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+        raise InputError(f"--out {shown(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
     for path in (out.resolve(), _part(out).resolve()):
         if path in read:
             raise InputError(f"--out {out}: would overwrite {path}, which is read")

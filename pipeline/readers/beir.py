@@ -11,6 +11,7 @@ from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.metadata import Names
+from pipeline.paths import shown
 from pipeline.work import Progress
 
 ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
@@ -42,11 +43,13 @@ def missing(config: BeirConfig) -> list[str]:
     if not folder.is_dir():
         name, parent = folder.name, quote(str(folder.parent))
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
-        return [f"ingest.folder: {folder} is no folder{how if name in NAMES else ''}"]
+        return [f"ingest.folder: {shown(folder)} is no folder{how if name in NAMES else ''}"]
     needed = [folder / "corpus.jsonl"]
     if (folder / "qrels").is_dir():
         needed.append(folder / "queries.jsonl")
-    return [f"{path} does not exist, plain or compressed" for path in needed if not files.find(folder, path.name)]
+    return [
+        f"{shown(path)} does not exist, plain or compressed" for path in needed if not files.find(folder, path.name)
+    ]
 
 
 def read(config: BeirConfig, progress: Progress) -> Source:
