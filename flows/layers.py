@@ -18,6 +18,8 @@ from pipeline.errors import InputError
 from pipeline.paths import given, shown
 
 Keys = tuple[str, ...]
+PROJECT = Path(__file__).parent
+"""Its own recipes are in it, and name what lies below the current folder."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,16 @@ class Layer:
             if within:
                 return self.origins.get(keys[:n], within[-1])
         return self.origins.get(())
+
+    def folder(self, keys: Keys) -> Path | None:
+        """Of the user's file that gives `keys`; None where a setting or a file of the project does.
+
+        A relative path counts from there, else from the current folder.
+        """
+        place = self.origin(keys) or ""
+        file, _, line = place.rpartition(":")
+        folder = Path(file if line.isdecimal() else place).parent.absolute()
+        return None if place.startswith("--set ") or not place or folder.is_relative_to(PROJECT) else folder
 
 
 class Loader(yaml.SafeLoader):

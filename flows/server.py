@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.own_server import own_server
+from flows.own_server import expect_no_home, own_server
 from flows.processes import free_port
 from pipeline.network import check_usable, is_loopback, without_proxy
 from tasks.api import healthy, send_the_rest
@@ -26,6 +26,7 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    expect_no_home()
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     address = str(PREFECT_API_URL.value() or "")

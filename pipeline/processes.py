@@ -16,6 +16,8 @@ from pipeline import network
 from pipeline.errors import InputError
 from pipeline.work import Machine, Progress
 
+ROOT = Path(__file__).resolve().parents[1]
+"""The folder that holds this code."""
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """Variables by which torchrun tells a process that it is one of its ranks."""
 STRANGE = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONSTARTUP")
@@ -38,9 +40,8 @@ def environment() -> dict[str, str]:
     Removed: what an outer torchrun set (a child that saw it would take itself for one of that training's ranks), the
     entries of PYTHONPATH that depend on the current folder, and STRANGE.
     """
-    root = str(Path(__file__).resolve().parents[1])
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = os.pathsep.join(dict.fromkeys([root, *(entry for entry in given if os.path.isabs(entry))]))
+    path = os.pathsep.join(dict.fromkeys([str(ROOT), *(entry for entry in given if os.path.isabs(entry))]))
     mine = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, *STRANGE)}
     network.spare_loopback(mine)
     mine |= {"PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
