@@ -42,7 +42,7 @@ class Layer:
         """
         place = self.origin(keys) or ""
         file, _, line = place.rpartition(":")
-        folder = Path(file if line.isdecimal() else place).parent.absolute()
+        folder = Path(file if line.isdecimal() else place).parent.resolve()
         return None if place.startswith("--set ") or not place or folder.is_relative_to(PROJECT) else folder
 
 
