@@ -26,6 +26,7 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    os.environ["PYTHONSAFEPATH"] = "1"  # for what libraries start: no module from the current folder
     expect_no_home()
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
