@@ -10,6 +10,7 @@ from flows.ablation import Ablation, Row, SettingError, cells
 from flows.layers import Family, Keys, Layer, own_texts
 from flows.recipe import resolve
 from pipeline.errors import InputError
+from pipeline.paths import given
 
 ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser ablation list", own_texts)
 
@@ -85,7 +86,7 @@ def _beside(recipe: str, layer: Layer) -> str:
     if not recipe.endswith((".yaml", ".yml")):
         return recipe
     named_in = str(layer.origin(("recipe",))).rpartition(":")[0]
-    return str(Path(named_in).parent / recipe)
+    return str(Path(named_in).parent / given(recipe))
 
 
 def _one_line(error: ValidationError, layer: Layer) -> str:

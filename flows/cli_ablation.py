@@ -10,6 +10,7 @@ from rich.table import Table
 from flows.cli_listing import print_listing
 from flows.cli_options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table, warn
 from flows.cli_prefect import prefect
+from pipeline.paths import given
 
 if TYPE_CHECKING:
     from flows.ablation import Ablation
@@ -170,9 +171,12 @@ def run(
 @ablation_app.command(epilog="Example: [bold]cocondenser ablation join one/ablation two/ablation --out both[/bold]")
 def join(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER FOLDER...", help="Artifacts `ablation`, or copies of them.")
+        list[Path],
+        typer.Argument(parser=given, metavar="FOLDER FOLDER...", help="Artifacts `ablation`, or copies of them."),
     ],
-    to: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the table of all goes: new, or empty.")],
+    to: Annotated[
+        Path, typer.Option("--out", parser=given, metavar="DIR", help="Where the table of all goes: new, or empty.")
+    ],
     reference: Reference = None,
     as_json: Json = False,
 ) -> None:

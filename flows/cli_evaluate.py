@@ -24,6 +24,7 @@ from flows.cli_options import (
     terminal,
     warn,
 )
+from pipeline.paths import given
 
 if TYPE_CHECKING:
     from pipeline.evaluate_files import Counts, Estimates
@@ -42,12 +43,19 @@ def evaluate(
     runs: Annotated[
         list[Path] | None,
         typer.Option(
-            "--run", metavar="FILE", help="A TREC run, or MS MARCO's three columns; plain or packed. May stand often."
+            "--run",
+            parser=given,
+            metavar="FILE",
+            help="A TREC run, or MS MARCO's three columns; plain or packed. May stand often.",
         ),
     ] = None,
     qrels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Judgements: TREC's 4 columns, BEIR's tsv, or the test of a qrels.parquet."),
+        typer.Option(
+            parser=given,
+            metavar="FILE",
+            help="Judgements: TREC's 4 columns, BEIR's tsv, or the test of a qrels.parquet.",
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -69,7 +77,8 @@ def evaluate(
         str | None, typer.Option(help="Of the run of a model; MODEL on COLLECTION where not given.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Only write the model's recipe, for `plan` and `run`.")
+        Path | None,
+        typer.Option(parser=given, metavar="FILE.yaml", help="Only write the model's recipe, for `plan` and `run`."),
     ] = None,
     store: StoreFolder = None,
     device: Device = None,

@@ -8,10 +8,11 @@ import typer
 from rich.table import Column, Table
 
 from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, print_table, terminal
+from pipeline.paths import given
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    folder: Annotated[Path, typer.Argument(parser=given, metavar="OUT", help="The folder to write.")],
     recipe: OfRecipe = None,
     model: Annotated[
         str | None, typer.Option(metavar="NODE", help="The model of this node; else of the last dense run.")

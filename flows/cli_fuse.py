@@ -8,17 +8,21 @@ import typer
 from rich.markup import escape
 
 from flows.cli_options import Json, columns, out, print_json, print_table
+from pipeline.paths import given
 
 
 def fuse(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN RUN...", help="TREC runs, or MS MARCO's three columns; plain or packed."),
+        typer.Argument(
+            parser=given, metavar="RUN RUN...", help="TREC runs, or MS MARCO's three columns; plain or packed."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--out", metavar="FILE", help="The TREC run to write.")],
+    output: Annotated[Path, typer.Option("--out", parser=given, metavar="FILE", help="The TREC run to write.")],
     qrels: Annotated[
         Path | None,
         typer.Option(
+            parser=given,
             metavar="FILE",
             help="Judgements of dev, not test, to choose by: TREC's 4 columns, BEIR's tsv or qrels.parquet.",
         ),

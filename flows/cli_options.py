@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.paths import given
+
 out = Console(soft_wrap=False)
 """What was asked for."""
 terminal = Console(stderr=True)
@@ -22,7 +24,8 @@ Settings = Annotated[
 Until = Annotated[str | None, typer.Option(metavar="STAGE", help="The last stage to run, with all that it needs.")]
 OfRecipe = Annotated[str | None, typer.Option(metavar="RECIPE", help="Of this recipe; else of the newest run.")]
 StoreFolder = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store.")
+    Path | None,
+    typer.Option(parser=given, metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store."),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="The recipe's where not given.")]
 TestOfDifferences = Annotated[

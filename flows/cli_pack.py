@@ -10,6 +10,7 @@ import typer
 
 from flows.cli_artifacts import opened
 from flows.cli_options import Json, StoreFolder, out, print_json, terminal
+from pipeline.paths import given
 
 if TYPE_CHECKING:
     from artifacts.locks import Holder
@@ -20,7 +21,7 @@ MEGABYTE = 1_000_000
 
 def export_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A recipe (its newest), an id of `runs`, a report.html.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="The pack to write.")],
+    file: Annotated[Path, typer.Argument(parser=given, metavar="FILE.tar.zst", help="The pack to write.")],
     without: Annotated[
         list[str] | None,
         typer.Option(metavar="STAGE", help="Leave out this stage's files, such as encode or index; several times."),
@@ -49,7 +50,9 @@ def export_run(
 
 
 def import_run(
-    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="A pack that `artifacts export` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(parser=given, metavar="FILE.tar.zst", help="A pack that `artifacts export` wrote.")
+    ],
     replace: Annotated[
         bool, typer.Option("--replace", help="Take the pack's artifact where the store has another for the same key.")
     ] = False,

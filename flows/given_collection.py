@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import layers
-from pipeline import files
+from pipeline import files, paths
 from pipeline.errors import InputError
 
 JUDGED = ("dev", "test")
@@ -26,17 +26,15 @@ class Collection:
 
 def find(given: str) -> Collection:
     """The collection of a folder, a recipe's name or file, or an ir_datasets id. InputError where it is none."""
-    path = Path(given).expanduser().absolute()
+    path = paths.given(given).absolute()
     if path.is_dir():
         return _of_folder(path)
     if given in layers.named() or given.endswith((".yaml", ".yml")):
         return _of_recipe(given)
     if path.exists():
-        raise InputError(
-            f"--collection {given}: a file; a collection is a folder in BEIR's layout or an ir_datasets id"
-        )
+        raise InputError(f"--collection {path}: a file; a collection is a folder in BEIR's layout or an ir_datasets id")
     if given.startswith((".", "~")) or Path(given).is_absolute():
-        raise InputError(f"--collection {given}: no such folder")
+        raise InputError(f"--collection {path}: no such folder")
     return _of_catalogue(given)
 
 

@@ -10,6 +10,7 @@ from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.layers import hint
 from flows.measured import found as measured_run
+from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.ready import Ready, folders, read_whole
 from pipeline.tokenizer import kind, read_tokenizer
@@ -42,21 +43,21 @@ def find(store: Store, given: str) -> Model:
 
     A node without a run is of the newest run that has it. A run goes by its recipe or its id (flows/measured.py).
     """
-    path = Path(given).expanduser().absolute()
+    path = paths.given(given).absolute()
     if path.is_dir():
         made = _by_digest(store, path.name) if path.resolve().parent == store.objects.resolve() else None
         return _of_run(*made) if made else _of_folder(path)
     if path.is_file():
-        raise InputError(f"--model {given}: a file; a model is a folder")
+        raise InputError(f"--model {path}: a file; a model is a folder")
     named = _by_node(store, given) or (_by_digest(store, given) if DIGEST.fullmatch(given) else None)
+    if named is None and (given.startswith((".", "~")) or Path(given).is_absolute()):
+        raise InputError(f"--model {path}: no such folder")
     if named is None:
         raise InputError(f"--model {given}: {_nowhere(store, given)}")
     return _of_run(*named)
 
 
 def _nowhere(store: Store, given: str) -> str:
-    if given.startswith((".", "~")) or Path(given).is_absolute():
-        return "no such folder"
     nodes = {node for run in runs(store) for node in run.nodes}
     hub = f"; `hf download {given} --local-dir DIR` brings a model of the Hugging Face hub" if "/" in given else ""
     return f"no such folder, and no node of a run in {store.root}{hint(given, sorted(nodes))}{hub}"

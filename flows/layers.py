@@ -15,8 +15,11 @@ from typing import Any
 import yaml
 
 from pipeline.errors import InputError
+from pipeline.paths import given, shown
 
 Keys = tuple[str, ...]
+PROJECT = Path(__file__).parent
+"""Its own recipes are in it, and name what lies below the current folder."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,16 @@ class Layer:
             if within:
                 return self.origins.get(keys[:n], within[-1])
         return self.origins.get(())
+
+    def folder(self, keys: Keys) -> Path | None:
+        """Of the user's file that gives `keys`; None where a setting or a file of the project does.
+
+        A relative path counts from there, else from the current folder.
+        """
+        place = self.origin(keys) or ""
+        file, _, line = place.rpartition(":")
+        folder = Path(file if line.isdecimal() else place).parent.resolve()
+        return None if place.startswith("--set ") or not place or folder.is_relative_to(PROJECT) else folder
 
 
 class Loader(yaml.SafeLoader):
@@ -120,9 +133,9 @@ def chain(name: str, family: Family = RECIPES) -> list[Layer]:
 
 def _find(name: str, folder: Path, family: Family) -> Path:
     if name.endswith((".yaml", ".yml")):
-        path = folder / name
+        path = folder / given(name)
         if not path.is_file():
-            raise InputError(f"{path}: no such {family.what} file")
+            raise InputError(f"{shown(path)}: no such {family.what} file")
         return path
     path = family.folder / f"{name}.yaml"
     if not path.is_file():

@@ -11,6 +11,7 @@ from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
 from pipeline.errors import InputError
+from pipeline.paths import given
 from pipeline.tables import asked_first, on_dev, shallow_notes
 
 SHOWN = 8
@@ -95,7 +96,7 @@ def found(store: Store, which: str) -> Measured:
     if of_recipe:
         return _measures(of_recipe[0])
     if Path(which).name == "report.html":
-        digest = Path(which).resolve().parent.name
+        digest = given(which).resolve().parent.name
         matching = [run for run in evaluated if "report" in run.nodes and run.nodes["report"].digest == digest]
     else:
         matching = [run for run in evaluated if run.nodes["evaluate"].digest.startswith(which)]
@@ -110,7 +111,7 @@ def found(store: Store, which: str) -> Measured:
         return _measures(matching[0])
     if which in named():
         raise InputError(f"{store.root}: no measured run of {which}; `cocondenser run {which}` makes one")
-    if os.path.isfile(which):  # Path.is_file() fails at a name that is too long
+    if os.path.isfile(given(which)):  # Path.is_file() fails at a name that is too long
         raise InputError(
             f"{which}: there, but no report of the store {store.root}: give the path of a report within it, or an id "
             "that `cocondenser runs` shows"

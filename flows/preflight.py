@@ -1,6 +1,8 @@
 """What a run can know to fail, before anything heavy is even imported."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from artifacts.store import Store
@@ -12,6 +14,7 @@ from pipeline.errors import InputError
 from pipeline.index import IndexConfig
 from pipeline.index_kinds import check_dimension
 from pipeline.launch import gpus
+from pipeline.paths import shown
 from pipeline.readers.single import placed
 from pipeline.work import Machine
 from tasks.cluster import check_address
@@ -27,6 +30,10 @@ FIELDS = {
     "model.checkpoint": "model",
 }
 """Where a recipe holds them otherwise than as NODE.FIELD."""
+
+
+WORKER = "PREFECT__FLOW_RUN_ID"
+"""Given where one of Prefect's workers runs the flow, in a folder that the caller does not know."""
 
 
 def check(
@@ -46,6 +53,8 @@ def check(
     dag, wanted = list(dag), list(wanted)
     absent = {node.name: lines for node in wanted if (lines := missing(node))}
     lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]
+    if lines and WORKER in os.environ and any(_is_lost(path) for node in wanted for path in _paths(node)):
+        lines.append(f"a worker looks for relative paths in {Path.cwd()}: give absolute ones")
     if lines:
         raise InputError("\n".join(dict.fromkeys(lines)))
     for node in wanted:
@@ -95,7 +104,15 @@ def missing(node: Node) -> list[str]:
     untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
     if node.stage == "adopt":
         said = [line.replace("adopt.checkpoint", _in_recipe(node, "checkpoint"), 1) for line in said]
-    return said + [f"{_in_recipe(node, name)}: {path}: no such file or folder" for name, path in untold]
+    return said + [f"{_in_recipe(node, name)}: {shown(path)}: no such file or folder" for name, path in untold]
+
+
+def _paths(node: Node) -> Iterable[Path]:
+    return sources_of(node.stage, node.config).values()
+
+
+def _is_lost(path: Path) -> bool:
+    return not path.is_absolute() and not path.exists()
 
 
 def own_name(node: Node) -> str:

@@ -6,40 +6,52 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import time
+import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from pipeline.errors import InputError
 from pipeline.parent import signal_with_parent
-from tasks.api import healthy
+from pipeline.processes import python
 
-START_SECONDS = 120
 STOP_SECONDS = 20
 
 
 @contextmanager
 def prefect_process(
-    arguments: list[str], environment: Mapping[str, str], folder: Path | None = None, quiet: bool = False
+    arguments: list[str], environment: Mapping[str, str], folder: Path | None = None, said: deque[str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Prefect process in `folder` that ends with the block; at the latest with this process, should it be killed."""
+    """A Prefect process in `folder` that ends with the block; at the latest with this process, should it be killed.
+
+    Where `said` is given, the process is silent and its lines go there.
+    """
     child = subprocess.Popen(
-        [sys.executable, "-m", "prefect", *arguments],
+        python("prefect", *arguments),
         env=environment,
         cwd=folder,
-        stdout=subprocess.DEVNULL if quiet else None,
-        stderr=subprocess.DEVNULL if quiet else None,
+        stdin=subprocess.DEVNULL,
+        stdout=None if said is None else subprocess.PIPE,
+        stderr=None if said is None else subprocess.STDOUT,
         # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
         start_new_session=True,
         preexec_fn=partial(signal_with_parent, signal.SIGTERM),
     )
+    listener = threading.Thread(target=_listen, args=(child, said), daemon=True)
+    listener.start()
     try:
         yield child
     finally:
         stop(child)
+        listener.join(STOP_SECONDS)
+
+
+def _listen(child: subprocess.Popen[bytes], said: deque[str] | None) -> None:
+    """A pipe that nobody reads would stop the process once it is full."""
+    if child.stdout is not None and said is not None:
+        with child.stdout:
+            said.extend(line.decode(errors="replace") for line in child.stdout)
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
@@ -52,15 +64,6 @@ def stop(child: subprocess.Popen[bytes]) -> None:
             break
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-
-
-def wait_until_healthy(api: str, server: subprocess.Popen[bytes]) -> None:
-    """Raises InputError where the server ends or is silent for START_SECONDS."""
-    end = time.monotonic() + START_SECONDS
-    while not healthy(api):
-        if server.poll() is not None or time.monotonic() > end:
-            raise InputError(f"Prefect's server does not answer at {api}; try `prefect server start` for its reasons")
-        time.sleep(0.2)
 
 
 def taken(port: int) -> bool:

@@ -36,7 +36,7 @@ from pipeline.search import SearchConfig
 from pipeline.tokenizer import TokenizerConfig
 from pipeline.tokens import TokensConfig
 from pipeline.work import Machine
-from tasks.keys import without_paths
+from tasks.keys import with_paths, without_paths
 from tasks.tracking import Tracking
 
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseModel)
@@ -174,10 +174,12 @@ def configuration(recipe: Recipe) -> dict[str, Any]:
 
 
 def validate(layer: layers.Layer, model: type[AnyRecipe]) -> AnyRecipe:
+    """Raises InputError, with the place. Relative paths that a user's file gives count from that file's folder."""
     try:
-        return model.model_validate(layer.data)
+        made = model.model_validate(layer.data)
     except ValidationError as error:
         raise InputError(_one_line(error, layer, model)) from None
+    return with_paths(made, lambda keys, path: (layer.folder(keys) or Path()) / path)
 
 
 def _one_line(error: ValidationError, layer: layers.Layer, model: type[BaseModel]) -> str:

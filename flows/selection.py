@@ -9,11 +9,12 @@ from artifacts.store import Store
 from flows.dag import Node
 from flows.layers import hint
 from flows.plan import plan
+from pipeline import paths
 from pipeline.errors import InputError
 
 
 def store_folder(given: str | Path | None) -> Path:
-    return Path(given or os.environ.get("COCONDENSER_STORE") or "store").absolute()
+    return paths.given(given or os.environ.get("COCONDENSER_STORE") or "store").absolute()
 
 
 def named(dag: Iterable[Node], name: str) -> list[Node]:

@@ -4,7 +4,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.processes import free_port, prefect_process, wait_until_healthy
+from flows.own_server import expect_no_home, own_server
+from flows.processes import free_port
+from pipeline.network import check_usable, is_loopback, without_proxy
 from tasks.api import healthy, send_the_rest
 
 QUIET = {
@@ -24,23 +26,21 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    os.environ["PYTHONSAFEPATH"] = "1"  # for what libraries start: no module from the current folder
+    expect_no_home()
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    address = PREFECT_API_URL.value()
-    if address and healthy(str(address)):
-        yield str(address), False
+    address = str(PREFECT_API_URL.value() or "")
+    if address and healthy(address):
+        if is_loopback(address):
+            without_proxy(os.environ, address)
+        else:
+            check_usable(f"Prefect's server {address}")
+        yield address, False
         return
-    port = free_port()
-    own = f"http://127.0.0.1:{port}/api"
-    environment = {**os.environ, "PREFECT_API_URL": own}
-    with prefect_process(
-        ["server", "start", "--host", "127.0.0.1", "--port", str(port)], environment, quiet=True
-    ) as server:
-        import prefect.flows  # noqa: F401  (takes seconds, in which the server starts)
-
-        wait_until_healthy(own, server)
-        with temporary_settings(updates={PREFECT_API_URL: own}):
-            try:
-                yield own, True
-            finally:
-                send_the_rest()
+    without_proxy(os.environ)
+    with own_server(free_port()) as own, temporary_settings(updates={PREFECT_API_URL: own}):
+        try:
+            yield own, True
+        finally:
+            send_the_rest()

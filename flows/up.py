@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,8 +12,11 @@ from typing import Any, cast
 
 from flows.cli_options import terminal
 from flows.deployments import POOL, PREFECT_YAML
-from flows.processes import prefect_process, taken, wait_until_healthy
+from flows.own_server import own_server
+from flows.processes import prefect_process, taken
+from pipeline import processes
 from pipeline.errors import InputError
+from pipeline.network import without_proxy
 from tasks.api import healthy
 
 PROFILE = "cocondenser"
@@ -40,14 +42,13 @@ def up(port: int) -> None:
     if not PREFECT_YAML.is_file():
         raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
     folder = PREFECT_YAML.parent
-    environment = {**os.environ, **SETTINGS, "PREFECT_API_URL": api}
+    without_proxy(os.environ)
+    environment = {**processes.environment(), **SETTINGS, "PREFECT_API_URL": api}
     for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it with & has SIGINT ignored
         signal.signal(ends, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
         terminal.print("Starting Prefect's server ...")
-        serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        server = running.enter_context(prefect_process(serve, environment, folder, quiet=True))
-        wait_until_healthy(api, server)
+        running.enter_context(own_server(port, SETTINGS, folder))
         running.enter_context(active_profile(api))
         prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
         prefect(["--no-prompt", "deploy", "--all"], environment)
@@ -56,15 +57,15 @@ def up(port: int) -> None:
         terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs-small\nStop:   Ctrl-C\n")
         work = ["worker", "start", "--pool", POOL, "--limit", "1"]
         worker = running.enter_context(prefect_process(work, environment, folder))
-        while worker.poll() is None and server.poll() is None:
+        while worker.poll() is None:
             time.sleep(0.5)
-        raise InputError("Prefect's worker or server has ended by itself")
+        raise InputError("Prefect's worker has ended by itself")
     terminal.print("All has ended.")
 
 
 def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
     """A short Prefect command, silent unless it fails."""
-    command = [sys.executable, "-m", "prefect", *arguments]
+    command = processes.python("prefect", *arguments)
     done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
     if done.returncode:
         raise InputError(f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")

@@ -5,7 +5,6 @@ Java, through pyserini, lives in a process of its own.
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from pipeline import run_file, sparse
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.files import wrong_beginning
-from pipeline.processes import ending, environment, listen, workers
+from pipeline.processes import ending, environment, listen, python, workers
 from pipeline.stored import read_json
 from pipeline.work import Metrics, Work
 
@@ -141,7 +140,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """The process of `module`, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, json.dumps(job)],
+        python(module, json.dumps(job)),
         env=environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 
 from pipeline.parent import die_with_parent
-from pipeline.processes import errors_told, reporter
+from pipeline.processes import errors_told, python, reporter
 
 
 def become_torchrun(text: str) -> None:
@@ -20,7 +20,8 @@ def become_torchrun(text: str) -> None:
     alone = ["--standalone", "--local-addr=127.0.0.1"]
     several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # what is given later counts
     where = [*(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
-    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *where, "-m", "pipeline.child", text])
+    command = python("torch.distributed.run", *where, "-m", "pipeline.child", text)
+    os.execv(command[0], command)
 
 
 def set_precision(tf32: bool, device: str) -> None:

@@ -1,8 +1,11 @@
 """The base of every stage's configuration."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from pipeline import paths
 
 
 def _no_truth(given: Any) -> Any:
@@ -24,7 +27,19 @@ class Config(BaseModel):
     configuration given in part is refused instead of silently becoming another experiment. The docstring under a
     field gives its unit and its source.
 
-    A field of type `Path` never enters an artifact's key; the content of the file or folder that it names does.
+    A field of type `Path` never enters an artifact's key; the content of the file or folder that it names does. `~` in
+    it is the home.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @field_validator("*")
+    @classmethod
+    def _homes_are_expanded(cls, value: Any) -> Any:
+        if isinstance(value, Path):
+            return paths.given(value)
+        if isinstance(value, dict):
+            return {name: cls._homes_are_expanded(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(cls._homes_are_expanded(item) for item in value)
+        return value

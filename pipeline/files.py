@@ -16,6 +16,7 @@ from shlex import quote
 from typing import Any, BinaryIO, cast
 
 from pipeline.errors import InputError
+from pipeline.paths import shown
 
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -57,7 +58,7 @@ def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
 def check_file(path: Path) -> None:
     """Raises InputError for what is neither a file nor a pipe that can be read, as `<(zcat run.gz)` gives one."""
     if wrong := fault(path, pipe=True):
-        raise InputError(f"{path}: {'no such file' if wrong == 'does not exist' else wrong}")
+        raise InputError(f"{shown(path)}: {'no such file' if wrong == 'does not exist' else wrong}")
 
 
 def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]], folder: bool = False) -> list[str]:
@@ -73,7 +74,7 @@ def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]
             next(iter(read(path)), None)
     except InputError as error:
         return [f"{field}: {error}"]
-    return [f"{field}: {path} {wrong}"] if wrong else []
+    return [f"{field}: {shown(path)} {wrong}"] if wrong else []
 
 
 def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folders: bool = True) -> list[str]:
@@ -88,10 +89,10 @@ def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folder
         wrong = "" if path is None else fault(path, folders)
         if path is None or not wrong:
             continue
+        line = f"{shown(path)} {wrong}"
         if "does not exist" not in wrong:
-            lines.append(f"{path} {wrong}")
+            lines.append(line)
             continue
-        line = f"{path} {wrong}"
         known = " && ".join(_into(path.parent, command) for command in commands.get(plain_name(path), []))
         if known:
             first = brought.setdefault(known, path)
@@ -141,9 +142,9 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
         with stream as opened:
             yield opened
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{shown(path)}: no such file") from None
     except IsADirectoryError:
-        raise InputError(f"{path}: a folder, no file") from None
+        raise InputError(f"{shown(path)}: a folder, no file") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: unreadable archive: {error}") from error
     except OSError as error:

@@ -18,6 +18,7 @@ from pipeline.errors import InputError
 from pipeline.files import check_file
 from pipeline.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
 from pipeline.judgements import Qrels, read_qrels
+from pipeline.paths import shown
 from pipeline.runs import SCHEMA, Run, ranked, trec_lines
 from pipeline.tables import NO_DEV, NOTHING_FOUND
 from pipeline.work import silent
@@ -106,7 +107,7 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
     for path in (*paths, *([qrels] if qrels else [])):
         check_file(path)
     if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"--out {out}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+        raise InputError(f"--out {shown(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
     for path in (out.resolve(), _part(out).resolve()):
         if path in read:
             raise InputError(f"--out {out}: would overwrite {path}, which is read")

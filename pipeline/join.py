@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.launch import JOB, child_environment
-from pipeline.processes import ending, listen
+from pipeline.processes import ending, listen, python
 from pipeline.work import silent
 
 SECONDS = 2.0
@@ -47,7 +46,7 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
     job = json.loads(text)
     tell(f"joining {job['function'].split(':')[1]} with {job['ranks']} ranks")
     child = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.child", text],
+        python("pipeline.child", text),
         env=child_environment(job["device"], job["threads"], alone=False),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from typing import IO, Any, Literal
 
 from pipeline.advice import LESS_MEMORY
 from pipeline.errors import InputError
-from pipeline.processes import cores, ending, environment, listen
+from pipeline.processes import cores, ending, environment, listen, python
 from pipeline.resume import saved_state
 from pipeline.work import Machine, Progress
 
@@ -69,7 +68,7 @@ def launch(
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.child", json.dumps(job)],
+            python("pipeline.child", json.dumps(job)),
             env=child_environment(device, threads, kept, alone=not machine.torchrun),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

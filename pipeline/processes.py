@@ -12,25 +12,42 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline import network
 from pipeline.errors import InputError
 from pipeline.work import Machine, Progress
 
+ROOT = Path(__file__).resolve().parents[1]
+"""The folder that holds this code."""
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """Variables by which torchrun tells a process that it is one of its ranks."""
+STRANGE = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONSTARTUP")
+"""Variables that would keep a child from its end, or have it write in another encoding than its caller reads."""
 SECONDS_BETWEEN_PROGRESS = 0.3
 
 Say = Callable[[Mapping[str, Any]], None]
 
 
-def environment() -> dict[str, str]:
-    """The caller's environment, with what a child needs to find this code and to follow its parent into death.
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs `module` in a Python that never looks for modules in the current folder."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
-    Without what an outer torchrun set: a child that saw it would take itself for one of that training's ranks.
+
+def environment() -> dict[str, str]:
+    """The environment of every child process: the caller's, with what makes a child work as this code expects.
+
+    Set: where this code lies, the parent to die with, that no module comes from the current folder (for what a child
+    starts itself, too), UTF-8 for texts and file names (Java's as well), no proxy on the way to this machine.
+    Removed: what an outer torchrun set (a child that saw it would take itself for one of that training's ranks), the
+    entries of PYTHONPATH that depend on the current folder, and STRANGE.
     """
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
-    mine = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
-    return {**mine, "PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join(dict.fromkeys([str(ROOT), *(entry for entry in given if os.path.isabs(entry))]))
+    mine = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, *STRANGE)}
+    network.spare_loopback(mine)
+    mine |= {"PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    if sys.getfilesystemencoding() == "utf-8":  # else the child would name files in another way than its caller
+        mine |= {"PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
+    return mine
 
 
 def reporter() -> Say:

@@ -29,7 +29,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.parent import die_with_parent
-from pipeline.processes import ending, environment, errors_told, reporter
+from pipeline.processes import ending, environment, errors_told, python, reporter
 
 DENSE = 10_000
 """Pairs up to which greedy search over vectors sees all similarities (1 GB while they are made); lists beyond."""
@@ -66,7 +66,7 @@ def scheduled(folder: Path, job: Job) -> Iterator[Iterator[np.ndarray]]:
     _prepare(folder, job)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.scheduler", str(folder.resolve())],
+            python("pipeline.scheduler", str(folder.resolve())),
             env={**environment(), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -3,11 +3,15 @@
 import urllib.error
 import urllib.request
 
+from pipeline.network import is_loopback
+
 
 def healthy(api: str, seconds: float = 2.0) -> bool:
     """Does a Prefect server answer at this API address?"""
+    proxies: dict[str, str] | None = {} if is_loopback(api) else None  # None: the environment's
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     try:
-        with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds):
+        with opener.open(f"{api.rstrip('/')}/health", timeout=seconds):
             return True
     except urllib.error.HTTPError as error:
         return error.code in (401, 403)  # one that asks for a key first

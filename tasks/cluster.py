@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from artifacts import versions
 from artifacts.fingerprint import code_version
 from pipeline.errors import InputError
-from pipeline.processes import environment, workers
+from pipeline.processes import ROOT, environment, workers
 from pipeline.work import Machine
 from tasks.api import healthy
 from tasks.stages import STAGES
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from prefect_ray import RayTaskRunner
 
 COMPUTING = ("torch", "numpy", "faiss")
+PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH")
+"""Of a child's environment: what the workers of a cluster need of it."""
 SHARED = "all machines of the cluster must see the store under the same path"
 SECONDS_TO_CONNECT = 5.0
 SECONDS_TO_LOOK = 120.0
@@ -51,7 +53,7 @@ def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRu
     from prefect_ray import RayTaskRunner
 
     # This code, on other machines too where it lies under the same path; elsewhere it must be installed.
-    given: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": environment()["PYTHONPATH"]}}}
+    given: dict[str, Any] = {"runtime_env": {"env_vars": {name: environment()[name] for name in PASSED_ON}}}
     given |= {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if machine.ray == "local":
         given |= {"num_cpus": workers(machine), "include_dashboard": False, "object_store_memory": OBJECTS}
@@ -60,7 +62,8 @@ def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRu
         stack.enter_context(contextlib.redirect_stdout(Lines(log)))
         stack.callback(ray.shutdown)
         try:
-            runner = stack.enter_context(RayTaskRunner(address=machine.ray, init_kwargs=given))
+            with contextlib.chdir(ROOT):  # Ray's workers look for modules there first
+                runner = stack.enter_context(RayTaskRunner(address=machine.ray, init_kwargs=given))
         except Exception as error:  # ConnectionError, ValueError, RuntimeError, gRPC's own
             raise InputError(f"machine.ray: {machine.ray}: {brief(error.__cause__ or error)}") from error
         finally:

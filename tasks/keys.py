@@ -1,6 +1,6 @@
 """The key of a stage's artifact: what it is made from, without paths, machines or times."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -74,6 +74,21 @@ def paths(value: Any, name: str = "") -> list[tuple[str, Path]]:
     else:
         return []
     return [found for key, member in members for found in paths(member, f"{name}.{key}" if name else str(key))]
+
+
+def with_paths(value: Any, change: Callable[[tuple[str, ...], Path], Path], keys: tuple[str, ...] = ()) -> Any:
+    """A configuration with `change` of the keys and the path in the place of each path."""
+    if isinstance(value, Path):
+        return change(keys, value)
+    if isinstance(value, Config):
+        return value.model_copy(
+            update={key: with_paths(member, change, (*keys, key)) for key, member in _fields(value) if paths(member)}
+        )
+    if isinstance(value, Mapping):
+        return {key: with_paths(member, change, (*keys, str(key))) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(with_paths(member, change, (*keys, str(n))) for n, member in enumerate(value))
+    return value
 
 
 def _fields(config: Config) -> list[tuple[str, Any]]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline.paths import given
+
 Figures = Mapping[str, float]
 Point = tuple[int, Figures]
 """An update, from 1, and its figures by name."""
@@ -275,7 +277,7 @@ def mlflow_address(where: str) -> tuple[str, str | None]:
     """(tracking address, place of artifacts) of a server's address, or of a folder, which gets a SQLite file."""
     if "://" in where:
         return where, None
-    folder = Path(where).absolute()
+    folder = given(where).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
 

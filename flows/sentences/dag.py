@@ -8,7 +8,7 @@ from artifacts.runs import runs
 from artifacts.store import Store
 from flows.dag import Node
 from flows.sentences.recipe import ALL, SentenceRecipe, slug, with_nli
-from pipeline import hub
+from pipeline import hub, paths
 from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.sentences.model import SentenceModelConfig
@@ -33,7 +33,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
     encoder = recipe.encoder
     table = node("table", "sentence_table", recipe.table, {})
     starts: dict[str, Node] = {}
-    tokenizer = None if recipe.tokenizer is None else _given_tokenizer(Path(recipe.tokenizer).expanduser())
+    tokenizer = None if recipe.tokenizer is None else _given_tokenizer(paths.given(recipe.tokenizer))
     sources = {label: model_source(label, given, tokenizer, store) for label, given in recipe.given.items()}
     for label, source in sources.items():
         starts[label] = node(f"model-{slug(label)}", "sentence_model", source, {"encoder": encoder})
@@ -72,7 +72,7 @@ def repeated(training: TuneTraining, repeat: int) -> TuneTraining:
 
 def _given_tokenizer(tokenizer: Path) -> Path:
     if not tokenizer.exists():
-        raise InputError(f"tokenizer: {tokenizer}: no such file or folder")
+        raise InputError(f"tokenizer: {paths.shown(tokenizer)}: no such file or folder")
     return tokenizer.absolute()
 
 
@@ -83,11 +83,13 @@ def model_source(label: str, given: str, tokenizer: Path | None, store: Store) -
         if not re.match(hub.HUB_NAME, name):
             raise InputError(f"models.{label}: {given}: no name of a Hugging Face model")
         return SentenceModelConfig(checkpoint=None, pretrained=name, revision=revision or "main", tokenizer=tokenizer)
-    path = Path(given).expanduser()
+    path = paths.given(given)
     if not path.is_dir():
         recipe, colon, rest = given.partition(":")
         if not colon or (path.parent.is_dir() and path.parent != Path()):
-            raise InputError(f"models.{label}: {given}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)")
+            raise InputError(
+                f"models.{label}: {paths.shown(path)}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)"
+            )
         path = _of_store(label, recipe, rest, store)
     return SentenceModelConfig(checkpoint=path.absolute(), pretrained=None, revision="main", tokenizer=tokenizer)
 

@@ -13,6 +13,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names
+from pipeline.paths import shown
 from pipeline.work import Progress
 
 ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
@@ -44,7 +45,7 @@ def missing(config: BeirConfig) -> list[str]:
     if not folder.is_dir():
         name, parent = folder.name, quote(str(folder.parent))
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
-        return [f"ingest.folder: {folder} is no folder{how if name in NAMES else ''}"]
+        return [f"ingest.folder: {shown(folder)} is no folder{how if name in NAMES else ''}"]
     try:
         judged = _qrels_files(folder)
     except InputError as error:
@@ -53,7 +54,7 @@ def missing(config: BeirConfig) -> list[str]:
         folder / name: files.find(folder, name)
         for name in ("corpus.jsonl", *(["queries.jsonl"] if (folder / "qrels").is_dir() else []))
     }
-    absent = [f"{wanted} does not exist, plain or compressed" for wanted, path in found.items() if path is None]
+    absent = [f"{shown(wanted)} does not exist, plain or compressed" for wanted, path in found.items() if path is None]
     return absent + files.missing([*found.values(), *judged.values()], {}, folders=False)
 
 

@@ -18,6 +18,7 @@ from pipeline.ids import first_distinct
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names, demand
 from pipeline.network import answers
+from pipeline.paths import given
 from pipeline.work import Progress
 
 
@@ -44,7 +45,7 @@ class IrDatasetsConfig(Config):
 
 def missing(config: IrDatasetsConfig) -> list[str]:
     """Ids that are neither on this machine nor to be had: their host does not answer at once."""
-    home = Path(os.environ.get("IR_DATASETS_HOME", Path.home() / ".ir_datasets"))
+    home = given(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"))
     named = (config.collection, config.train, config.dev, config.test, config.negatives)
     roots = sorted({name.split("/")[0] for name in named if name})
     return [

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -94,11 +95,13 @@ def tiny_copy(tiny_ended: tuple[Path, subprocess.CompletedProcess[str]], tmp_pat
 @pytest.fixture(scope="module")
 def served(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """The environment of runs that share one Prefect server, which saves each its start."""
-    from flows.processes import free_port, prefect_process, wait_until_healthy
+    from flows.own_server import wait_until_healthy
+    from flows.processes import free_port, prefect_process
 
     port = free_port()
     there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
     command = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    with prefect_process(command, there, ROOT, quiet=True) as server:
-        wait_until_healthy(there["PREFECT_API_URL"], server)
+    said: deque[str] = deque(maxlen=50)
+    with prefect_process(command, there, ROOT, said) as server:
+        wait_until_healthy(there["PREFECT_API_URL"], server, said)
         yield there

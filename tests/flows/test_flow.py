@@ -248,8 +248,10 @@ def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrot
     def told(setting: str) -> list[str]:
         return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
 
-    assert told("rounds.mined_from=gone") == ["rounds.mined_from: gone: no such file or folder"]
-    assert told("given={file: gone.tsv, number: 0, seed: 0, page_questions: 0}") == ["gone.tsv does not exist"]
+    assert told("rounds.mined_from=gone") == [f"rounds.mined_from: {Path.cwd() / 'gone'}: no such file or folder"]
+    assert told("given={file: gone.tsv, number: 0, seed: 0, page_questions: 0}") == [
+        f"{Path.cwd() / 'gone.tsv'} does not exist"
+    ]
 
 
 def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:

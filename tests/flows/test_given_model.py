@@ -28,7 +28,8 @@ def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InputError) as told:
             given_model.find(store, given)
-        assert str(told.value).startswith(f"--model {given}: ")
+        shown = Path.cwd() / given if given.startswith(".") else given
+        assert str(told.value).startswith(f"--model {shown}: ")
         assert str(told.value).endswith(line)
 
 

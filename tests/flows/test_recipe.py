@@ -150,7 +150,7 @@ def test_another_reader_replaces_the_section(tmp_path: Path) -> None:
     )
     ingest = resolve(given).ingest
     assert ingest.reader == "beir"
-    assert ingest.folder == Path("some/where")
+    assert ingest.folder == tmp_path / "some/where"
 
 
 def test_the_same_reader_keeps_it() -> None:

@@ -1,8 +1,18 @@
+import http.server
+import os
 import socket
+import sys
 import threading
 import time
+import urllib.request
 
+import httpx
+import pytest
+
+from pipeline import hub, network
+from pipeline.errors import InputError
 from pipeline.network import answers
+from tasks.api import healthy
 
 
 def test_a_host_that_answers_and_one_that_does_not(monkeypatch):
@@ -28,3 +38,91 @@ def test_a_slow_name_service_is_not_waited_for(monkeypatch):
     assert not answers("https://slow.invalid", 0.05)
     assert time.monotonic() - begun < 5
     slow.set()
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """A server, or a proxy that answers in another's name."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def answering():
+    with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv(network.UNUSABLE, raising=False)
+
+
+DEAD = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("proxy", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"])
+@pytest.mark.parametrize("spared", [None, "localhost,10.0.0.0/8,::1", " [::1], é.com ,::1/128,fe80::/10", "*"])
+def test_this_machine_is_asked_without_a_proxy(monkeypatch, answering, proxy, spared):
+    monkeypatch.setenv(proxy, DEAD)
+    if spared is not None:
+        monkeypatch.setenv("NO_PROXY", spared)
+    assert healthy(answering)
+    network.without_proxy(os.environ)
+    assert httpx.get(answering).status_code == 200
+    assert urllib.request.urlopen(answering).status == 200
+    assert urllib.request.proxy_bypass("127.0.0.1:4200")
+
+
+@pytest.mark.parametrize("spared", ["", "localhost,10.0.0.0/8", "intern.example"])
+def test_other_machines_keep_their_proxy(monkeypatch, answering, spared):
+    monkeypatch.setenv("http_proxy", answering)
+    monkeypatch.setenv("no_proxy", spared)
+    network.without_proxy(os.environ)
+    assert httpx.get("http://far.invalid/x").status_code == 200
+    assert healthy("http://far.invalid/api")
+    assert set(filter(None, spared.split(","))) < set(os.environ["NO_PROXY"].split(","))
+
+
+@pytest.mark.parametrize(
+    ("proxy", "value", "said"),
+    [
+        ("ALL_PROXY", "socks5://name:secret@127.0.0.1:9", "a SOCKS proxy"),
+        ("all_proxy", "socks5h://127.0.0.1:9", "a SOCKS proxy"),
+        ("all_proxy", "socks://127.0.0.1:1080/", "no address of a proxy"),
+        ("HTTPS_PROXY", "http://proxy:port", "no address of a proxy"),
+    ],
+)
+def test_a_proxy_that_no_client_can_use_is_set_aside_until_it_is_needed(monkeypatch, answering, proxy, value, said):
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv(proxy, value)
+    with pytest.raises(InputError, match=f"^Prefect's server X cannot be reached: {proxy}: {said}"):
+        network.check_usable("Prefect's server X")
+    network.without_proxy(os.environ)
+    assert httpx.get(answering).status_code == 200
+    with pytest.raises(InputError, match=f"^model a/b cannot be reached: {proxy}: {said}") as refused:
+        hub.fetch("a/b", "main", [], ["config.json"])
+    assert "secret" not in str(refused.value)
+
+
+def test_which_addresses_are_this_machine():
+    for here in ("http://127.0.0.1:4200/api", "http://localhost/api", "http://[::1]:4200/api", "http://127.0.1.1/"):
+        assert network.is_loopback(here)
+    for elsewhere in ("http://prefect.example/api", "http://10.0.0.1:4200/api", "https://localhost.example", "nothing"):
+        assert not network.is_loopback(elsewhere)
+
+
+@pytest.mark.parametrize("proxy", ["proxy.invalid:3128", "http://proxy.invalid:port"])
+def test_a_proxy_that_does_not_answer_is_no_answer(monkeypatch, proxy):
+    monkeypatch.setenv("https_proxy", proxy)
+    assert not network.answers("https://127.0.0.2:1", 0.2)

@@ -1,0 +1,218 @@
+"""A Prefect server of a run's own: its reasons, first starts at once, and a run whose server is killed."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows import own_server
+from flows.own_server import first_start, reason
+from pipeline.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setattr(own_server, "home", lambda: folder)
+    monkeypatch.setattr(own_server, "database", lambda: str(folder / "prefect.db"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            ["alembic.util.exc.CommandError: Can't locate revision identified by 'ffff'"],
+            "is another version's of Prefect",
+        ),
+        (["sqlalchemy.exc.DatabaseError: (sqlite3.DatabaseError) file is not a database"], "is damaged: move it away"),
+        (["OperationalError: (sqlite3.DatabaseError) database disk image is malformed"], "is damaged: move it away"),
+        (["OperationalError: (sqlite3.OperationalError) unable to open database file"], "home cannot be written"),
+        (["OperationalError: attempt to write a readonly database"], "home cannot be written"),
+        (["PermissionError: [Errno 13] Permission denied: '/x'"], "home cannot be written"),
+        (["OSError: [Errno 28] No space left on device"], "home is full"),
+    ],
+)
+def test_a_server_that_does_not_start_says_why_and_what_to_do(home: Path, said: list[str], fix: str) -> None:
+    after = [
+        "(Background on this error at: https://sqlalche.me/e/21/e3q8)",
+        "",
+        "ERROR: Application startup failed. Exiting.",
+    ]
+    line = reason(["Traceback (most recent call last):", *said, *after])
+    assert line.startswith(f"{said[0]}: ")
+    assert fix in line
+    assert str(home) in line
+    assert "set PREFECT_HOME=DIR, another folder that can be written" in line
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (["Port 4200 is already in use.", "Server stopped!"], "Port 4200 is already in use."),
+        (["ImportError: no module", "Server stopped!\n"], "ImportError: no module"),
+        ([], "it left no message"),
+    ],
+)
+def test_another_reason_is_shown_as_it_is(home: Path, said: list[str], line: str) -> None:
+    assert reason(said) == line
+
+
+@pytest.mark.parametrize("inside", ["", "deeper", "deeper/still"])
+def test_a_home_that_cannot_be_written_is_named_at_once(home: Path, inside: str) -> None:
+    home.write_text("a file")
+    folder = home / inside
+    with (
+        pytest.raises(InputError, match=f"^PREFECT_HOME: {folder} cannot be written .*; set PREFECT_HOME=DIR, another"),
+        first_start(folder),
+    ):
+        pass
+
+
+def test_a_first_start_is_waited_for_and_later_ones_are_not(home: Path) -> None:
+    begun, made, order = threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        with first_start(home):
+            begun.set()
+            made.wait(30)
+            (home / "prefect.db").write_text("made")
+            order.append("first")
+
+    def second() -> None:
+        begun.wait(30)
+        with first_start(home):
+            order.append("second")
+
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    begun.wait(30)
+    threads[1].join(0.5)
+    assert order == []
+    made.set()
+    for thread in threads:
+        thread.join(30)
+    assert order == ["first", "second"]
+    with first_start(home), first_start(home):  # neither waits for the other
+        pass
+    (home / "prefect.db").rename(home / "old.db")
+    (home / "prefect.db").write_text("another one, that may need a migration")
+    with first_start(home):
+        assert (home / own_server.LOCK).read_text() != own_server.state()
+    assert (home / own_server.LOCK).read_text() == own_server.state()
+
+
+def test_a_start_that_failed_is_no_start(home: Path) -> None:
+    (home).mkdir()
+    (home / "prefect.db").write_text("half made")
+    with pytest.raises(InputError), first_start(home):
+        raise InputError("the server does not start")
+    assert (home / own_server.LOCK).read_text() == ""
+
+
+class Ending:
+    """A process that ends when `over` says."""
+
+    def __init__(self) -> None:
+        self.dead = threading.Event()
+
+    def poll(self) -> int | None:
+        return -9 if self.dead.is_set() else None
+
+
+@pytest.mark.parametrize("kills", [0, 1, 3, 9])
+def test_a_server_that_is_killed_begins_again(monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
+    monkeypatch.setattr(own_server, "LOOK_SECONDS", 0.01)
+    begun: list[Ending] = []
+    over = threading.Event()
+
+    @contextmanager
+    def begin() -> Iterator[Ending]:
+        begun.append(Ending())
+        if len(begun) < kills:
+            begun[-1].dead.set()
+        yield begun[-1]
+
+    first = Ending()
+    if kills:
+        first.dead.set()
+    keeper = threading.Thread(target=own_server.keep, args=(first, begin, over))
+    keeper.start()
+    keeper.join(0.3)
+    over.set()
+    keeper.join(5)
+    assert not keeper.is_alive()
+    assert len(begun) == min(kills, own_server.BEGINNINGS)
+
+
+NOTES = ["--set", "ingest.questions=[]", "--until", "ingest", "--json"]
+
+
+def run(environment: dict[str, str], folder: Path, home: Path, store: Path, *more: str) -> "subprocess.Popen[str]":
+    """A run of `text` on a note, or what `more` says."""
+    (folder / "notes").mkdir(exist_ok=True)
+    (folder / "notes" / "one.md").write_text("# A note\n\nof a few words.\n")
+    words = more or ("text", "--set", f"ingest.path={folder / 'notes'}", *NOTES)
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "run", *words, "--store", str(store)],
+        env={**environment, "PREFECT_HOME": str(home)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["another version's", "damaged"])
+def test_a_database_that_cannot_be_used_ends_in_one_line(
+    environment: dict[str, str], tmp_path: Path, wrong: str
+) -> None:
+    if wrong == "damaged":
+        (tmp_path / "prefect.db").write_bytes(b"no database" * 1000)
+    else:
+        with sqlite3.connect(tmp_path / "prefect.db") as file:
+            file.execute("create table alembic_version (version_num varchar(32))")
+            file.execute("insert into alembic_version values ('ffffffffffff')")
+    ended = run(environment, tmp_path, tmp_path, tmp_path / "store")
+    _, said = ended.communicate(timeout=300)
+    assert ended.returncode == 2
+    assert said.count("\n") == 1
+    assert f"its database {tmp_path}/prefect.db is {wrong}" in said
+
+
+@pytest.mark.slow
+def test_four_first_runs_at_once(environment: dict[str, str], tmp_path: Path) -> None:
+    runs = [run(environment, tmp_path, tmp_path / "home", tmp_path / f"store-{n}") for n in range(4)]
+    said = [one.communicate(timeout=500)[1] for one in runs]
+    assert [one.returncode for one in runs] == [0] * 4, said
+
+
+@pytest.mark.slow
+def test_a_run_whose_server_is_killed_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    words = ("tiny", "--device", "cpu", "--until", "cocondenser", "--json")
+    one = run(environment, tmp_path, tmp_path / "home", store, *words)
+    end = time.monotonic() + 300
+    while not list(store.glob("work/*/checkpoints")):
+        assert one.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    (server,) = [p for p in psutil.Process(one.pid).children() if "server" in p.cmdline()]
+    server.kill()
+    out, said = one.communicate(timeout=500)
+    assert one.returncode == 0, said
+    assert "cocondenser" in json.loads(out)["artifacts"]
+    for raw in ("Traceback", "Event(", "retry", "ERROR", "httpx"):
+        assert raw not in said

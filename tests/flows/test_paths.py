@@ -1,0 +1,143 @@
+"""Paths as users write them: `~` everywhere, relative ones from where they are written, and how messages name them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+import typer
+
+from artifacts.store import Store
+from flows import given_collection, given_model, layers, preflight
+from flows.cli import app
+from flows.dag import nodes
+from flows.recipe import change, resolve
+from flows.selection import store_folder
+from pipeline import files
+from pipeline.errors import InputError
+from pipeline.evaluate_files import evaluate_files
+from pipeline.paths import given
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home, and the current folder beside it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("~/data", "{home}/data"),
+        ("~", "{home}"),
+        ("~root/x", "/root/x"),
+        ("~nobody-has-this-name/x", "~nobody-has-this-name/x"),
+        ("a/~/b", "a/~/b"),
+        ("./~x", "~x"),
+    ],
+)
+def test_the_home_is_expanded(home: Path, written: str, meant: str) -> None:
+    assert given(written) == Path(meant.format(home=home))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("condenser.checkpoint", "~/model"),
+        ("bm25.run", "~/run.trec"),
+        ("evaluate.systems", "{other: ~/other.trec}"),
+        ("ingest", "{reader: several, parts: [{reader: beir, folder: ~/data, document_key: '', metadata: []}]}"),
+    ],
+)
+def test_the_home_in_settings(home: Path, field: str, value: str) -> None:
+    said = change(resolve("tiny"), [f"{field}={value}"]).model_dump_json()
+    assert f'"{home}/' in said
+    assert "~" not in said.replace("~~", "")
+
+
+def test_the_home_in_recipes_and_what_they_extend(home: Path) -> None:
+    (home / "below.yaml").write_text("extends: tiny\ncondenser: {checkpoint: ~/model}\n")
+    (home / "above.yaml").write_text("extends: ~/below.yaml\nmodel: null\n")
+    assert resolve("~/above.yaml").condenser.checkpoint == home / "model"
+
+
+def test_the_home_in_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COCONDENSER_STORE", "~/store")
+    assert store_folder(None) == home / "store"
+    assert store_folder("~/other") == home / "other"
+    monkeypatch.setenv("COCONDENSER_STORE", "mine")
+    assert store_folder(None) == home.parent / "here" / "mine"
+
+
+def functions(commands: typer.Typer) -> Iterator[Callable[..., None]]:
+    yield from (command.callback for command in commands.registered_commands if command.callback)
+    for group in commands.registered_groups:
+        assert group.typer_instance
+        yield from functions(group.typer_instance)
+
+
+def test_every_option_that_takes_a_path_knows_the_home() -> None:
+    hints = [hint for one in functions(app) for hint in get_type_hints(one, include_extras=True).values()]
+    of_paths = [hint for hint in hints if "pathlib" in str(get_args(hint)[:1])]
+    assert len(of_paths) > 20
+    assert all(get_args(hint)[1].parser is given for hint in of_paths)
+
+
+def test_relative_paths_of_a_recipe_count_from_its_file(home: Path) -> None:
+    (home / "recipes").mkdir()
+    (home / "recipes" / "own.yaml").write_text("extends: ../below.yaml\nbm25: {run: runs/bm25.trec}\n")
+    (home / "below.yaml").write_text("extends: tiny\ncondenser: {checkpoint: model}\nevaluate: {systems: {other: o}}\n")
+    made = resolve(str(home / "recipes" / "own.yaml"), ["cocondenser.checkpoint=here/model"])
+    assert made.bm25.run == home / "recipes" / "runs" / "bm25.trec"
+    assert made.condenser.checkpoint == home / "model"
+    assert made.evaluate.systems == {"other": home / "o"}
+    assert made.cocondenser.checkpoint == Path("here/model")  # a setting's: from the current folder
+
+
+def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> None:
+    assert all(
+        not path.is_absolute() for path in resolve("marco").ingest.model_dump().values() if isinstance(path, Path)
+    )
+
+
+def test_those_of_a_recipe_that_is_given_by_a_relative_path(home: Path) -> None:
+    Path("own.yaml").write_text("extends: tiny\ncondenser: {checkpoint: model}\n")
+    assert resolve("own.yaml").condenser.checkpoint == home.parent / "here" / "model"
+
+
+def said_of(call: object, *arguments: object) -> str:
+    with pytest.raises(InputError) as refused:
+        call(*arguments)  # type: ignore[operator]
+    return str(refused.value)
+
+
+def test_messages_name_the_absolute_path_that_was_looked_for(home: Path, tmp_path: Path) -> None:
+    here = home.parent / "here"
+    gone, store = Path("gone"), Store(tmp_path / "store")
+    dag = nodes(resolve("text", ["ingest.path=gone"]))
+    assert f"{here}/gone does not exist; ingest.path takes" in said_of(preflight.check, store, dag, dag)
+    dag = nodes(resolve("tiny", ["condenser.checkpoint=gone"]))
+    assert f"condenser.checkpoint: {here}/gone: no such" in said_of(preflight.check, store, dag, dag)
+    assert said_of(given_model.find, store, "./gone") == f"--model {here}/gone: no such folder"
+    assert said_of(given_collection.find, "~/gone") == f"--collection {home}/gone: no such folder"
+    assert f"{here}/gone: no such file" in said_of(evaluate_files, [gone], gone, 1, "t", 100, 0)
+    assert said_of(lambda: [*files.lines(gone)]) == f"{here}/gone: no such file"
+    assert said_of(layers.read, "gone.yaml") == f"{here}/gone.yaml: no such recipe file"
+
+
+@pytest.mark.parametrize("setting", ["ingest.path=mynotes", "tokenizer.path=vocab.txt", "bm25.run=runs/x.trec"])
+def test_a_worker_says_where_it_looks(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    (home / "notes.txt").write_text("a note")
+    monkeypatch.setenv(preflight.WORKER, "a run of a deployment")
+    store, hint = Store(tmp_path / "store"), f"\na worker looks for relative paths in {Path.cwd()}: give absolute ones"
+    dag = nodes(change(resolve("text", ["ingest.path=~/notes.txt", "ingest.questions=[]"]), [setting]))
+    assert said_of(preflight.check, store, dag, dag).endswith(hint)
+    field, path = setting.split("=")
+    dag = nodes(change(resolve("text", ["ingest.path=~/notes.txt"]), [f"{field}={tmp_path / path}"]))
+    assert not said_of(preflight.check, store, dag, dag).endswith(hint)
