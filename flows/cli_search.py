@@ -63,7 +63,9 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    out.print(f"[dim]{engine.run.name}, {engine.label(engine.how)}[/]\n", highlight=False)
+    from tasks.printable import printable
+
+    out.print(f"{engine.run.name}, {engine.label(engine.how)}\n", style="dim", markup=False, highlight=False)
     if not answers:
         out.print("nothing found")
     for answer in answers:
@@ -80,7 +82,7 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
             out.print(Padding(Text("  ".join(values), "dim"), (0, 0, 0, 4)))
         if answer.question:
             out.print(Padding(Text(answer.question, "italic"), (0, 0, 0, 4)))
-        text = Text(answer.excerpt)
+        text = Text(printable(answer.excerpt))  # of the same length: the highlights are places in it
         for start, end in answer.highlights:
             text.stylize("bold yellow", start, end)
         out.print(Padding(text, (0, 0, 1, 4)))

@@ -29,6 +29,7 @@ from flows.serve_batches import Batches, Busy
 from pipeline.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.templates import styles
+from tasks.printable import json_text
 
 PAGE = Path(__file__).parent / "page"
 HOSTS = re.compile(rb"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
@@ -133,7 +134,9 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> Response:
         text = f"{request.url.path}: no such page" if error.status_code == 404 else str(error.detail)
-        return refusal(text, error.status_code)
+        answer = refusal(text, error.status_code)
+        answer.headers.update(error.headers or {})  # what a place allows instead
+        return answer
 
     @app.exception_handler(RequestValidationError)
     async def of_form(request: Request, error: RequestValidationError) -> Response:
@@ -178,7 +181,7 @@ def about(run: Opened) -> dict[str, Any]:
 
 
 def as_line(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value, ensure_ascii=False) + "\n", status, media_type="application/json")
+    return Response(json_text(value) + "\n", status, media_type="application/json")
 
 
 def refusal(text: str, status: int) -> Response:
@@ -236,7 +239,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Guard:
-    """Refuses requests that name another host, that another site's page makes, or that outlast the server."""
+    """Refuses requests that name another host, that another site's page makes, or that outlast the server.
+
+    HEAD is answered as GET; of that answer uvicorn sends no body.
+    """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
@@ -246,6 +252,8 @@ class Guard:
             return await self.app(scope, receive, send)
         if refused := reason(scope["method"], scope["headers"]):
             return await refusal(refused, 403)(scope, receive, send)
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
         try:
             await self.app(scope, receive, send)
         except asyncio.CancelledError:  # by uvicorn, which would write a stack trace
