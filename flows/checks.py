@@ -18,6 +18,7 @@ from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.evaluate import SPLITS, EvaluateConfig
 from pipeline.finetune import FinetuneConfig, check_finetune
+from pipeline.fitting import raise_together
 from pipeline.ict import IctConfig, check_ict
 from pipeline.index import IndexConfig
 from pipeline.index_kinds import check_dimension, check_passages
@@ -114,9 +115,9 @@ def first_model(refs: Mapping[str, Ref], recipe: Recipe) -> Path:
     return recipe.condenser.checkpoint or refs["initial"].path
 
 
-def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:
-    """What pre-training needs of its text and of a model of the shape of `start`; all that it lacks at once."""
-    problems = []
+def pretraining(refs: Mapping[str, Ref], start: Path | None, wanted: list[Node]) -> None:
+    """What pre-training needs of its text and of a model of the shape of `start`, if that is there; all at once."""
+    problems: list[InputError] = []
     for node in wanted:
         read = node.inputs.get("tokens")
         if read is None or read.name not in refs:
@@ -130,9 +131,8 @@ def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> Non
             elif isinstance(node.config, IctConfig):
                 check_ict(node.config, tokens, start)
         except InputError as error:
-            problems.append(str(error))
-    if problems:
-        raise InputError("\n".join(problems))
+            problems.append(error)
+    raise_together(problems)
 
 
 def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:

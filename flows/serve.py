@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from flows.answers import Answer, as_json
 from flows.asking import Question, ask, checked
@@ -280,6 +280,23 @@ class Protocol(HttpToolsProtocol):
     """HTTP whose own refusals, such as of too long an address, are JSON too, and whose end waits for no client."""
 
     refused = False
+    under_way: tuple[RequestResponseCycle, ...] = ()
+    """Requests of the connection that wait for their answers. uvicorn itself knows the last one alone, and would write
+    the answers to earlier ones into a connection that is closed."""
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self.under_way = (*(one for one in self.under_way if not one.response_complete), self.cycle)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.drop_answers()
+
+    def drop_answers(self) -> None:
+        """None is written any more."""
+        for one in self.under_way:
+            one.disconnected = True
+            one.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         if not self.refused:
@@ -288,9 +305,14 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         text = json.dumps({"error": "no HTTP request, or one with too long an address"}).encode() + b"\n"
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n"
+        half_answered = any(one.response_started and not one.response_complete for one in self.under_way)
+        self.drop_answers()  # nobody who sends this waits for them
+        self.refused = True
+        if half_answered:
+            self.transport.close()
+            return
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + text)
         # Closed before all has come, the connection would be reset, and the answer lost.
-        self.refused = True
         self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 

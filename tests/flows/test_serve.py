@@ -250,7 +250,15 @@ def test_pages_of_other_sites_may_not_ask(site, mode, status, client) -> None:
     assert client.get("/api/search", params={"q": "zebra", "k": 3}, headers=headers).status_code == status
 
 
-PLACES = ["/", "/api", "/api/search?q=zebra&k=1", "/api/search?q=zebra&k=0", "/api/search?q=fault&k=1", "/none", "/api?x"]
+PLACES = [
+    "/",
+    "/api",
+    "/api/search?q=zebra&k=1",
+    "/api/search?q=zebra&k=0",
+    "/api/search?q=fault&k=1",
+    "/none",
+    "/api?x",
+]
 
 
 @pytest.mark.parametrize("place", PLACES)
