@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.fitting import Changes
 from pipeline.work import Metrics
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ def check(config: Drawing, judged: "Judged") -> None:
 
     own = subset(judged, config.max_queries, config.subset_seed)
     check_enough("negatives_per_query", config.negatives_per_query, own.lists, len(own.passage_ids))
+
+
+def fewer(config: Drawing, judged: "Judged") -> Changes:
+    """As many negatives as the collection has; nothing where it has enough."""
+    from pipeline.examples import room
+    from pipeline.pools import subset
+
+    own = subset(judged, config.max_queries, config.subset_seed)
+    left = room(own.lists, len(own.passage_ids))
+    return {"negatives_per_query": left} if config.negatives_per_query > left else {}
 
 
 def read(config: Drawing, collection: Path, bm25: Path, mined: Path | None, pseudo: Path | None = None) -> "Pools":

@@ -72,12 +72,19 @@ def fill(taken: np.ndarray, judged: np.ndarray, number: int, passages: int, rng:
     return np.array(found, dtype=np.int64)
 
 
-def check_enough(field: str, number: int, judged: Lists, passages: int) -> None:
-    """InputError where a question has fewer than `number` passages that are not judged: `fill` would never end."""
-    most = int(judged.lengths.max(initial=0))
-    if most + number > passages:
+def room(judged: Lists, passages: int) -> int:
+    """Passages that are not judged for a question, of the one that has the fewest."""
+    return passages - int(judged.lengths.max(initial=0))
+
+
+def check_enough(field: str, number: int, judged: Lists, passages: int, positives: int = 0) -> None:
+    """InputError where a question has fewer than `number` passages that are not judged: `fill` would never end.
+
+    `positives`: what the field counts beside them.
+    """
+    if number > (left := room(judged, passages)):
         raise InputError(
-            f"{field}: {number} asked for, but a question has all but {passages - most} of the {passages} passages as "
+            f"{field}: {number + positives} asked for, but a question has all but {left} of the {passages} passages as "
             "positives"
         )
 

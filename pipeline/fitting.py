@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from shlex import quote
 from typing import Any, TypeVar
 
 from pipeline.config import Config
@@ -22,7 +23,7 @@ class Unfit(InputError):
 
 def option(field: str, value: Any) -> str:
     """`--set stage1.batch_queries=8`, as a shell reads it."""
-    return f"--set {field}={json.dumps(value)}"
+    return f"--set {quote(f'{field}={value if isinstance(value, str) else json.dumps(value)}')}"
 
 
 def check_fits(

@@ -49,7 +49,7 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
     from pipeline.pools import take
 
     known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
-    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids))
+    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids), positives=1)
     return known
 
 
