@@ -1,8 +1,9 @@
 """What is bound to fail later, told once the first stages are there: not after days of pre-training."""
 
-from collections.abc import Mapping
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from artifacts.records import Ref
 from flows.dag import Node
@@ -17,7 +18,8 @@ from pipeline.encode import EncodeConfig
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.evaluate import SPLITS, EvaluateConfig
-from pipeline.finetune import FinetuneConfig, check_finetune
+from pipeline.finetune import FinetuneConfig, check_finetune, smaller
+from pipeline.fitting import Unfit, check_fits, option, raise_together
 from pipeline.ict import IctConfig, check_ict
 from pipeline.index import IndexConfig
 from pipeline.index_kinds import check_dimension, check_passages
@@ -27,29 +29,57 @@ from pipeline.starts import model_config, positions
 from pipeline.stored import read_table
 from pipeline.work import silent
 
+if TYPE_CHECKING:
+    from pipeline.pools import Judged
+
 
 def training_data(ingest: Ref, wanted: list[Node]) -> None:
     """Judged training questions and negatives, for every training that is wanted."""
-    from pipeline.pools import read_judged
+    from pipeline.pools import read_judged, with_barred
 
-    questions = cache(partial(read_judged, ingest.path))  # of a split; seconds for millions of passages
+    @cache  # seconds for millions of passages
+    def questions(split: str) -> "Judged":
+        return with_barred(ingest.path, read_judged(ingest.path, split))
+
+    problems: list[InputError] = []
     for node in wanted:
         if not isinstance(node.config, FinetuneConfig | CrossEncoderConfig | ScoresConfig):
             continue
+        config, name = node.config, section(node)
         if not ingest.metrics.get("train_relevant"):
             start = node.inputs.get("start")
             before = f"; `--until {start.name}` stops before it" if start else ""
             raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
-        if node.config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
-            raise InputError(f"{section(node)}.negatives_from: the collection came without negatives; set it to bm25")
+        if config.negatives_from == "collection" and not (ingest.path / "negatives.parquet").exists():
+            problem = f"{name}.negatives_from: the collection came without negatives"
+            problems.append(Unfit(problem, bm25_negatives(node)))
         try:
-            if isinstance(node.config, FinetuneConfig):
-                kinds = 2 if node.inputs["mined"] is not None and node.config.mix == "twice" else 1
-                check_finetune(node.config, questions, kinds if node.inputs["pseudo"] is None else None)
-            elif isinstance(node.config, CrossEncoderConfig) and node.config.checkpoint is None:
-                drawing.check(node.config, questions("train"))
-        except InputError as error:
-            raise InputError(f"{section(node)}: {error}") from None
+            if isinstance(config, FinetuneConfig):
+                kinds = 2 if node.inputs["mined"] is not None and config.mix == "twice" else 1
+                fits_finetune(name, config, questions, kinds if node.inputs["pseudo"] is None else None)
+            elif isinstance(config, CrossEncoderConfig) and config.checkpoint is None:
+                fits_cross_encoder(name, config, questions("train"))
+        except Unfit as error:
+            problems.append(Unfit(f"{name}: {error.problem}", error.options))
+    raise_together(problems)
+
+
+def fits_finetune(name: str, config: FinetuneConfig, questions: "Callable[[str], Judged]", kinds: int | None) -> None:
+    check_fits(name, config, lambda c: check_finetune(c, questions, kinds), lambda: smaller(config, questions, kinds))
+
+
+def fits_cross_encoder(name: str, config: CrossEncoderConfig, judged: "Judged") -> None:
+    check_fits(name, config, lambda c: drawing.check(c, judged), lambda: [drawing.fewer(config, judged)])
+
+
+def bm25_negatives(node: Node) -> list[str]:
+    """The options by which a training takes BM25's negatives, no further down than these are kept."""
+    bm25, depth = node.inputs.get("bm25"), getattr(node.config, "negative_depth", 0)
+    changes = {"negatives_from": "bm25"}
+    if bm25 is not None and depth > (kept := getattr(bm25.config, "negatives_depth", depth)):
+        changes["negative_depth"] = kept
+    together = ("stage2", "scores") if section(node) == "scores" else (section(node),)  # which must agree
+    return [option(f"{name}.{field}", value) for name in together for field, value in changes.items()]
 
 
 def evaluation(ingest: Ref, wanted: list[Node]) -> None:
@@ -114,9 +144,9 @@ def first_model(refs: Mapping[str, Ref], recipe: Recipe) -> Path:
     return recipe.condenser.checkpoint or refs["initial"].path
 
 
-def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> None:
-    """What pre-training needs of its text and of a model of the shape of `start`; all that it lacks at once."""
-    problems = []
+def pretraining(refs: Mapping[str, Ref], start: Path | None, wanted: list[Node]) -> None:
+    """What pre-training needs of its text and of a model of the shape of `start`, if that is there; all at once."""
+    problems: list[InputError] = []
     for node in wanted:
         read = node.inputs.get("tokens")
         if read is None or read.name not in refs:
@@ -130,9 +160,8 @@ def pretraining(refs: Mapping[str, Ref], start: Path, wanted: list[Node]) -> Non
             elif isinstance(node.config, IctConfig):
                 check_ict(node.config, tokens, start)
         except InputError as error:
-            problems.append(str(error))
-    if problems:
-        raise InputError("\n".join(problems))
+            problems.append(error)
+    raise_together(problems)
 
 
 def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
@@ -148,12 +177,16 @@ def lengths(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
 def dimensions(encoder: EncoderConfig, start: Path, wanted: list[Node]) -> None:
     """What indexes need of the vectors of models that are trained from one of the shape of `start`."""
     hidden = int(model_config(start)["hidden_size"])
+    found: dict[IndexConfig, set[int]] = {}
     for node in wanted:
         if isinstance(node.config, IndexConfig):
             encode = node.inputs["embeddings"]
             model = encode.inputs["checkpoint"] if encode else None
             if model and model.stage != "adopt":  # whose shape is its own
-                check_dimension(node.config, encoder.projection or hidden if model.stage == "finetune" else hidden)
+                dimension = encoder.projection or hidden if model.stage == "finetune" else hidden
+                found.setdefault(node.config, set()).add(dimension)
+    for config, together in found.items():
+        check_dimension(config, *sorted(together))
 
 
 def passage_tokens(wanted: list[Node]) -> dict[str, int]:

@@ -25,6 +25,7 @@ from flows.cli_search import search
 from flows.cli_serve import serve_search
 from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
+from tasks.printable import guard_streams
 
 TOLD = (errno.ENAMETOOLONG, errno.ENOSPC)
 """What the system refuses and the user can mend, whatever option or field it came by."""
@@ -90,9 +91,10 @@ def join(store: StoreFolder = None) -> None:
     folder = store_folder(store)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such store; it must be the one of the machine that runs the recipe")
-    terminal.print(f"waiting for trainings in {folder / 'work'}; Ctrl-C ends", highlight=False, soft_wrap=True)
+    waiting = f"waiting for trainings in {folder / 'work'}; Ctrl-C ends"
+    terminal.print(waiting, markup=False, highlight=False, soft_wrap=True)
     with suppress(KeyboardInterrupt):
-        take_part(folder / "work", lambda text: terminal.print(text, highlight=False))
+        take_part(folder / "work", lambda text: terminal.print(text, markup=False, highlight=False))
 
 
 @app.command(epilog="Example: [bold]cocondenser deployments --write[/bold]")
@@ -105,11 +107,12 @@ def deployments(
     if write:
         PREFECT_YAML.write_text(render(), encoding="utf-8")
     else:
-        typer.echo(render(), nl=False)
+        print(render(), end="", flush=True)
 
 
 def main(command: Callable[[], object] = app) -> None:
     """What the user can mend is one line and exit code 2; a stage that failed is its last words and exit code 1."""
+    guard_streams()
     try:
         command()
     except (InputError, StoreError) as error:

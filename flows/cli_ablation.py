@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_listing import print_listing
@@ -110,7 +111,7 @@ def table(planned: "list[RowPlan]", summed: "RowPlan") -> Table:
     for row in (*planned, summed):
         counts = (row.cells, row.stages, row.shared, row.reused, row.to_build)
         style = "bold" if row is summed else None
-        shown.add_row(row.row, *(f"{count:,}" for count in counts), _time(row), style=style)
+        shown.add_row(escape(row.row), *(f"{count:,}" for count in counts), _time(row), style=style)
     return shown
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from flows.cli_options import Json, StoreFolder, columns, out, print_json, print_table
+from flows.cli_options import Json, StoreFolder, columns, out, print_json, print_path, print_table
 
 if TYPE_CHECKING:
     from artifacts.store import Store
@@ -71,11 +72,12 @@ def list_artifacts(
     table.add_column("size", justify="right")
     for r in found:
         when = r.created[:16].replace("T", " ")
-        table.add_row(r.node, r.digest[:12], r.recipe or "", when, duration(r.seconds), size(r.bytes))
+        table.add_row(escape(r.node), r.digest[:12], escape(r.recipe or ""), when, duration(r.seconds), size(r.bytes))
     print_table(table)
     objects = {record.digest: record.bytes for record in found}
     out.print(
         f"\n{counted(len(found), 'artifacts')}, {size(sum(objects.values()))} in {shelf.root}",
+        markup=False,
         highlight=False,
         soft_wrap=True,
     )
@@ -98,7 +100,7 @@ def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None
             continue
         short = 12 if name in ("code", "sources", "inputs") else None  # enough of a hash to tell it from another
         lines = [f"{k} = {str(x)[:short]}" for k, x in flat(value)] if isinstance(value, dict) else [str(value)]
-        table.add_row(f"[bold]{name}[/]", "\n".join(lines).replace("[", "\\["))
+        table.add_row(f"[bold]{name}[/]", escape("\n".join(lines)))
     out.print(table)
 
 
@@ -115,7 +117,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def path(which: Which, store: StoreFolder = None) -> None:
     """Print an artifact's folder."""
     shelf = opened(store)
-    print(shelf.ref(shelf.show(which)).path)
+    print_path(shelf.ref(shelf.show(which)).path)
 
 
 @artifacts_app.command(epilog="Example: [bold]cocondenser artifacts verify[/bold]")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_options import out, print_json
@@ -25,5 +26,5 @@ def print_listing(rows: Iterable[tuple[str, str, str]]) -> None:
     """(name, title, further lines) of each."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
     for name, title, lines in rows:
-        table.add_row(f"[bold]{name}[/]", f"{title}\n[dim]{lines}[/]")
+        table.add_row(f"[bold]{escape(name)}[/]", f"{escape(title)}\n[dim]{escape(lines)}[/]")
     out.print(table)

@@ -1,6 +1,6 @@
 """What the commands share: options, the two consoles, and how an error ends them."""
 
-import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.paths import given
+from tasks.printable import guard_consoles, json_text
 
-out = Console(soft_wrap=False)
+guard_consoles()
+out = Console(soft_wrap=False, emoji=False)
 """What was asked for."""
-terminal = Console(stderr=True)
+terminal = Console(stderr=True, emoji=False)
 """Progress and errors."""
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="One of `cocondenser recipes`, or a YAML file.")]
@@ -49,7 +51,17 @@ def print_table(table: Table) -> None:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))  # at once: a full disk is told
+    print(json_text(value, sys.stdout.encoding, indent=1, default=str), flush=True)  # at once: a full disk is told
+
+
+def print_path(path: Path) -> None:
+    """As the system has it, for another command to read; a terminal gets what it can show."""
+    if sys.stdout.isatty():
+        print(path)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(os.fsencode(path) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def warn(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, replace
 
+from rich.markup import escape
+
 from flows.cli_options import Json, RecipeName, Settings, StoreFolder, Until, columns, out, print_json, print_table
 
 
@@ -45,7 +47,7 @@ def plan(
         seconds = "?" if step.seconds is None else duration(step.seconds)
         disk = "?" if step.bytes is None else size(step.bytes)
         guess = ("", "") if step.action == "reuse" else (seconds, disk)
-        table.add_row(step.node, looks[step.action], why, *guess)
+        table.add_row(escape(step.node), looks[step.action], escape(why), *guess)
     print_table(table)
     todo = [step for step in steps if step.action != "reuse"]
     took, filled = sum(step.seconds or 0 for step in todo), sum(step.bytes or 0 for step in todo)

@@ -72,10 +72,10 @@ def update(
     shelf = opened(store)
     resolved, settings, engine = settle(shelf, recipe, set or [])
     of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
-    terminal.print(f"model: {of} UTC", highlight=False, soft_wrap=True)
+    terminal.print(f"model: {of} UTC", markup=False, highlight=False, soft_wrap=True)
     refs = start(resolved, settings, shelf.root, called=recipe, device=device)
     done = taken_in(shelf, refs, begun)
-    terminal.print(f"\n{described(done)}", highlight=False, soft_wrap=True)
+    terminal.print(f"\n{described(done)}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print_json({**outcome(refs), "update": done})
 

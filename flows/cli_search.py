@@ -66,10 +66,11 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
 
     from pipeline.table_rows import FUSION
     from pipeline.tables import not_tuned
+    from tasks.printable import printable
 
     untuned = not_tuned(engine.metrics, FUSION) if engine.how == "fusion" else None
     how = f"{engine.label(engine.how)}{f', {untuned}' if untuned else ''}"
-    out.print(f"[dim]{engine.run.name}, {how}[/]\n", highlight=False)
+    out.print(f"{engine.run.name}, {how}\n", style="dim", markup=False, highlight=False)
     if not answers:
         out.print("nothing found")
     for answer in answers:
@@ -86,7 +87,7 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
             out.print(Padding(Text("  ".join(values), "dim"), (0, 0, 0, 4)))
         if answer.question:
             out.print(Padding(Text(answer.question, "italic"), (0, 0, 0, 4)))
-        text = Text(answer.excerpt)
+        text = Text(printable(answer.excerpt))  # of the same length: the highlights are places in it
         for start, end in answer.highlights:
             text.stylize("bold yellow", start, end)
         out.print(Padding(text, (0, 0, 1, 4)))

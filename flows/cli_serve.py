@@ -39,7 +39,7 @@ def serve_search(
 
             run = running.enter_context(opened(engine, engine.ways(), often=True))
         page = f"http://{ADDRESS}:{port}"
-        terminal.print(f"{engine.run.name}, {engine.label(engine.how)}", style="dim", highlight=False)
+        terminal.print(f"{engine.run.name}, {engine.label(engine.how)}", style="dim", markup=False, highlight=False)
         terminal.print(f"\nPage:   {page}\nJSON:   {page}/api/search?q=...\nStop:   Ctrl-C\n", highlight=False)
         serve(run, place)
     terminal.print("The server has ended.")

@@ -36,7 +36,10 @@ def evaluate_model(
             print_json({"recipe": recipe.name, "file": str(write)})
         else:
             terminal.print(
-                f"{write}: `cocondenser plan {write}` shows what it would do", highlight=False, soft_wrap=True
+                f"{write}: `cocondenser plan {write}` shows what it would do",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
             )
         return
     refs = start(recipe, settings, root, called=recipe.name, device=device)

@@ -1,7 +1,7 @@
 """The command that computes a recipe again."""
 
-import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,7 @@ import yaml
 from flows import layers
 from flows.recipe import Recipe, resolve
 from tasks.keys import paths
+from tasks.printable import json_text
 
 UNSAID = ("name", "title", "description", "example_question", "hidden", "machine", "tracking", "report")
 """What of a recipe changes no result."""
@@ -59,6 +60,7 @@ def _placed(value: Any, keys: tuple[str, ...], places: dict[str, str]) -> Any:
 
 def _text(value: Any) -> str:
     """YAML that `--set` reads as this value: plain words where they are."""
-    if isinstance(value, str) and value and yaml.load(value, layers.Loader) == value:
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    with suppress(ValueError, yaml.YAMLError):  # no YAML, or a character that it refuses
+        if isinstance(value, str) and value and yaml.load(value, layers.Loader) == value:
+            return value
+    return json_text(value)

@@ -6,6 +6,7 @@ Functions raise ValueError, as a validator of a pydantic model does; the recipe'
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.fitting import option
 from pipeline.scoring import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
@@ -101,7 +102,13 @@ def vectors(r: "Recipe") -> None:
         ("encoder.projection", r.encoder.projection),
     ):
         if dimension % r.index.pq_bytes:
-            raise ValueError(f"index.pq_bytes ({r.index.pq_bytes}) does not divide {name} ({dimension})")
+            from pipeline.index_kinds import most_bytes
+
+            fits = most_bytes(r.index.pq_bytes, r.initial.hidden_size, r.encoder.projection)
+            raise ValueError(
+                f"index.pq_bytes ({r.index.pq_bytes}) does not divide {name} ({dimension}): "
+                f"take {option('index.pq_bytes', fits)}"
+            )
 
 
 def _given(r: "Recipe") -> tuple[str | Path | None, ...]:

@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from flows.answers import Answer, as_json
 from flows.asking import Question, ask, checked
@@ -29,6 +29,7 @@ from flows.serve_batches import Batches, Busy
 from pipeline.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.templates import styles
+from tasks.printable import json_text
 
 PAGE = Path(__file__).parent / "page"
 HOSTS = re.compile(rb"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
@@ -133,7 +134,9 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> Response:
         text = f"{request.url.path}: no such page" if error.status_code == 404 else str(error.detail)
-        return refusal(text, error.status_code)
+        answer = refusal(text, error.status_code)
+        answer.headers.update(error.headers or {})  # what a place allows instead
+        return answer
 
     @app.exception_handler(RequestValidationError)
     async def of_form(request: Request, error: RequestValidationError) -> Response:
@@ -178,7 +181,7 @@ def about(run: Opened) -> dict[str, Any]:
 
 
 def as_line(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value, ensure_ascii=False) + "\n", status, media_type="application/json")
+    return Response(json_text(value) + "\n", status, media_type="application/json")
 
 
 def refusal(text: str, status: int) -> Response:
@@ -236,7 +239,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Guard:
-    """Refuses requests that name another host, that another site's page makes, or that outlast the server."""
+    """Refuses requests that name another host, that another site's page makes, or that outlast the server.
+
+    HEAD is answered as GET; of that answer uvicorn sends no body.
+    """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
@@ -246,6 +252,8 @@ class Guard:
             return await self.app(scope, receive, send)
         if refused := reason(scope["method"], scope["headers"]):
             return await refusal(refused, 403)(scope, receive, send)
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
         try:
             await self.app(scope, receive, send)
         except asyncio.CancelledError:  # by uvicorn, which would write a stack trace
@@ -272,6 +280,23 @@ class Protocol(HttpToolsProtocol):
     """HTTP whose own refusals, such as of too long an address, are JSON too, and whose end waits for no client."""
 
     refused = False
+    under_way: tuple[RequestResponseCycle, ...] = ()
+    """Requests of the connection that wait for their answers. uvicorn itself knows the last one alone, and would write
+    the answers to earlier ones into a connection that is closed."""
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self.under_way = (*(one for one in self.under_way if not one.response_complete), self.cycle)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.drop_answers()
+
+    def drop_answers(self) -> None:
+        """None is written any more."""
+        for one in self.under_way:
+            one.disconnected = True
+            one.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         if not self.refused:
@@ -280,9 +305,14 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         text = json.dumps({"error": "no HTTP request, or one with too long an address"}).encode() + b"\n"
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n"
+        half_answered = any(one.response_started and not one.response_complete for one in self.under_way)
+        self.drop_answers()  # nobody who sends this waits for them
+        self.refused = True
+        if half_answered:
+            self.transport.close()
+            return
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + text)
         # Closed before all has come, the connection would be reset, and the answer lost.
-        self.refused = True
         self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 

@@ -84,10 +84,10 @@ def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list
         checks.indexes(refs["ingest"], wanted)
     if name == "tokens":
         checks.texts(refs, recipe.encoder, wanted)
+    if name in ("tokens", "tokens-pretraining"):  # the model is made of no text, and is there where rows share it
+        checks.pretraining(refs, checks.first_model(refs, recipe) if "initial" in refs else None, wanted)
     if name == "initial":
         checks.models(refs, recipe, wanted)
-    if name == "tokens-pretraining" and "initial" in refs:  # made of no text, and so earlier, where rows share it
-        checks.pretraining(refs, checks.first_model(refs, recipe), wanted)
 
 
 def run_created() -> datetime:

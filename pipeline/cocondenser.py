@@ -1,7 +1,7 @@
 """coCondenser pre-training: Condenser's loss and a contrastive loss between spans of a document (coCondenser,
 section 3.2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.fitting import Changes, check_fits
 from pipeline.ragged import Tokens
 from pipeline.sampling import batches_in, sampler, updates
 from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
@@ -63,7 +64,7 @@ class CocondenserConfig(Config):
         if self.batch_tokens is not None and self.batch_tokens < 4 * (self.span_max + 2):
             raise ValueError(
                 f"batch_tokens ({self.batch_tokens}) does not hold two documents of span_max: "
-                "raise it, or give batch_documents in its place"
+                f"raise it to {4 * (self.span_max + 2)}, or give batch_documents instead"
             )
         return self
 
@@ -90,7 +91,7 @@ def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
         longest = int(np.diff(edges).max(initial=0))
         raise InputError(
             f"cocondenser.span_min: no document holds two spans of {config.span_min} tokens, the longest has {longest} "
-            "in all: lower it"
+            "in all"
         )
     length_N = np.diff(edges)[number_N]
     longest_N = np.minimum(config.span_max, length_N // 2)
@@ -128,11 +129,38 @@ def batch_size(config: CocondenserConfig) -> tuple[int, str]:
     return config.batch_documents or 0, "cocondenser.batch_documents"
 
 
-def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path) -> None:
-    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time."""
-    check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
+def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | None) -> None:
+    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time.
+
+    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    """
+    if start is not None:
+        check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
     if config.checkpoint is None and config.steps != 0:
-        batches_in(long_documents(config, Tokens.open(tokens)).size_N, *batch_size(config))
+        data = Tokens.open(tokens)
+        check_fits("cocondenser", config, lambda c: check_batch(c, data), lambda: smaller(config, data))
+
+
+def check_batch(config: CocondenserConfig, data: Tokens) -> None:
+    if config.steps != 0:
+        batches_in(long_documents(config, data).size_N, *batch_size(config))
+
+
+def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:
+    """What a small collection may have: four batches an epoch or fewer, counted in documents if need be; spans so
+    short that two documents hold them; no training.
+    """
+    length_N = np.sort(np.diff(data.passages.offsets[data.doc_offsets]))[::-1]
+    span_min = min(config.span_min, int(length_N[1]) // 2 if len(length_N) > 1 else 0)
+    if span_min:
+        spans = {} if span_min == config.span_min else {"span_min": span_min}
+        documents = long_documents(config.model_copy(update=spans), data)
+        if spans:
+            yield spans
+        if config.batch_tokens is not None:
+            yield spans | {"batch_tokens": max(4 * (config.span_max + 2), int(documents.size_N.sum()) // 4)}
+        yield spans | {"batch_tokens": None, "batch_documents": max(2, len(documents.number_N) // 4)}
+    yield {"steps": 0, "epochs": None, "tokens": None}
 
 
 def missing(config: CocondenserConfig) -> list[str]:
@@ -145,7 +173,7 @@ def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work
 
     With `config.checkpoint` that checkpoint passes through unchanged, if it fits the tokens; it may lack a head.
     """
-    check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
+    check_cocondenser(config, tokens, start)
     return launch_pretraining("pipeline.cocondenser:train_cocondenser", config, tokens, start, work)
 
 

@@ -1,5 +1,6 @@
 """Condenser pre-training (Condenser, section 3), or another objective on the same batches."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ from pydantic import Field, model_validator
 
 from pipeline.blocks import blocks
 from pipeline.config import Config
+from pipeline.fitting import Changes, check_fits
 from pipeline.ragged import Tokens
 from pipeline.sampling import batches_in, sampler, updates
 from pipeline.starts import check_start, launch_pretraining, unfit
@@ -63,12 +65,26 @@ class CondenserConfig(Config):
 
 
 def check_condenser(config: CondenserConfig, tokens: Path) -> None:
-    """InputError where these tokens are less than one batch: asked early, in time."""
+    """InputError, with values that fit, where these tokens are less than one batch: asked early, in time."""
     if config.checkpoint is not None or config.steps == 0:
         return
     data = Tokens.open(tokens)
     if len(data.passages.tokens) < LARGE:
+        check_fits("condenser", config, lambda c: check_batch(c, data), lambda: smaller(config, data))
+
+
+def check_batch(config: CondenserConfig, data: Tokens) -> None:
+    if config.steps != 0:
         batches_in(*sizes(config, cut(config, data)[1]))
+
+
+def smaller(config: CondenserConfig, data: Tokens) -> Iterator[Changes]:
+    """What a small collection may have: four batches an epoch or fewer, counted in blocks if need be; no training."""
+    length_N = cut(config, data)[1]
+    if config.batch_tokens is not None:
+        yield {"batch_tokens": max(config.length, int((length_N + 2).sum()) // 4)}
+    yield {"batch_tokens": None, "batch_blocks": max(1, len(length_N) // 4)}
+    yield {"steps": 0, "epochs": None, "tokens": None}
 
 
 def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
@@ -97,6 +113,7 @@ def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) ->
     With `config.checkpoint` that checkpoint passes through unchanged, if it has a head and fits the tokens.
     """
     check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length)
+    check_condenser(config, tokens)
     return launch_pretraining("pipeline.condenser:train_condenser", config, tokens, start, work)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.fitting import Changes
 from pipeline.notices import noticed
 from pipeline.work import Metrics
 
@@ -33,13 +34,25 @@ def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
     return collection if negatives_from == "collection" else bm25
 
 
-def check(config: Drawing, judged: "Judged") -> None:
-    """InputError where the collection is too small for the judged training questions of an epoch: asked early."""
+def check(config: Drawing, known: "Judged") -> None:
+    """InputError where the collection is too small for the training questions of an epoch. Early; `known`: the judged
+    ones, see `pools.with_barred`.
+    """
     from pipeline.examples import check_enough
     from pipeline.pools import subset
 
-    own = subset(judged, config.max_queries, config.subset_seed)
+    own = subset(known, config.max_queries, config.subset_seed)
     check_enough("negatives_per_query", config.negatives_per_query, own.lists, len(own.passage_ids))
+
+
+def fewer(config: Drawing, known: "Judged") -> Changes:
+    """As many negatives as the collection has; nothing where it has enough."""
+    from pipeline.examples import room
+    from pipeline.pools import subset
+
+    own = subset(known, config.max_queries, config.subset_seed)
+    left = room(own.lists, len(own.passage_ids))
+    return {"negatives_per_query": left} if config.negatives_per_query > left else {}
 
 
 def read(

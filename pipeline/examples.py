@@ -73,12 +73,19 @@ def fill(taken: np.ndarray, barred: np.ndarray, number: int, passages: int, rng:
     return np.array(found, dtype=np.int64)
 
 
-def check_enough(field: str, number: int, barred: Lists, passages: int) -> None:
-    """InputError where a question has fewer than `number` passages that are not barred: `fill` would never end."""
-    most = int(barred.lengths.max(initial=0))
-    if most + number > passages:
+def room(barred: Lists, passages: int) -> int:
+    """Passages that may be negatives of a question, of the one that has the fewest."""
+    return passages - int(barred.lengths.max(initial=0))
+
+
+def check_enough(field: str, number: int, barred: Lists, passages: int, positives: int = 0) -> None:
+    """InputError where a question has fewer than `number` passages that are not barred: `fill` would never end.
+
+    `positives`: what the field counts beside them.
+    """
+    if number > (left := room(barred, passages)):
         raise InputError(
-            f"{field}: {number} asked for, but a question has only {passages - most} of the {passages} passages for "
+            f"{field}: {number + positives} is too many: a question has only {left} of the {passages} passages for "
             "negatives; the others are its positives, copies of these, or the question itself"
         )
 

@@ -1,6 +1,7 @@
 """Fine-tuning a bi-encoder on questions, their judged passages and negatives (coCondenser, section 3.3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -9,6 +10,7 @@ from pydantic import Field, model_validator
 from pipeline.config import Config, Seed
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+from pipeline.fitting import Changes
 from pipeline.training import Optimiser
 from pipeline.validation import ValidationConfig
 from pipeline.work import Metrics, Work
@@ -107,6 +109,26 @@ def check_finetune(config: FinetuneConfig, judged: Callable[[str], "Judged"], ki
         check_pairs(kinds * min(questions, config.max_queries or questions), config.batch_queries)
     if config.validation.questions:
         validation.drawn(config.validation, judged("dev"), np.random.default_rng(config.seed))
+
+
+def smaller(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: int | None) -> Iterator[Changes]:
+    """What `check_finetune` may accept of a small collection; in the end without validation."""
+    from pipeline import drawing
+    from pipeline.examples import room
+
+    questions = len(judged("train").queries)
+    pairs = (kinds or 0) * min(questions, config.max_queries or questions)
+    changes = dict(drawing.fewer(config, judged("train")))
+    if config.order.startswith("abs") and kinds and config.batch_queries > pairs:
+        changes["batch_queries"] = pairs
+    yield changes
+    if config.validation.questions:
+        own = config.validation.model_dump()
+        with suppress(InputError):
+            dev = judged("dev")
+            candidates = min(config.validation.candidates, room(dev.lists, len(dev.passage_ids)) + 1)
+            yield changes | {"validation": own | {"candidates": candidates}}
+        yield changes | {"validation": own | {"questions": 0, "select": "last"}}
 
 
 def finetune(

@@ -6,6 +6,7 @@ a projection that is dropped afterwards. Passages go in without titles: their to
 pre-training (Lee et al. put the title first).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +15,10 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.fitting import Changes, check_fits
 from pipeline.ragged import Ragged, Tokens
 from pipeline.sampling import batches_in, sampler, updates
-from pipeline.segments import Usable, pairs, usable
+from pipeline.segments import AT_ONCE, Usable, pairs, sentences, usable
 from pipeline.starts import check_start, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
@@ -78,17 +80,46 @@ def usable_passages(config: IctConfig, texts: Ragged) -> Usable:
     if not len(found.row_P):
         raise InputError(
             f"ict.segment_min: none of {found.no_segment:,} passages of two sentences has one of {config.segment_min} "
-            "tokens with the special ones: lower it"
+            "tokens with the special ones"
         )
     return found
 
 
-def check_ict(config: IctConfig, tokens: Path, start: Path) -> None:
-    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time."""
-    check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
+def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
+    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time.
+
+    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    """
+    if start is not None:
+        check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
     if config.checkpoint is None and config.steps != 0:
-        found = usable_passages(config, Tokens.open(tokens).passages)
+        texts = Tokens.open(tokens).passages
+        check_fits("ict", config, lambda c: check_batch(c, texts), lambda: smaller(config, texts))
+
+
+def check_batch(config: IctConfig, texts: Ragged) -> None:
+    if config.steps != 0:
+        found = usable_passages(config, texts)
         batches_in(np.ones_like(found.row_P), config.batch_passages, "ict.batch_passages")
+
+
+def smaller(config: IctConfig, texts: Ragged) -> Iterator[Changes]:
+    """What a small collection may have: four batches an epoch or fewer; segments so short that two of its first
+    passages hold them; no training.
+    """
+    limit = config.passage_tokens - 2
+    found = sentences(texts, np.arange(min(len(texts), AT_ONCE)), limit)
+    several_P = np.bincount(found.passage_N) > 1
+    longest_P = np.zeros(len(several_P), np.int64)
+    np.maximum.at(longest_P, found.passage_N, found.length_N)
+    longest_P = np.sort(longest_P[several_P])[::-1]
+    if len(longest_P) > 1:
+        shortest = min(config.segment_min - 2, int(longest_P[1]))
+        segments = {} if shortest == config.segment_min - 2 else {"segment_min": shortest + 2}
+        if segments:
+            yield segments
+        yield segments | {"batch_passages": max(2, len(usable(texts, shortest, limit).row_P) // 4)}
+    yield {"steps": 0, "epochs": None}
 
 
 def missing(config: IctConfig) -> list[str]:
@@ -102,7 +133,7 @@ def ict(config: IctConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     It keeps the start's prediction head as it is, and neither the projection nor a Condenser head, which the training
     would not have kept in step. With `config.checkpoint` or no steps that checkpoint or the start passes through.
     """
-    check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
+    check_ict(config, tokens, start)
     return launch_pretraining("pipeline.ict:train_ict", config, tokens, start, work)
 
 

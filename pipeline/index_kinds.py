@@ -6,12 +6,14 @@ the lists of IVF are chosen by this project's exact search, for BLAS sums a batc
 Shapes: N passages, D dimension, L lists, B passages of a block.
 """
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.exact import exact_top_k
+from pipeline.fitting import check_fits
 
 if TYPE_CHECKING:
     from pipeline.index import IndexConfig
@@ -48,7 +50,12 @@ def lists(config: "IndexConfig", passages: int) -> int:
 
 
 def check_passages(config: "IndexConfig", passages: int) -> None:
-    """Raise InputError where there are too few passages to train the index."""
+    """Raise InputError, with values that fit, where there are too few passages to train the index."""
+    fewer = [{"ivf_lists": passages // POINTS}, {"kind": "flat"}]
+    check_fits("index", config, lambda c: _check_passages(c, passages), lambda: fewer)
+
+
+def _check_passages(config: "IndexConfig", passages: int) -> None:
     needed = {}
     if config.kind in WITH_LISTS:
         needed[f"index.ivf_lists: {lists(config, passages)}"] = POINTS * lists(config, passages)
@@ -59,10 +66,23 @@ def check_passages(config: "IndexConfig", passages: int) -> None:
             raise InputError(f"{field} needs {least:,} passages to train on, but the collection has {passages:,}")
 
 
-def check_dimension(config: "IndexConfig", dimension: int) -> None:
-    """Raise InputError where product quantisation cannot cut the vectors into equal parts."""
-    if config.kind == "ivfpq" and dimension % config.pq_bytes:
-        raise InputError(f"index.pq_bytes: {config.pq_bytes} does not divide the vectors' dimension, {dimension}")
+def check_dimension(config: "IndexConfig", *dimensions: int) -> None:
+    """Raise InputError, with a number that fits, where product quantisation cannot cut vectors into equal parts."""
+
+    def check(config: "IndexConfig") -> None:
+        for dimension in dimensions if config.kind == "ivfpq" else ():
+            if dimension % config.pq_bytes:
+                raise InputError(
+                    f"index.pq_bytes: {config.pq_bytes} does not divide the vectors' dimension, {dimension}"
+                )
+
+    check_fits("index", config, check, lambda: [{"pq_bytes": most_bytes(config.pq_bytes, *dimensions)}])
+
+
+def most_bytes(most: int, *dimensions: int) -> int:
+    """The largest number up to `most` that divides all of them."""
+    common = math.gcd(*dimensions)
+    return next(number for number in range(most, 0, -1) if common % number == 0)
 
 
 def empty(config: "IndexConfig", vectors_ND: np.ndarray) -> Any:

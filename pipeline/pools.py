@@ -17,6 +17,7 @@ from pipeline.errors import InputError
 from pipeline.stored import read_table, told
 
 NEGATIVES = "negatives.parquet"
+EXACT = 100_000  # passages: a second of hashing
 SUBSET = 1  # first word of a seed, so that no two draws share a stream (pipeline/examples.py has the others)
 
 
@@ -153,6 +154,16 @@ def take(known: Judged, chosen: np.ndarray) -> Judged:
 def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
     """The same questions with these judged passages, in their order."""
     return replace(known, lists=_lists(questions, passages, len(known.queries)))
+
+
+def with_barred(collection: Path, known: Judged) -> Judged:
+    """The same questions with all passages that are barred of each, for a check before the work.
+
+    Of a collection of more than `EXACT` passages, where copies leave room enough, with the judged ones alone.
+    """
+    if len(known.passage_ids) > EXACT:
+        return known
+    return replace(known, lists=barred_lists(barred.read(collection, known), len(known.queries)))
 
 
 def barred_lists(refused: Barred, n: int) -> Lists:

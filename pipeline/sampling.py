@@ -9,9 +9,6 @@ import numpy as np
 
 from pipeline.errors import InputError
 
-COUNTED = {"condenser.batch_tokens": "batch_blocks", "cocondenser.batch_tokens": "batch_documents"}
-"""Fields that give a batch's tokens, and those that count its items instead."""
-
 
 def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
     """Batches of an epoch. InputError, naming the field `name`, where all items together are less than one."""
@@ -19,10 +16,7 @@ def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
         raise InputError(f"{name.split('.')[0]}: the collection holds no text to train on")
     batches = int(size_N.sum()) // budget
     if batches == 0:
-        held = int(size_N.sum())
-        lower = f"lower it, for a small collection to {max(1, held // 4)}"
-        way_out = f"{lower}, or give {COUNTED[name]} in its place" if name in COUNTED else lower
-        raise InputError(f"{name}: {budget:,} asked for, but the whole collection holds {held:,}: {way_out}")
+        raise InputError(f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}")
     return batches
 
 

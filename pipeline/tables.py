@@ -146,6 +146,7 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
 
 def tables(metrics: Mapping[str, Any]) -> "list[Table]":
     """The short tables, to be printed."""
+    from rich.markup import escape
     from rich.table import Table
 
     found = []
@@ -155,7 +156,7 @@ def tables(metrics: Mapping[str, Any]) -> "list[Table]":
         for name in columns:
             shown.add_column(name, justify="right")
         for row in rows:
-            shown.add_row(*row)
+            shown.add_row(*map(escape, row))
         found.append(shown)
     return found
 

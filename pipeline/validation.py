@@ -50,7 +50,7 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
     from pipeline.pools import take
 
     known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
-    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids))
+    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids), positives=1)
     return known
 
 
@@ -70,7 +70,7 @@ def read_candidates(
     known = drawn(config, read_judged(collection, "dev"), rng)
     refused = barred.read(collection, known, texts)
     listed, unfit = read_lists(run / "run.parquet", known, refused), barred_lists(refused, len(known.queries))
-    check_enough("validation.candidates", config.candidates - 1, unfit, len(known.passage_ids))
+    check_enough("validation.candidates", config.candidates - 1, unfit, len(known.passage_ids), positives=1)
     rows = []
     for i in range(len(known.queries)):
         sampled = rng.permutation(listed[i])[: config.candidates - 1]

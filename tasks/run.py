@@ -71,7 +71,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
     colour = "cyan" if built.hit else "green"
     say(f"  {order.node:<{order.width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
     for line in read_notices(built.ref.metrics):
-        tell(f"{order.node}: {escape(line)}")
+        tell(f"{order.node}: {line}")
     page.best_effort(page.show_metrics, order.node, built.ref, how, since)
     page.best_effort(page.show_loss, order.node, built.ref.path)
     page.best_effort(page.show_pictures, order.node, built.ref.path)
@@ -148,7 +148,7 @@ def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
 
 def tell(text: str) -> None:
     get_run_logger().info(text)
-    say(f"  [yellow]{text}[/]")
+    say(f"  [yellow]{escape(text)}[/]")
 
 
 def each(*given: Progress) -> Progress:

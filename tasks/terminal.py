@@ -14,7 +14,9 @@ from rich.progress import Progress as Bars
 from rich.table import Column, Table
 
 from pipeline.work import Progress, silent
+from tasks.printable import guard_consoles
 
+guard_consoles()
 TERMINAL: ContextVar[Console | None] = ContextVar("TERMINAL", default=None)
 """Where to; None (as in a worker): nothing is shown, and Prefect's own log says what happens."""
 

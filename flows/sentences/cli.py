@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_listing import print_recipes
@@ -52,7 +53,7 @@ def plan(recipe: Name, set: Settings = None, store: StoreFolder = None, as_json:
     table = Table("stage", "", "why", box=None, pad_edge=False)
     looks = {"reuse": "[cyan]reuse[/]", "build": "[green]build[/]", "unknown": "[yellow]?[/]"}
     for step, said in zip(steps, why, strict=True):
-        table.add_row(step.node, looks[step.action], "\n".join(said[:6]))
+        table.add_row(escape(step.node), looks[step.action], escape("\n".join(said[:6])))
     out.print(table)
     reused = sum(step.action == "reuse" for step in steps)
     out.print(f"\n{reused} of {len(steps)} stages are reused.", highlight=False)

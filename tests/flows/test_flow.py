@@ -1,5 +1,6 @@
 """What the flow checks on its way."""
 
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from searched import write_collection
 
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows import checks, preflight
+from flows import checks, preflight, walk
 from flows.dag import nodes
 from flows.preflight import missing
 from flows.recipe import resolve
@@ -81,13 +82,59 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
         checks.training_data(few, reranked)
 
 
+ADVISED = [
+    ["stage1.negatives_per_query=200"],
+    ["stage1.negatives_per_query=100", "stage2.negatives_per_query=300", "stage2.batch_queries=7"],
+    ["stage1.order=abs_beam", "stage1.batch_queries=30", "stage1.negatives_per_query=500"],
+    ["stage2.validation={questions: 3, candidates: 500, select: best}"],
+    ["stage2.validation={questions: 3, candidates: 500, select: best}", "stage2.negatives_per_query=100"],
+    ["cross_encoder.negatives_per_query=101", RERANK],
+    ["stage1.negatives_from=collection", "stage2.negatives_from=collection", "bm25.negatives_depth=7"],
+    ["stage1.negatives_from=collection", "stage1.negative_depth=900", "stage1.negatives_per_query=400"],
+    ["cross_encoder.negatives_from=collection", RERANK],
+    [
+        *("stage2.loss=soft_labels", "stage2.negatives_from=collection", "scores.negatives_from=collection"),
+        *("stage2.negative_depth=900", "scores.negative_depth=900"),
+    ],
+]
+
+
+@pytest.mark.parametrize("splits", [("dev",), ()])
+@pytest.mark.parametrize("settings", ADVISED, ids=str)
+def test_what_is_advised_of_training_data_is_accepted(tmp_path: Path, splits, settings: list[str]) -> None:
+    """By the recipe too, in one round."""
+    ingest = judged(tmp_path / "collection", *splits)
+    with pytest.raises(InputError) as refused:
+        checks.training_data(ingest, nodes(resolve("tiny", settings)))
+    words = shlex.split(str(refused.value).rpartition("take ")[2])
+    assert words[0] == "--set"
+    checks.training_data(ingest, nodes(resolve("tiny", [*settings, *words[1::2]])))
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "collection"])
+def test_batches_that_cannot_be_filled_are_known_before_the_first_model(tmp_path: Path, kind: str) -> None:
+    tokens, _ = small.make(tmp_path, documents=3)
+    refs = {"tokens": replace(collection(), path=tokens)}
+    recipe = resolve("tiny", [f"cocondenser.text={kind}"])
+    with pytest.raises(InputError) as refused:
+        walk.check_first("tokens", refs, recipe, up_to(nodes(recipe), "cocondenser"))
+    *problems, advice = str(refused.value).splitlines()
+    assert [line.split(":")[0].split(".")[0] for line in problems] == ["condenser", "cocondenser"]
+    followed = resolve("tiny", [f"cocondenser.text={kind}", *shlex.split(advice)[2::2]])
+    walk.check_first("tokens", refs, followed, up_to(nodes(followed), "cocondenser"))
+
+
 @pytest.mark.parametrize(
     ("most", "settings", "message"),
     [
-        (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 asked for, but a question has"),
-        (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 asked for"),
-        (100, ["stage2.validation={questions: 1, candidates: N, select: last}"], "stage2: validation.candidates: 100"),
-        (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 asked for"),
+        (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 is too many: a question has"),
+        (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 is too many"),
+        (
+            100,
+            ["stage2.validation={questions: 1, candidates: N, select: last}"],
+            "stage2: validation.candidates: 101 is too many",
+        ),
+        (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 is too many"),
     ],
 )
 def test_more_passages_than_there_are_is_told_before_pre_training(

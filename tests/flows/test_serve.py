@@ -248,3 +248,32 @@ def test_the_page_needs_no_other_address() -> None:
 def test_pages_of_other_sites_may_not_ask(site, mode, status, client) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
     assert client.get("/api/search", params={"q": "zebra", "k": 3}, headers=headers).status_code == status
+
+
+PLACES = [
+    "/",
+    "/api",
+    "/api/search?q=zebra&k=1",
+    "/api/search?q=zebra&k=0",
+    "/api/search?q=fault&k=1",
+    "/none",
+    "/api?x",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("host", ["localhost:8080", "other.example"])
+def test_head_is_answered_as_get_without_its_body(client, place: str, host: str) -> None:
+    by_get, by_head = (client.request(method, place, headers={"host": host}) for method in ("GET", "HEAD"))
+    assert (by_head.status_code, by_head.content) == (by_get.status_code, b"")
+    sizes = {answer.headers.pop("content-length") for answer in (by_get, by_head)}
+    assert by_head.headers == by_get.headers
+    if "zebra&k=1" not in place:  # whose answer says how long it took
+        assert sizes == {str(len(by_get.content))}
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_what_a_place_allows_is_said(client, method: str) -> None:
+    refused = client.request(method, "/api/search")
+    assert refused.status_code == 405
+    assert "GET" in refused.headers["allow"]

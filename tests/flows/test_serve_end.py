@@ -1,9 +1,11 @@
 """A search server that is told to end waits for nobody for long, and prints no stack trace."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -79,6 +81,58 @@ def test_who_would_speak_another_protocol_is_answered(told) -> None:
     assert told(upgrade)[1] == ""
     assert heads[0].startswith(b"HTTP/1.1 404 ")
     assert heads[0].endswith(b'{"error": "/x: no such page"}\n')
+
+
+GET = b"GET /api/search?q=a&k=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+ABUSES = {
+    "pipelined": 50 * GET,
+    "pipelined pages": 200 * GET.replace(b"/api/search?q=a&k=1", b"/"),
+    "pipelined, the last unfinished": 20 * GET + GET[:-4],
+    "pipelined, then no HTTP": 20 * GET + b"\x00\xff\r\n\r\n",
+    "pipelined, one with a fault of its own": 3 * (GET + GET.replace(b"q=a", b"q=bad") + GET.replace(b"GET", b"PUT")),
+    "pipelined bodies": 20 * (POST % 15 + b'{"q":"a","k":1}'),
+    "a body that does not end": 3 * GET + POST % 1000 + b"{",
+    "half a request": GET[:30],
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20,
+    "a long header": GET[:-2] + b"X: " + b"x" * 300_000 + b"\r\n\r\n",
+    "a long address": b"GET /" + b"x" * 300_000 + GET[4:],
+    "an upgrade": GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + 5 * GET,
+    "who waits to be told to go on": POST[:-2] % 15 + b"Expect: 100-continue\r\n\r\n",
+    "nothing": b"",
+}
+
+
+def closes(connection: socket.socket) -> None:
+    connection.close()
+
+
+def resets(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def waits_and_closes(connection: socket.socket) -> None:
+    time.sleep(0.3)
+    connection.close()
+
+
+@pytest.mark.parametrize("leaves", [closes, resets, waits_and_closes])
+@pytest.mark.parametrize("size", [10, 3_000_000], ids="{:,} bytes each".format)
+def test_clients_that_read_nothing_leave_no_trace(told, monkeypatch, leaves, size: int) -> None:
+    monkeypatch.setattr(serve, "as_json", lambda *_: "x" * size)
+    answered = []
+
+    def abuse(connection: socket.socket) -> None:
+        for sent in ABUSES.values():
+            with socket.create_connection(connection.getpeername(), timeout=30) as other:
+                with contextlib.suppress(ConnectionError):  # it may be refused before all is sent
+                    other.sendall(sent)
+                leaves(other)
+        connection.sendall(GET)
+        answered.append(connection.recv(15))
+
+    assert (told(abuse)[1], answered) == ("", [b"HTTP/1.1 200 OK"])
 
 
 def test_the_end_does_not_wait_for_a_request_that_is_unfinished(told) -> None:

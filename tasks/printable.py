@@ -1,0 +1,138 @@
+"""Text that a terminal can show and that cannot control it, however it is written there.
+
+Documents, titles, ids and names of files come from anywhere: an escape sequence in one could hide text, change the
+window's title or type into the shell. What is printed passes here: by the consoles of rich (typer's and Prefect's
+too), or by the standard streams.
+"""
+
+import codecs
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.file_proxy import FileProxy
+from rich.segment import Segment
+from rich.text import Text
+
+C0 = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: "\N{SYMBOL FOR DELETE}"}
+"""Control characters of ASCII -> their symbols: ESC is shown as one letter that says so."""
+OTHERS = (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""C1, which terminals obey as well, and what reverses the text that follows."""
+SYMBOLS = C0 | dict.fromkeys(OTHERS, "\N{REPLACEMENT CHARACTER}")
+UNESCAPED = re.compile(f"[\x7f{''.join(map(chr, OTHERS))}]")
+"""Control characters that JSON leaves as they are."""
+
+# fmt: off
+STAND_INS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "━": "-", "─": "-", "╸": "-", "╺": "-", "│": "|", "·": "-",
+    "‘": "'", "’": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "…": "...", "•": "*", "●": "*",
+    "✓": "+", "✔": "+", "✗": "x", "✘": "x", "×": "x", "±": "+/-", "≥": ">=", "≤": "<=", "≠": "!=", "≈": "~",
+    "→": "->", "←": "<-", "ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "\ufffd": "?",
+    **dict.fromkeys(C0.values(), "?"),
+    **{chr(code): "*" for code in range(0x2800, 0x2900)},  # Braille, of which the waiting sign is made
+    **{chr(code): "#" for code in range(0x2580, 0x25A0)},  # blocks
+}
+# fmt: on
+"""What is shown for a character that the terminal lacks."""
+
+
+def printable(text: str) -> str:
+    """The text with a symbol for each control character but tab and line feed; none is lost or added."""
+    return text.translate(SYMBOLS)
+
+
+def json_text(value: Any, encoding: str = "utf-8", **form: Any) -> str:
+    """JSON of characters that `encoding` has, without one that would control a terminal."""
+    text = json.dumps(value, ensure_ascii=False, **form)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = json.dumps(value, **form)
+    return UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def stand_in(error: UnicodeError) -> tuple[str, int]:
+    """A codec's error handler: the nearest in ASCII, else Python's escape, which loses nothing."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(nearest, error.object[error.start : error.end])), error.end
+
+
+def nearest(character: str) -> str:
+    """`é` -> `e`, `−` -> `-`, `α` -> `\\u03b1`, a byte of a file's name that is no text -> `\\xe9`."""
+    if character in STAND_INS:
+        return STAND_INS[character]
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    parts = unicodedata.normalize("NFKD", character)
+    letters = "".join(part for part in parts if not unicodedata.combining(part))
+    return letters if letters.isascii() else character.encode("ascii", "backslashreplace").decode()
+
+
+codecs.register_error("stand-in", stand_in)
+
+
+def guard_streams() -> None:
+    """From now on standard output and standard error take any text, and show control characters as symbols."""
+    sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
+
+
+def guarded(stream: Any) -> Any:
+    if stream is None or isinstance(stream, Stream):  # None: closed before the program began
+        return stream
+    stream.reconfigure(errors="stand-in")
+    return Stream(stream)
+
+
+class Stream(FileProxy):
+    """A standard stream for what is no console of rich, such as `print`; these consoles know it, and write past it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(Console(file=stream), stream)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return str(getattr(self.rich_proxied_file, "encoding", None) or "utf-8")
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(printable(text))
+
+    def flush(self) -> None:
+        if not self.rich_proxied_file.closed:
+            self.rich_proxied_file.flush()
+
+
+def guard_consoles() -> None:
+    """From now on every console of rich in this process shows control characters as symbols, its own styles aside."""
+    if not hasattr(Console.render, "__wrapped__"):
+        Console.render_str = of_strings(Console.render_str)  # type: ignore[method-assign]
+        Console.render = of_segments(Console.render)  # type: ignore[method-assign]
+
+
+def of_strings(render_str: Callable[..., Text]) -> Callable[..., Text]:
+    """Before they are measured: a symbol is wider than the control character."""
+
+    @wraps(render_str)
+    def clean(console: Console, text: str, **how: Any) -> Text:
+        return render_str(console, printable(text), **how)
+
+    return clean
+
+
+def of_segments(render: Callable[..., Any]) -> Callable[..., Any]:
+    """Of all that is not a string."""
+
+    @wraps(render)
+    def clean(console: Console, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        if isinstance(renderable, Text) and printable(renderable.plain) != renderable.plain:
+            renderable = renderable.copy()
+            renderable.plain = printable(renderable.plain)
+        for segment in render(console, renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    return clean

@@ -1,0 +1,81 @@
+"""Names, ids and texts from anywhere: no command lets a control character or markup of theirs through."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from answering import make_store
+from typer.testing import CliRunner
+
+from artifacts.records import Ref
+from artifacts.runs import record_run
+from artifacts.store import Store
+from flows.cli import app, main
+
+HOSTILE = ["\x1b[31mred", "\x1b]0;title\x07x", "\x9b2Jx", "one\u202eowt", "[/] [red]x", "[bold]x\\", "a\rb", ":cat: x"]
+RAW = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+
+def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
+    """(exit code, what the command printed), which holds no control character and no traceback."""
+    monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = "".join(capsys.readouterr())
+    assert RAW & set(shown) <= {"\n"}
+    assert "Traceback" not in shown
+    return int(str(ended.value.code or 0)), shown
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_names_of_runs(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    shelf = Store(tmp_path / "store")
+    shelf.prepare()
+    nodes = {"ingest": Ref("ingest", "0" * 64, "0" * 64, "0" * 64, shelf.objects / ("0" * 64), {})}
+    record_run(shelf, name, nodes, {"recipe": {}}, datetime(2026, 11, 1, tzinfo=UTC))
+    code, shown = said(capsys, monkeypatch, "runs", "--store", str(shelf.root))
+    assert code == 0
+    assert "not measured" in shown
+    assert all(part in shown for part in name.replace("\\", "").split() if part.isascii() and part.isprintable())
+    listed = CliRunner().invoke(app, ["runs", "--store", str(shelf.root), "--json"]).stdout
+    assert json.loads(listed)[0]["recipe"] == name
+    assert RAW & set(listed) <= {"\n"}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store whose passages, ids and titles are hostile."""
+    passages = [(f"p{n}", f"doc{n} {text}", f"title {text}", f"lamp {text}") for n, text in enumerate(HOSTILE)]
+    return make_store(tmp_path_factory.mktemp("store"), passages, "lamp")
+
+
+def test_answers_of_a_search(hostile: Store, capsys, monkeypatch) -> None:
+    arguments = ["search", "lamp", "-k", str(len(HOSTILE)), "--by", "bm25", "--store", str(hostile.root)]
+    code, shown = said(capsys, monkeypatch, *arguments)
+    assert code == 0
+    assert all(text in shown for text in ("title \u241b[31mred", "title [/] [red]x", "title :cat: x"))
+    found = CliRunner().invoke(app, [*arguments, "--json"]).stdout
+    assert RAW & set(found) <= {"\n"}
+    assert {answer["title"] for answer in json.loads(found)["answers"]} == {f"title {text}" for text in HOSTILE}
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_names_of_files_in_errors(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    path = tmp_path / f"{name.replace('/', '-')}.trec"
+    path.write_text("q Q0 a 1\n")
+    code, shown = said(capsys, monkeypatch, "evaluate", "--run", str(path), "--qrels", str(path))
+    assert (code, shown.count("\n")) == (2, 1)
+    assert said(capsys, monkeypatch, "runs", "--store", str(tmp_path / f"no {name}"))[0] == 2
+    assert said(capsys, monkeypatch, f"--{name}")[0] == 2
+
+
+@pytest.mark.parametrize("name", HOSTILE[2:5], ids=ascii)
+def test_what_a_plan_says(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    absent = f"ingest.path={json.dumps(str(tmp_path / name))}"
+    code, shown = said(capsys, monkeypatch, "plan", "text", "--store", str(tmp_path / "store"), "--set", absent)
+    assert code == 0
+    if "[red]" in name:
+        assert name in shown

@@ -1,0 +1,166 @@
+"""Advice is accepted by the check that gave it: whoever follows it is refused no second time."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small
+import yaml
+
+from pipeline import cocondenser, condenser, ict
+from pipeline.cocondenser import CocondenserConfig, check_cocondenser
+from pipeline.condenser import CondenserConfig, check_condenser
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.fitting import Unfit, check_fits, raise_together
+from pipeline.ict import IctConfig, check_ict
+from pipeline.index import IndexConfig
+from pipeline.index_kinds import check_dimension, check_passages
+from pipeline.ragged import Ragged, Specials, Tokens
+
+ICT = {
+    "steps": None,
+    "epochs": 1,
+    "batch_passages": 4096,
+    "text": "collection",
+    "segment_min": 10,
+    "segment_tokens": 64,
+    "passage_tokens": 128,
+    "remove_probability": 0.0,
+    "projection": 8,
+    "checkpoint": None,
+    "optimiser": small.OPTIMISER,
+}
+BY_TOKENS = {"batch_blocks": None, "batch_tokens": 4096, "length": 128, "steps": None, "epochs": 2}
+PAIRS_BY_TOKENS = {
+    "batch_documents": None, "batch_tokens": 4096, "span_min": 16, "span_max": 126, "steps": None, "epochs": 2
+}  # fmt: skip
+
+
+def tokens_of(lengths: list[int], sentence: float = 0.1, seed: int = 0) -> Tokens:
+    """Documents of one passage each."""
+    rng, total = np.random.default_rng(seed), sum(lengths)
+    starts = rng.random(total) < sentence
+    flat = np.zeros(total, np.uint16)
+    offsets = np.cumsum([0, *lengths])
+    passages = Ragged(flat, offsets, np.ones(total, bool), starts)
+    return Tokens(passages, passages, passages, np.arange(len(lengths) + 1), Specials(200, 0, 1, 2, 3, 4))
+
+
+def follow(config: Config, section: str, check: Callable[[Any], object]) -> str | None:
+    """Does what the error of `check` says, after which `check` passes. Returns its message; None where it passed."""
+    try:
+        check(config)
+    except Unfit as error:
+        words = shlex.split(str(error).rpartition("; take ")[2])
+        assert words[::2] == ["--set"] * (len(words) // 2)
+        assert words
+        changes = {}
+        for word in words[1::2]:
+            field, _, value = word.removeprefix(f"{section}.").partition("=")
+            changes[field] = yaml.safe_load(value)
+        check(type(config).model_validate({**config.model_dump(), **changes}))
+        return str(error)
+    return None
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tokens], Path]:
+    """Tokens that are read from any path."""
+
+    def give(tokens: Tokens) -> Path:
+        for module in (condenser, cocondenser, ict):
+            monkeypatch.setattr(module, "Tokens", type("Any", (), {"open": staticmethod(lambda _: tokens)}))
+        return Path("tokens")
+
+    return give
+
+
+def of_condenser(**fields: Any) -> CondenserConfig:
+    return CondenserConfig.model_validate({**small.CONDENSER, **BY_TOKENS, **fields})
+
+
+def of_cocondenser(**fields: Any) -> CocondenserConfig:
+    return CocondenserConfig.model_validate({**small.COCONDENSER, **PAIRS_BY_TOKENS, **fields})
+
+
+SMALL = [[90, 90, 90], [], [0], [1], [5], [200], [300, 0], [31, 31], [32, 32], [1, 1], [2, 2], [400, 3], [126] * 4]
+
+
+@pytest.mark.parametrize("lengths", SMALL, ids=str)
+def test_what_pre_training_advises_is_accepted(lengths: list[int], given) -> None:
+    tokens = given(tokens_of(lengths))
+    for fields in ({}, {"batch_tokens": None, "batch_blocks": 1024}, {"length": 8}):
+        assert follow(of_condenser(**fields), "condenser", lambda c: check_condenser(c, tokens))
+    for fields in ({}, {"batch_tokens": None, "batch_documents": 2048}, {"span_max": 16, "random_lengths": True}):
+        assert follow(of_cocondenser(**fields), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    for fields in ({}, {"segment_min": 64}, {"passage_tokens": 12}):
+        assert follow(IctConfig.model_validate({**ICT, **fields}), "ict", lambda c: check_ict(c, tokens, None))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_so_it_is_of_any_small_collection(seed: int, given) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, rng.choice([3, 40, 300]), rng.integers(0, 30)).tolist()
+    tokens = given(tokens_of(lengths, float(rng.random()), seed))
+    condensing = of_condenser(length=int(rng.integers(8, 129)), batch_tokens=int(rng.integers(129, 5000)))
+    follow(condensing, "condenser", lambda c: check_condenser(c, tokens))
+    span_min, longer = int(rng.integers(1, 60)), int(rng.integers(0, 60))
+    pairs = {"span_min": span_min, "span_max": span_min + longer, "random_lengths": bool(rng.integers(2))}
+    follow(of_cocondenser(**pairs), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    segments = {"segment_min": int(rng.integers(3, 60)), "batch_passages": int(rng.integers(2, 50))}
+    follow(IctConfig.model_validate({**ICT, **segments}), "ict", lambda c: check_ict(c, tokens, None))
+
+
+def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
+    tokens = given(tokens_of([90] * 3, 0.0))
+    assert str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens))) == (
+        "condenser.batch_tokens: 4,096 asked for, but the whole collection holds 276; "
+        "take --set condenser.batch_tokens=128"
+    )
+    said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    assert str(said).endswith("; take --set cocondenser.batch_tokens=null --set cocondenser.batch_documents=2")
+    tokens = given(tokens_of([90] * 30, 0.0))
+    assert "=690" in str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens)))
+    tokens = given(tokens_of([5, 0], 0.0))
+    said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
+    assert "cocondenser.steps=0" in str(said)  # nothing to contrast
+
+
+INDEX = {"kind": "ivf", "hnsw_neighbours": 8, "hnsw_construction": 8, "ivf_lists": 100, "pq_bytes": 24, "seed": 0}
+
+
+@pytest.mark.parametrize("kind", ["ivf", "ivfpq"])
+@pytest.mark.parametrize("lists", [0, 1, 100])
+@pytest.mark.parametrize("passages", [0, 1, 39, 40, 100, 3999, 10_239])
+def test_what_an_index_advises_is_accepted(kind: str, lists: int, passages: int) -> None:
+    config = IndexConfig.model_validate({**INDEX, "kind": kind, "ivf_lists": lists})
+    said = follow(config, "index", lambda c: check_passages(c, passages))
+    assert (said is None) == (kind == "ivf" and passages >= max(40, 40 * lists))
+
+
+@pytest.mark.parametrize("dimensions", [(32,), (768, 128), (100,), (7,), (768, 7)], ids=str)
+def test_bytes_of_product_quantisation_that_fit(dimensions: tuple[int, ...]) -> None:
+    config = IndexConfig.model_validate({**INDEX, "kind": "ivfpq"})
+    assert follow(config, "index", lambda c: check_dimension(c, *dimensions))
+
+
+def test_without_a_value_that_fits_this_is_said() -> None:
+    def refuse(config: Config) -> None:
+        raise InputError("index.kind: none")
+
+    config = IndexConfig.model_validate(INDEX)
+    with pytest.raises(InputError, match=r"^index\.kind: none; no value fits$"):
+        check_fits("index", config, refuse, lambda: [{"kind": "flat"}, {"kind": "unknown"}])
+
+
+def test_several_problems_come_with_one_line_of_options() -> None:
+    errors = [Unfit("a", ["--set a=1"]), Unfit("b", []), InputError("c"), Unfit("d", ["--set a=1", "--set d=2"])]
+    with pytest.raises(InputError, match=r"^a\nb; no value fits\nc\nd\ntake --set a=1 --set d=2$"):
+        raise_together(errors)
+    with pytest.raises(Unfit, match=r"^a; take --set a=1$"):
+        raise_together(errors[:1])
+    raise_together([])
