@@ -47,6 +47,15 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training(tmp_pa
         checks.training_data(collection(passages=5), nodes(resolve("tiny", plain)))
 
 
+@pytest.mark.parametrize("copies", [2, 60, 100])
+def test_copies_of_a_positive_leave_less_room_for_negatives(tmp_path: Path, copies: int) -> None:
+    few = judged(tmp_path / "copied", copies=copies)
+    room = 100 - copies
+    checks.training_data(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room}"])), "stage1"))
+    with pytest.raises(InputError, match=f"{room + 1} is too many: a question has only {room} of the 100 passages"):
+        checks.training_data(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room + 1}"])), "stage1"))
+
+
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = judged(tmp_path / "judged")
@@ -56,10 +65,10 @@ def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     checks.training_data(ingest, dag)
 
 
-def judged(folder: Path, *splits: str) -> Ref:
-    """Two training questions with a judged passage, and one of each further split."""
+def judged(folder: Path, *splits: str, copies: int = 1) -> Ref:
+    """Two training questions with a judged passage, which has so many `copies`, and one of each further split."""
     asked = [("q0", "train"), ("q1", "train"), *((f"q-{split}", split) for split in splits)]
-    passages = [(f"p{n}", f"p{n}", "title", "text") for n in range(100)]
+    passages = [(f"p{n}", f"p{n}", "title", f"text {max(0, n + 1 - copies)}") for n in range(100)]
     queries = [(name, split, "question") for name, split in asked]
     made = write_collection(folder, passages, queries, [(split, name, "p0", 1) for name, split in asked])
     return replace(collection(train_relevant=2), path=made)

@@ -167,7 +167,9 @@ def test_judgements_of_dev_and_test_stay_where_the_corpus_lacks_the_passage(
     further, judged, kept, counts, notice, tmp_path, ingested
 ):
     lines = {"train": [f"q1\tp{i}\t1" for i in range(300)]}
-    lines = {split: [HEADER, *lines.get(split, []), *judged.get(split, [])] for split in ("train", "dev", "test")}
+    for split, more in judged.items():
+        lines[split] = [*lines.get(split, []), *more]
+    lines = {split: [HEADER, *rows] for split, rows in lines.items()}
     made = ingested(**beir(write(tmp_path / "set", [*PLENTY, *further], ASKED, lines)))
     assert {q: found for q, found in made.qrels.items() if q != "q1"} == kept
     assert made.qrels["q1"] == {f"p{i}": 1 for i in range(300)}
