@@ -80,6 +80,6 @@ def _check_quotes(path: Location, record: list[tuple[int, str]], separator: str)
         if stop is None or (field is None and text.count('"', at, stop.start()) % 2):
             raise UnclosedQuote(
                 f"{path}:{record[0][0] + text.count(chr(10), 0, at)}: a quote that does not close, or text after one "
-                "that does; a field that holds a quote stands in quotes, and the quote in it is doubled"
+                "that does; write a field that holds a quote in quotes, and double the quote in it"
             )
         at = stop.end()

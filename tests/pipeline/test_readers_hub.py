@@ -313,6 +313,9 @@ def test_huggingface_missing(folders, tmp_path, monkeypatch):
     assert "ingest.queries.folder" in said
     gone = CONFIG.validate_python(folders | {"passages": table(tmp_path / "gone")})
     assert missing(gone) == [f"{tmp_path / 'gone'} does not exist"]
+    path = tmp_path / "hub" / "corpus" / "train.jsonl"
+    no_folder = CONFIG.validate_python(folders | {"passages": table(path)})
+    assert missing(no_folder) == [f"{path} is a file; a folder with the files of a table is expected"]
 
 
 WRITTEN = [
