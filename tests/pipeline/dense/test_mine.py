@@ -190,7 +190,7 @@ def test_a_question_may_straddle_batches_of_rows(tmp_path):
     for ranking in found:
         q = int(ranking.query_id[1:])
         assert ranking.passage_ids == [f"p{q}-{i}" for i in range(length)]
-        np.testing.assert_array_equal(ranking.scores, np.float32(500.0 - q - np.arange(length) / 100))
+        np.testing.assert_array_equal(ranking.scores, 500.0 - q - np.arange(length) / 100)
 
 
 def test_positives_are_those_of_training_questions_in_the_order_of_the_table(small):
