@@ -12,6 +12,8 @@ from tasks.api import healthy, send_the_rest
 QUIET = {
     # The bars and lines of tasks/terminal.py take the place of Prefect's log.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    # Else each event that a killed server did not take would be printed.
+    "PREFECT_INTERNAL_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_CLI_PROMPT": "false",
 }
