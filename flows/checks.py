@@ -75,7 +75,7 @@ def fits_cross_encoder(name: str, config: CrossEncoderConfig, judged: "Judged") 
 def bm25_negatives(node: Node) -> list[str]:
     """The options by which a training takes BM25's negatives, no further down than these are kept."""
     bm25, depth = node.inputs.get("bm25"), getattr(node.config, "negative_depth", 0)
-    changes = {"negatives_from": "bm25"}
+    changes: dict[str, str | int] = {"negatives_from": "bm25"}
     if bm25 is not None and depth > (kept := getattr(bm25.config, "negatives_depth", depth)):
         changes["negative_depth"] = kept
     together = ("stage2", "scores") if section(node) == "scores" else (section(node),)  # which must agree

@@ -51,12 +51,13 @@ def print_table(table: Table) -> None:
 
 
 def print_json(value: Any) -> None:
-    print(json_text(value, sys.stdout.encoding, indent=1, default=str), flush=True)  # at once: a full disk is told
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # None: closed before the program began
+    print(json_text(value, encoding, indent=1, default=str), flush=True)  # at once: a full disk is told
 
 
 def print_path(path: Path) -> None:
     """As the system has it, for another command to read; a terminal gets what it can show."""
-    if sys.stdout.isatty():
+    if sys.stdout is None or sys.stdout.isatty():
         print(path)
         return
     sys.stdout.flush()

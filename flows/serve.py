@@ -74,6 +74,7 @@ def serve(run: Opened, place: socket.socket) -> None:
         ws="none",  # who asks for an upgrade is answered in HTTP
         log_level="error",
         access_log=False,
+        use_colors=False,  # its escape sequences would be shown as symbols
         timeout_graceful_shutdown=ENDING_SECONDS,
     )
     try:

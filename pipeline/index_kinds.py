@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.exact import exact_top_k
-from pipeline.fitting import check_fits
+from pipeline.fitting import Changes, check_fits
 
 if TYPE_CHECKING:
     from pipeline.index import IndexConfig
@@ -51,7 +51,7 @@ def lists(config: "IndexConfig", passages: int) -> int:
 
 def check_passages(config: "IndexConfig", passages: int) -> None:
     """Raise InputError, with values that fit, where there are too few passages to train the index."""
-    fewer = [{"ivf_lists": passages // POINTS}, {"kind": "flat"}]
+    fewer: list[Changes] = [{"ivf_lists": passages // POINTS}, {"kind": "flat"}]
     check_fits("index", config, lambda c: _check_passages(c, passages), lambda: fewer)
 
 

@@ -6,6 +6,7 @@ too), or by the standard streams.
 """
 
 import codecs
+import io
 import json
 import re
 import sys
@@ -85,7 +86,8 @@ def guard_streams() -> None:
 def guarded(stream: Any) -> Any:
     if stream is None or isinstance(stream, Stream):  # None: closed before the program began
         return stream
-    stream.reconfigure(errors="stand-in")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="stand-in")
     return Stream(stream)
 
 

@@ -108,8 +108,11 @@ ADVISED = [
 ]
 
 
-@pytest.mark.parametrize("splits", [("dev",), ()])
-@pytest.mark.parametrize("settings", ADVISED, ids=str)
+@pytest.mark.parametrize(
+    ("settings", "splits"),
+    [*((settings, ["dev"]) for settings in ADVISED), (ADVISED[3], []), (ADVISED[4], [])],
+    ids=str,
+)
 def test_what_is_advised_of_training_data_is_accepted(tmp_path: Path, splits, settings: list[str]) -> None:
     """By the recipe too, in one round."""
     ingest = judged(tmp_path / "collection", *splits)

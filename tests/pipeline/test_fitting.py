@@ -164,3 +164,14 @@ def test_several_problems_come_with_one_line_of_options() -> None:
     with pytest.raises(Unfit, match=r"^a; take --set a=1$"):
         raise_together(errors[:1])
     raise_together([])
+
+
+@pytest.mark.parametrize("span_max", [1, 16, 80, 126])
+def test_what_a_batch_of_pairs_must_hold_is_accepted(span_max: int) -> None:
+    fields = {"span_max": span_max, "span_min": 1}
+    with pytest.raises(ValueError, match=r"raise it to \d+") as refused:
+        of_cocondenser(**fields, batch_tokens=3)
+    least = int(str(refused.value).partition("raise it to ")[2].partition(",")[0])
+    assert of_cocondenser(**fields, batch_tokens=least).batch_tokens == least
+    with pytest.raises(ValueError, match="does not hold two documents"):
+        of_cocondenser(**fields, batch_tokens=least - 1)
