@@ -26,7 +26,10 @@ from flows.cli_serve import serve_search
 from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
 
-TOLD = (errno.ENAMETOOLONG, errno.ENOSPC)
+TOLD = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE),
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+)
 """What the system refuses and the user can mend, whatever option or field it came by."""
 INTERRUPTED = 130
 """Exit code that typer makes of Ctrl-C."""

@@ -173,7 +173,9 @@ def test_members_that_disagree_are_refused(refused, run):
         with_member(f"{objects}/manifest", lambda d: d.replace(b"m", b"n", 1))
     )
     outside = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), b"../../../../etc"))
-    assert "has an artifact of bm25 that the pack's records do not have" in refused(outside)
+    assert "is no record of a run: nodes.bm25.digest: " in refused(outside)
+    foreign = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), other))
+    assert "has an artifact of bm25 that the pack's records do not have" in refused(foreign)
     assert "is no record of a run of that name" in refused(with_member("runs/", lambda d: d.replace(b"tiny", b"tony")))
     assert "is no record of a run" in refused(with_member("runs/", lambda d: b"null"))
     lost = f"objects/{bm25.digest}"
