@@ -102,6 +102,11 @@ def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
             yield run
 
 
+def unreadable(store: Store) -> list[Path]:
+    """Records' files that `runs` passes over."""
+    return [path for path in _newest_first(store) if read(store, path) is None]
+
+
 def in_file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 

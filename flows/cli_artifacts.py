@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from flows.cli_options import Json, StoreFolder, columns, out, print_json, print_table
@@ -71,7 +72,7 @@ def list_artifacts(
     table.add_column("size", justify="right")
     for r in found:
         when = r.created[:16].replace("T", " ")
-        table.add_row(r.node, r.digest[:12], r.recipe or "", when, duration(r.seconds), size(r.bytes))
+        table.add_row(escape(r.node), r.digest[:12], escape(r.recipe or ""), when, duration(r.seconds), size(r.bytes))
     print_table(table)
     objects = {record.digest: record.bytes for record in found}
     out.print(
@@ -96,7 +97,7 @@ def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None
     for name, value in fields.items():
         if value in ({}, "", None):
             continue
-        short = 12 if name in ("code", "sources", "inputs", "input_keys") else None  # enough of a hash to tell it from another
+        short = 12 if name in ("code", "sources", "inputs", "input_keys") else None  # enough to tell two hashes apart
         lines = [f"{k} = {str(x)[:short]}" for k, x in flat(value)] if isinstance(value, dict) else [str(value)]
         table.add_row(f"[bold]{name}[/]", "\n".join(lines).replace("[", "\\["))
     out.print(table)

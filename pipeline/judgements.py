@@ -20,7 +20,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     """
     if path.name == "qrels.parquet":
         try:
-            return collection.read_qrels(path.parent, [split])
+            return collection.read_judgements(path, [split])
         except ValueError as error:  # other columns
             raise InputError(f"{path}: cannot be read as a collection's table of judgements ({error})") from error
     if path.suffix == ".parquet":

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.collection import unknown_question
 from pipeline.errors import InputError
 from pipeline.stored import read_table, told
 
@@ -69,14 +70,19 @@ class Judged:
 def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
     """The questions of `split` with a judged passage. `more`: a further qrels.parquet (pseudo-labels).
 
-    Unknown passages and questions are left out. Raises InputError where no question has a judged passage.
+    Unknown passages are left out. Raises InputError for an unknown question, and where none has a judged passage.
     """
     passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
     table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
     rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
     query_ids = table["query_id"].take(pa.array(rows))
     filters = [("split", "=", split), ("relevance", ">", 0)]
-    tables = [read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
+    paths = [path for path in (collection / "qrels.parquet", more) if path]
+    tables = [read_table(path, filters=filters) for path in paths]
+    for path, one in zip(paths, tables, strict=True):
+        unknown = one.filter(pc.invert(pc.is_in(one["query_id"], value_set=query_ids.combine_chunks())))
+        if len(unknown):
+            raise unknown_question(path, unknown["query_id"][0].as_py())
     qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
     lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
     chosen = np.flatnonzero(lists.lengths)

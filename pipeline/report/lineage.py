@@ -33,11 +33,14 @@ SHOWN = 12
 def summary(steps: Sequence[Step]) -> dict[str, Any]:
     """What the page shows: rows, totals, versions."""
     known = [step for step in steps if step.seconds is not None]
+    first = {step.digest: step.node for step in reversed(steps)}
     days = sorted({step.created[:10] for step in known})
     return {
         "rows": [
             {
-                "node": step.node,
+                "node": step.node
+                if step.node == first[step.digest]
+                else f"{step.node} (equal to {first[step.digest]})",
                 "stage": step.stage,
                 "digest": step.digest,
                 "code": step.code[:SHOWN],

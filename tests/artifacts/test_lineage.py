@@ -1,16 +1,17 @@
 """Lineage where stages give equal bytes: the key record is what was made, and none is made from itself."""
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from packs import members
 
+from artifacts import records
 from artifacts.keys import make_key
 from artifacts.lineage import Made, ancestry
 from artifacts.pack import pack
-from artifacts.records import Ref
+from artifacts.records import Record, Ref
 from artifacts.runs import Run, record_run, runs
 from artifacts.store import Store
 from artifacts.unpack import unpack
@@ -135,21 +136,21 @@ def test_a_rebuilt_input_of_equal_bytes_is_named_once(store: Store, build: Build
 
 def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
     store.prepare()
-    ref = None
-    record = None
+    key = make_key(stage="s", code={}, config={}, sources={}, inputs={}, libraries={}).hex
+    first = last = Record(
+        **dict.fromkeys(("key", "digest", "identity"), key),
+        **dict.fromkeys(("stage", "node", "host"), "s"),
+        **dict.fromkeys(("code", "config", "sources", "inputs", "libraries", "metrics", "versions"), {}),
+        **dict.fromkeys(("bytes", "seconds"), 1),
+        created="2026-01-01T00:00:00+00:00",
+        kept_from=None,
+        recipe=None,
+    )
     for n in range(1500):
-        inputs = {} if ref is None else {"given": ref}
-        key = make_key(stage="s", code={}, config={"n": n}, sources={}, inputs=inputs, libraries={})
-        ref = key.hex
-        made = {
-            **{"key": key.hex, "stage": "s", "node": f"s{n}", "code": {}, "config": {"n": n}, "sources": {}},
-            **{"inputs": inputs, "libraries": {}, "digest": key.hex, "identity": key.hex, "metrics": {}, "bytes": 1},
-            **{"seconds": 1, "host": "h", "versions": {}, "created": "2026-01-01T00:00:00+00:00"},
-            **{"kept_from": None, "recipe": None},
-        }
-        (store.keys / f"{key.hex}.json").write_text(json.dumps(made))
-    record = store.record(ref)
-    assert len(ancestry(store, [Made("end", ref, record)])) == 1500
+        own = f"{n:064x}"
+        (store.keys / f"{last.key}.json").write_bytes(records.dump(last))
+        last = replace(first, key=own, digest=own, identity=own, inputs={"given": last.identity})
+    assert len(ancestry(store, [Made("end", last.identity, last)])) == 1501
 
 
 def test_a_run_of_equal_artifacts_goes_through_a_pack(store: Store, build: Build, tmp_path) -> None:
