@@ -49,7 +49,7 @@ class _Recipe(_Part):
 
 
 def recipe_of(run: Run, *sections: str) -> dict[str, Any]:
-    """The complete recipe in a run's record. Raises InputError where it lacks one of `sections`, or names it wrongly."""
+    """The complete recipe in a run's record. Raises InputError where it lacks one of `sections`, or says it wrongly."""
     said = run.details.get("recipe")
     try:
         _Recipe.model_validate(said)

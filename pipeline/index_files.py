@@ -104,7 +104,7 @@ def open_index(folder: Path, verified: bool = False) -> Index:
 
 
 def read_description(folder: Path) -> Description:
-    """index.json, all of whose files are in `folder`, of the size that it says. Raises InputError where it is not so."""
+    """index.json, all of whose files are in `folder`, of the size that it says. Raises InputError."""
     path = folder / "index.json"
     if not path.is_file():
         raise InputError(f"{path}: no such file: lost, or the index was made before the present format; {AGAIN}")

@@ -38,9 +38,7 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
     return {
         "rows": [
             {
-                "node": step.node
-                if step.node == first[step.digest]
-                else f"{step.node} (equal to {first[step.digest]})",
+                "node": called(step, first[step.digest]),
                 "stage": step.stage,
                 "digest": step.digest,
                 "code": step.code[:SHOWN],
@@ -58,6 +56,11 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
         "days": " to ".join(days[:1] + days[1:][-1:]),
         "versions": versions(steps),
     }
+
+
+def called(step: Step, first: str) -> str:
+    """The node; of bytes that an earlier node has too, with that node's name."""
+    return step.node if step.node == first else f"{step.node} (equal to {first})"
 
 
 def versions(steps: Sequence[Step]) -> dict[str, str]:

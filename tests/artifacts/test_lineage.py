@@ -140,7 +140,7 @@ def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
     first = last = Record(
         **dict.fromkeys(("key", "digest", "identity"), key),
         **dict.fromkeys(("stage", "node", "host"), "s"),
-        **dict.fromkeys(("code", "config", "sources", "inputs", "libraries", "metrics", "versions"), {}),
+        **{name: {} for name in ("code", "config", "sources", "inputs", "libraries", "metrics", "versions")},
         **dict.fromkeys(("bytes", "seconds"), 1),
         created="2026-01-01T00:00:00+00:00",
         kept_from=None,

@@ -1,4 +1,4 @@
-"""Judgements of a finished collection that name a question it does not have: one line with the file and the question."""
+"""Judgements of a finished collection that name a question it does not have: a line with the file and the question."""
 
 from collections.abc import Callable
 from pathlib import Path
