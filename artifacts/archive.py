@@ -12,11 +12,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from artifacts import names
 from artifacts.errors import StoreError
 
 CHUNK = 1 << 20
-LONGEST_NAME = 4096
-"""Bytes of a member's name."""
+LONGEST_NAME = names.LONGEST + 256
+"""Bytes of a member's name, with what a pack puts before that of an artifact's file."""
 
 Moved = Callable[[int], None]
 """Told how many bytes more were read or written."""
@@ -69,6 +70,9 @@ def opened(path: Path) -> Iterator["Reader"]:
     """Raises `StoreError` where there is no such file, or one that zstd did not write."""
     import pyarrow as pa
 
+    names.check_path(path)
+    if path.is_fifo():
+        raise StoreError(f"{path}: not a file")
     try:
         with path.open("rb"):  # pyarrow's message on a folder or a missing file names neither well
             stream = pa.CompressedInputStream(str(path), "zstd")
@@ -85,7 +89,7 @@ class Reader:
         self.path, self.stream = path, stream
 
     def wrong(self, what: str) -> StoreError:
-        return StoreError(f"{self.path}: {what}")
+        return StoreError(f"{self.path}: {names.printable(what)}")
 
     def header(self) -> tuple[str, int] | None:
         """Name and size of the next member, which is a plain file; None at the archive's end."""

@@ -57,6 +57,16 @@ def empty(folder: Path) -> Path:
     return folder
 
 
+def listed(folder: Path, ending: str) -> list[Path]:
+    """The paths in a folder that end so, sorted; none where it is not there. `StoreError` where it cannot be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(ending) and path.name[0] != ".")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{folder}: {str(error.strerror).lower()}") from None
+
+
 @contextmanager
 def provisional(*folders: Path) -> Iterator[ExitStack]:
     """Makes the folders. At the end those that were not there are gone again, if they are empty; `pop_all` of what is

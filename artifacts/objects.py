@@ -1,16 +1,18 @@
 """An object: a folder of files with a manifest that names it."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from stat import S_IMODE
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from artifacts import files
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+
+from artifacts import files, names
 from artifacts.keys import canonical
+from artifacts.schema import Count, Hex, first_line
 
 MANIFEST = "manifest.json"
 
@@ -22,6 +24,20 @@ class Entry(NamedTuple):
     """Relative, with slashes."""
     size: int
     sha256: str
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    size: Count
+    sha256: Hex
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    files: Annotated[list[_File], FailFast(), Field(min_length=1)]
 
 
 def seal(folder: Path) -> tuple[str, int]:
@@ -53,7 +69,10 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
         return f"{MANIFEST} is missing" if folder.is_dir() else "is missing"
     if hashlib.sha256(data).hexdigest() != digest:
         return f"{MANIFEST} was changed"
-    entries = parse(data)
+    try:
+        entries = parse(data)
+    except ValueError as error:
+        return f"{MANIFEST} {error}"
     wrong = next((line for entry in entries if (line := _wrong_size(folder, entry))), None)
     if wrong is not None or not deep:
         return wrong
@@ -62,12 +81,17 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
 
 
 def parse(manifest: bytes) -> list[Entry]:
-    """Entries of a manifest. Raises ValueError if it is none, or names a file outside its folder."""
-    entries = [Entry(**entry) for entry in json.loads(manifest)["files"]]
-    for entry in entries:
-        path = PurePosixPath(entry.name)
-        if path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"manifest names {entry.name}")
+    """Entries of a manifest. Raises ValueError, in one line, if it is none, or names what is no file in its folder."""
+    try:
+        entries = [Entry(one.name, one.size, one.sha256) for one in _Manifest.model_validate_json(manifest).files]
+    except ValidationError as error:
+        raise ValueError(first_line(error)) from None
+    given = [entry.name for entry in entries]
+    for name in given:
+        if fault := names.fault(name):
+            raise ValueError(f"names {names.shown(name)}, which {fault}")
+    if twice := names.clash([*given, MANIFEST]):
+        raise ValueError(f"names {names.shown(twice)} twice")
     return entries
 
 

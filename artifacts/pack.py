@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from artifacts import archive, files, locks, objects, records, runs
+from artifacts import archive, files, locks, names, objects, records, runs
 from artifacts.archive import Member
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
@@ -28,6 +28,10 @@ from artifacts.store import Store
 FORMAT = 1
 INDEX = "pack.json"
 ENDING = ".tar.zst"
+LONGEST_INDEX = 1 << 23
+"""Bytes: 150 for each of 50,000 files. A run has some thousands. Reading the longest takes 40 MB."""
+LONGEST_LINEAGE = 1 << 26
+"""Bytes of the run's record and all key records together. A key record has some 20,000."""
 
 Report = Callable[[int, int], None]
 """Told bytes done and bytes in all."""
@@ -64,6 +68,7 @@ def pack(
     where an artifact is not whole, for a name without ENDING, where `path` is there (unless `overwrite`) and on a full
     disk; then no file, or the one that was there, is left.
     """
+    names.check_path(path)
     if path.is_dir():
         raise StoreError(f"{path}: is a folder")
     if not path.name.endswith(ENDING):
@@ -84,6 +89,7 @@ def pack(
             "members": [member for member, _ in given],
         }
         data = canonical(index)
+        _check_lengths(path, len(data), [member for member, _ in given])
         given.insert(0, (Member(INDEX, len(data), hashlib.sha256(data).hexdigest()), data))
         total = sum(member.size for member, _ in given)
         done = 0
@@ -121,12 +127,12 @@ def lineage(store: Store, run: Run) -> list[Record]:
 
 def _left_out(store: Store, run: Run, made: list[Record], without: Collection[str]) -> list[Record]:
     """Raises `StoreError` for a name that the run does not have, and where what is to go in is not whole."""
-    names = {key: {node for node, ref in run.nodes.items() if ref.key == key} for key in (r.key for r in made)}
-    known = {name for record in made for name in (record.stage, *names[record.key])}
+    called = {key: {node for node, ref in run.nodes.items() if ref.key == key} for key in (r.key for r in made)}
+    known = {name for record in made for name in (record.stage, *called[record.key])}
     for name in without:
         if name not in known:
             raise StoreError(f"--without {name}: the run of {run.name} has {', '.join(sorted(known))}")
-    left_out = [record for record in made if {record.stage, *names[record.key]} & {*without}]
+    left_out = [record for record in made if {record.stage, *called[record.key]} & {*without}]
     for record in made:
         problem = None if record in left_out else store.problem(record)
         if problem is not None:
@@ -148,6 +154,13 @@ def _members(store: Store, run: Run, made: list[Record], without: set[str]) -> I
         yield _of_bytes(f"{base}/{objects.MANIFEST}", manifest)
         for entry in sorted(objects.parse(manifest)):
             yield Member(f"{base}/{entry.name}", entry.size, entry.sha256), folder / entry.name
+
+
+def _check_lengths(path: Path, index: int, members: list[Member]) -> None:
+    """Raises `StoreError` for what no import would read."""
+    lineage = sum(member.size for member in members if not member.name.startswith("objects/"))
+    if index > LONGEST_INDEX or lineage > LONGEST_LINEAGE:
+        raise StoreError(f"{path}: {len(members):,} files with {lineage:,} bytes of records are too many for a pack")
 
 
 def _of_bytes(name: str, data: bytes) -> tuple[Member, bytes]:

@@ -8,6 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from artifacts.errors import StoreError
+from artifacts.schema import Count, Created, Hex, Metrics, Name, Seconds, first_line
+
 HEX = re.compile("[0-9a-f]{64}")
 
 
@@ -28,43 +33,60 @@ class Ref:
 
 @dataclass(frozen=True)
 class Record:
-    """A key's file: the lineage of one artifact."""
+    """A key's file: the lineage of one artifact. `parse` holds what it reads to these types."""
 
-    key: str
-    stage: str
-    node: str
+    key: Hex
+    stage: Name
+    node: Name
     code: dict[str, str]
     config: dict[str, Any]
     sources: dict[str, str]
     inputs: dict[str, str]
     libraries: dict[str, str]
-    digest: str
-    identity: str
-    metrics: dict[str, Any]
-    bytes: int
+    digest: Hex
+    identity: Hex
+    metrics: Metrics
+    bytes: Count
     """Size of the artifact's files."""
-    seconds: float
+    seconds: Seconds
     """Wall clock of the work that made it, without what it waited for; of one that was interrupted, of all parts as far
     as they were of use: up to their last checkpoint."""
     host: str
     versions: dict[str, str]
-    created: str
+    created: Created
     """ISO 8601, UTC."""
-    kept_from: str | None
+    kept_from: Hex | None
     """Key of the older code whose artifact was accepted for this key."""
-    recipe: str | None
-    gpus: int | None = None
+    recipe: Name | None
+    gpus: Count | None = None
     """GPUs that the build held; None: not known, as in records of older versions."""
+    input_keys: dict[str, Hex] | None = None
+    """The key that each input was read by, of those that gave its bytes; None: not known, as in older records."""
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def parse(data: bytes) -> Record:
+    """The record in the bytes of a key's file. Raises ValueError, in one line, if it is none."""
+    try:
+        record: Record = _RECORD.validate_json(data, strict=True)
+    except ValidationError as error:
+        raise ValueError(first_line(error)) from None
+    return record
 
 
 def read(path: Path) -> Record | None:
-    """The record in a key's file; None if there is none that can be read."""
+    """The record in a key's file; None if there is none, or what is there is none.
+
+    Raises `StoreError` where the file cannot be opened.
+    """
     try:
-        record = Record(**json.loads(path.read_bytes()))
-        # The two become names of files: nothing but a digest may.
-        return record if HEX.fullmatch(record.key) and HEX.fullmatch(record.digest) else None
-    except (FileNotFoundError, ValueError, TypeError):
+        return parse(path.read_bytes())
+    except (FileNotFoundError, ValueError):
         return None
+    except OSError as error:
+        raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
 
 
 def dump(record: Record) -> bytes:

@@ -61,7 +61,7 @@ def _fetch(system: Any, there: str, out: Path) -> None:
     system.get_file(f"{there}/{objects.MANIFEST}", str(out / objects.MANIFEST))
     try:
         entries = objects.parse((out / objects.MANIFEST).read_bytes())
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise StoreError(f"{there}/{objects.MANIFEST}: {error}") from None
     for entry in entries:
         (out / entry.name).parent.mkdir(parents=True, exist_ok=True)

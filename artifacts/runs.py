@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from artifacts import files
 from artifacts.errors import StoreError
 from artifacts.records import Ref
+from artifacts.schema import Created, FileName, Metrics, Name, RunName, first_line
 from artifacts.store import Store
 
 
@@ -22,6 +25,32 @@ class Run:
     nodes: dict[str, Ref]
     details: dict[str, Any]
     """Whatever the caller gave as JSON: the resolved recipe, for one."""
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A `Ref` in a run's file, without its path: a store that was moved is still whole."""
+
+    stage: Name
+    key: FileName
+    digest: FileName
+    identity: FileName
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A run's file."""
+
+    name: RunName
+    created: Created
+    nodes: dict[Name, _Node]
+    details: dict[str, Any]
+
+
+_RECORD = TypeAdapter(_Record)
+KINDS = ("recipe", "sentences", "ablation")
+"""What a run's details name its complete recipe by."""
 
 
 def record_run(
@@ -46,7 +75,6 @@ def stamp(created: datetime) -> str:
 
 
 def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], created: datetime) -> bytes:
-    # The path is left out: a store that was moved is still whole.
     refs = {
         node: {field: value for field, value in asdict(ref).items() if field != "path"} for node, ref in nodes.items()
     }
@@ -74,19 +102,32 @@ def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
             yield run
 
 
+def unreadable(store: Store) -> list[Path]:
+    """Records' files that `runs` passes over."""
+    return [path for path in _newest_first(store) if read(store, path) is None]
+
+
 def in_file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def _newest_first(store: Store) -> list[Path]:
-    return sorted(store.runs.glob("*.json"), reverse=True)
+    return files.listed(store.runs, ".json")[::-1]
 
 
 def read(store: Store, path: Path) -> Run | None:
     """The run in a record's file; None if there is none that can be read."""
     try:
-        record = json.loads(path.read_bytes())
-        nodes = {node: Ref(**ref, path=store.objects / ref["digest"]) for node, ref in record["nodes"].items()}
-        return Run(record["name"], record["created"], nodes, record["details"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return parse(store, path.read_bytes())
+    except (OSError, ValueError):
         return None
+
+
+def parse(store: Store, data: bytes) -> Run:
+    """The run in the bytes of a record's file. Raises ValueError, in one line, if it is none."""
+    try:
+        record: _Record = _RECORD.validate_json(data, strict=True)
+    except ValidationError as error:
+        raise ValueError(first_line(error)) from None
+    nodes = {node: Ref(**vars(ref), path=store.objects / ref.digest) for node, ref in record.nodes.items()}
+    return Run(record.name, record.created, nodes, record.details)

@@ -8,20 +8,21 @@ import os
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
-from artifacts import files, objects, runs
+from artifacts import files, names, objects, records, runs
 from artifacts.archive import Member, Moved, Reader
 from artifacts.keys import make_key
-from artifacts.pack import FORMAT, INDEX
+from artifacts.pack import FORMAT, INDEX, LONGEST_INDEX, LONGEST_LINEAGE
 from artifacts.records import HEX, Record
-from artifacts.runs import Run
+from artifacts.runs import KINDS, Run
+from artifacts.schema import Count, Created, Hex, RunName, first_line
 from artifacts.store import Store
 
-LONGEST_INDEX = 1 << 27
-"""Bytes: 150 for each of most of a million files."""
+SHORTEST = 32
+"""Bytes of an index for each of its values at least: most are digests and names with digests."""
 FOLDERS = ("runs", "keys", "objects")
 """In the order in which a pack holds them."""
 
@@ -32,11 +33,11 @@ class Index(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     format: int
-    recipe: str
-    created: str
-    without: list[str]
+    recipe: RunName
+    created: Created
+    without: Annotated[list[Hex], FailFast()]
     """Keys whose objects are left out."""
-    members: list[tuple[str, int, str]]
+    members: Annotated[list[tuple[str, Count, Hex]], FailFast()]
 
 
 class Format(BaseModel):
@@ -51,26 +52,33 @@ def read_index(reader: Reader) -> tuple[Index, str]:
     """The pack's index, and a name for the import of this very pack."""
     name, size = reader.header() or ("nothing", 0)
     if name != INDEX or size > LONGEST_INDEX:
-        raise reader.wrong(f"no pack of a run: it begins with {name} of {size:,} bytes")
+        raise reader.wrong(f"no pack of a run: it begins with {names.shown(name)} of {size:,} bytes")
     data = b"".join(reader.content(size))
+    if data.count(b",") > size // SHORTEST + 64:  # before it is parsed: tiny values take 50 times their bytes
+        raise reader.wrong(f"{INDEX} is no index of a pack")
     try:
         found = Format.model_validate_json(data).format
         if found != FORMAT:
             raise reader.wrong(f"a pack of format {found}; this version reads {FORMAT}")
         index = Index.model_validate_json(data)
     except ValidationError as error:
-        raise reader.wrong(f"{INDEX}: {error.errors()[0]['msg'].lower()}") from None
-    for member in index.members:
-        if not _has_place(Member(*member)):
-            raise reader.wrong(f"{INDEX} names {member[0]}, which has no place in a store")
-    names = [member[0] for member in index.members]
-    folders = {"/".join(name.split("/")[:depth]) for name in names for depth in range(1, name.count("/") + 1)}
-    if sum(name.startswith("runs/") for name in names) != 1:
+        raise reader.wrong(f"{INDEX}: {first_line(error)}") from None
+    given = [member[0] for member in index.members]
+    for name in given:
+        if not _has_place(name):
+            raise reader.wrong(f"{INDEX} names {names.shown(name)}, which has no place in a store")
+    if sum(name.startswith("runs/") for name in given) != 1:
         raise reader.wrong(f"{INDEX} does not name one run")
-    if len({*names}) < len(names) or folders & {*names}:
-        raise reader.wrong(f"{INDEX} names a file twice")
-    if names != sorted(names, key=_folder):
+    if twice := names.clash(given):
+        raise reader.wrong(f"{INDEX} names a file twice: {names.shown(twice)}")
+    if given != sorted(given, key=_folder):
         raise reader.wrong(f"{INDEX} names files out of their order")
+    lineage = sum(size for name, size, _ in index.members if not name.startswith("objects/"))
+    if lineage > LONGEST_LINEAGE:
+        raise reader.wrong(f"{INDEX} names {lineage:,} bytes of records, more than the {LONGEST_LINEAGE:,} of a run")
+    manifests = [size for name, size, _ in index.members if name.split("/")[2:] == [objects.MANIFEST]]
+    if max(manifests, default=0) > LONGEST_INDEX:
+        raise reader.wrong(f"{INDEX} names a {objects.MANIFEST} of {max(manifests):,} bytes")
     return index, f"import-{hashlib.sha256(data).hexdigest()}"
 
 
@@ -78,18 +86,15 @@ def _folder(name: str) -> int:
     return FOLDERS.index(name.partition("/")[0])
 
 
-def _has_place(member: Member) -> bool:
+def _has_place(name: str) -> bool:
     """Whether it may be a file of a pack: of a name that leads nowhere else."""
-    parts = member.name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts) or member.size < 0:
-        return False
-    match parts:
-        case ["runs", name]:
-            return name.endswith(".json")
-        case ["keys", name]:
-            return bool(HEX.fullmatch(name.removesuffix(".json"))) and name.endswith(".json")
-        case ["objects", digest, _, *_]:
-            return bool(HEX.fullmatch(digest))
+    match name.split("/"):
+        case ["runs", file]:
+            return names.fault(file) is None and file.endswith(".json")
+        case ["keys", file]:
+            return bool(HEX.fullmatch(file.removesuffix(".json"))) and file.endswith(".json")
+        case ["objects", digest, *inner]:
+            return bool(HEX.fullmatch(digest)) and names.fault("/".join(inner)) is None
     return False
 
 
@@ -120,7 +125,8 @@ def _write(reader: Reader, member: Member, staged: Path, moved: Moved) -> None:
     """Writes the archive's next file, which must be `member`, and puts it on disk."""
     name, size = reader.header() or ("nothing", 0)
     if (name, size) != (member.name, member.size):
-        raise reader.wrong(f"holds {name} of {size:,} bytes where its index has {member.name} of {member.size:,}")
+        found = f"{names.shown(name)} of {size:,} bytes"
+        raise reader.wrong(f"holds {found} where its index has {names.shown(member.name)} of {member.size:,}")
     path, sha = staged / member.name, hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as out:
@@ -137,17 +143,16 @@ def _write(reader: Reader, member: Member, staged: Path, moved: Moved) -> None:
 def _record(reader: Reader, staged: Path, member: Member) -> Record:
     """The record in a key's file, if it is one of that key and has everything that readers take for granted."""
     try:
-        record: Record = TypeAdapter(Record).validate_json((staged / member.name).read_bytes(), strict=True)
+        record = records.parse((staged / member.name).read_bytes())
         components: Any = (getattr(record, name) for name in KEY)
         key = make_key(*components).hex
-        timed = datetime.fromisoformat(record.created).tzinfo is not None
-    except (ValueError, RecursionError) as error:
-        raise reader.wrong(f"{member.name} is no record: {str(error).splitlines()[0]}") from None
+    except ValueError as error:
+        raise reader.wrong(f"{member.name} is no record: {error}") from None
     if member.name != f"keys/{record.key}.json" or key != record.key:
         raise reader.wrong(f"{member.name} is not of what it says it was made from")
     own = record.identity in (record.digest, record.key) or record.kept_from is not None
-    if not timed or not own or not HEX.fullmatch(record.digest) or not HEX.fullmatch(record.identity):
-        raise reader.wrong(f"{member.name} has no proper digest, identity or time")
+    if not own:
+        raise reader.wrong(f"{member.name} has no proper identity")
     return record
 
 
@@ -157,15 +162,16 @@ KEY = ("stage", "code", "config", "sources", "inputs", "libraries")
 
 def _run(store: Store, reader: Reader, staged: Path, member: Member, records: Iterable[Record]) -> Run:
     """The pack's run, all of whose artifacts have their record in the pack."""
-    run = runs.read(store, staged / member.name)
-    known = {record.key: store.ref(record) for record in records}
     try:
-        named = run and member.name == f"runs/{runs.called(run.name, datetime.fromisoformat(run.created))}.json"
-        unknown = [node for node, ref in run.nodes.items() if known.get(ref.key) != ref] if run else []
-    except (TypeError, ValueError):
-        named = False
-    if run is None or not named or not isinstance(run.details, dict):
+        run = runs.parse(store, (staged / member.name).read_bytes())
+    except ValueError as error:
+        raise reader.wrong(f"{member.name} is no record of a run: {error}") from None
+    if member.name != f"runs/{runs.called(run.name, datetime.fromisoformat(run.created))}.json":
         raise reader.wrong(f"{member.name} is no record of a run of that name")
+    if not any(isinstance(run.details.get(kind), dict) for kind in KINDS):
+        raise reader.wrong(f"{member.name} does not say its recipe")
+    known = {record.key: store.ref(record) for record in records}
+    unknown = [node for node, ref in run.nodes.items() if known.get(ref.key) != ref]
     if unknown:
         raise reader.wrong(f"{member.name} has an artifact of {unknown[0]} that the pack's records do not have")
     return run

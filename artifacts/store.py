@@ -98,6 +98,7 @@ class Store:
         on_wait: Callable[[Holder], None] | None = None,
         gpus: Callable[[], int | None] = lambda: None,
         clock: Clock | None = None,
+        input_keys: Mapping[str, str] | None = None,
     ) -> Built:
         """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
 
@@ -106,7 +107,8 @@ class Store:
         `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
         `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
         another process is at the same key, with its holder. For the record `gpus` counts those that `make` has held,
-        and `clock` runs in `make` while that is at work (None: all the time).
+        and `clock` runs in `make` while that is at work (None: all the time); `input_keys` are the keys that the inputs
+        were read by, which the lineage goes by.
         Raises `StoreError` on a full or read-only disk, else whatever `make` raises.
         """
         self.prepare()
@@ -118,7 +120,7 @@ class Store:
                 found = self._accept(key, node, recipe, keep, refresh_since)
                 if found is not None:
                     return found
-                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock)
+                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, input_keys)
                 return Built(ref, hit=False, kept=False)
 
     def older(self, key: Key) -> Record | None:
@@ -128,7 +130,7 @@ class Store:
 
     def records(self, stage: str | None = None) -> list[Record]:
         """All records (of one stage), newest first."""
-        found = [record for path in self.keys.glob("*.json") if (record := self._read(path)) is not None]
+        found = [record for path in files.listed(self.keys, ".json") if (record := self._read(path)) is not None]
         wanted = [record for record in found if stage in (None, record.stage)]
         return sorted(wanted, key=lambda record: record.created, reverse=True)
 
@@ -214,6 +216,7 @@ class Store:
         since: datetime | None,
         gpus: Callable[[], int | None],
         clock: Clock | None,
+        input_keys: Mapping[str, str] | None,
     ) -> Ref:
         work, own = self.work / key.hex, clock or Clock()
         out = work / "out"
@@ -238,6 +241,7 @@ class Store:
                     kept_from=None,
                     recipe=recipe,
                     gpus=gpus(),
+                    input_keys=None if input_keys is None else dict(input_keys),
                 )
                 ref = self.file(out, record)
         except BaseException:
@@ -262,6 +266,8 @@ class Store:
             stat = path.stat()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
         state = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if path not in self._cache or self._cache[path][0] != state:
             self._cache[path] = (state, records.read(path))
@@ -277,9 +283,13 @@ def _check_format(path: Path) -> None:
         raise StoreError(f"{path.parent}: not a folder") from None
     except PermissionError:
         raise StoreError(f"{path}: permission denied") from None
-    except (ValueError, KeyError, TypeError):
+    except OSError as error:
+        raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise StoreError(f"{path}: not the format file of a store") from None
-    if not isinstance(found, int) or found > FORMAT:
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise StoreError(f"{path}: not the format file of a store")
+    if found > FORMAT:
         raise StoreError(f"{path}: format {found} is newer than {FORMAT}, the newest that this version reads")
 
 

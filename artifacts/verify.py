@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from artifacts import files
 from artifacts.keys import make_key
 from artifacts.records import Record
 from artifacts.store import Store
@@ -37,7 +38,7 @@ def _records(store: Store, records: list[Record]) -> list[str]:
 
 
 def _unreadable(store: Store) -> list[str]:
-    paths = [path for path in store.keys.glob("*.json") if store.record(path.stem) is None]
+    paths = [path for path in files.listed(store.keys, ".json") if path.is_dir() or store.record(path.stem) is None]
     for path in paths:
         store.set_aside(path, path.stat().st_ino)
     return [f"keys/{path.name}: cannot be read" for path in paths]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from artifacts.schema import Name
 from flows.layers import Keys, Layer, hint, override
 from flows.recipe import Recipe, change
 from pipeline.ablation import SEEDED, UNTUNED, Negatives
@@ -69,7 +70,7 @@ class Row(Config):
 class Ablation(Config):
     """Complete: no field has a default. flows/ablation_file.py reads one from its file."""
 
-    name: str
+    name: Name
     """The file without `.yaml`."""
     title: str = Field(min_length=1)
     """One line for the listing and the page."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flows.excerpts import excerpt, highlights, words_of
 from flows.lists import Failed, Ranking
 from flows.search import Engine
+from pipeline.collection import unknown_question
 from pipeline.metadata import EXACT, Value
 from pipeline.stored import read_table
 
@@ -85,6 +86,9 @@ def questions_of(collection: Path, passage_ids: Sequence[str] | None = None) -> 
     asked = pc.field("query_id").isin(pa.array([*{*pairs.values()}], pa.string()))
     queries = read_table(collection / "queries.parquet", columns=["query_id", "text"], filters=asked)
     texts = {row["query_id"]: row["text"] for row in queries.to_pylist()}
+    for query_id in pairs.values():
+        if query_id not in texts:
+            raise unknown_question(collection / "qrels.parquet", query_id)
     return {passage_id: texts[query_id] for passage_id, query_id in pairs.items()}
 
 

@@ -103,7 +103,7 @@ def ask(
 
 def first_depths(run: "Opened", question: Question) -> Depths:
     """Passages looked at first. For fusion the depths that its weight was chosen on."""
-    recipe = run.engine.run.details["recipe"]
+    recipe = run.engine.recipe
     if question.by == "fusion":
         return Depths(recipe["search"]["depth"], recipe["bm25"]["depth"])
     return Depths(EXTRA * question.k, EXTRA * question.k)
@@ -137,7 +137,7 @@ def rank(
     For fusion two lists of the whole collection are joined, and then filtered: ranks and least scores are theirs.
     Beyond DEEPEST it is those of the filtered lists.
     """
-    recipe, metrics = run.engine.run.details["recipe"], run.engine.metrics
+    recipe, metrics = run.engine.recipe, run.engine.metrics
     within = [
         None if question.by == "fusion" and depths.dense <= DEEPEST else question.where for question, depths in asked
     ]

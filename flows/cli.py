@@ -27,7 +27,10 @@ from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
 from tasks.printable import guard_streams
 
-TOLD = (errno.ENAMETOOLONG, errno.ENOSPC)
+TOLD = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE),
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+)
 """What the system refuses and the user can mend, whatever option or field it came by."""
 INTERRUPTED = 130
 """Exit code that typer makes of Ctrl-C."""

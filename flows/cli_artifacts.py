@@ -98,7 +98,7 @@ def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None
     for name, value in fields.items():
         if value in ({}, "", None):
             continue
-        short = 12 if name in ("code", "sources", "inputs") else None  # enough of a hash to tell it from another
+        short = 12 if name in ("code", "sources", "inputs", "input_keys") else None  # enough to tell two hashes apart
         lines = [f"{k} = {str(x)[:short]}" for k, x in flat(value)] if isinstance(value, dict) else [str(value)]
         table.add_row(f"[bold]{name}[/]", escape("\n".join(lines)))
     out.print(table)

@@ -54,6 +54,7 @@ def runs(
 ) -> None:
     """List the runs in the store, newest first, with the measures of what was best on dev (where there is dev)."""
     from artifacts.runs import runs as recorded
+    from artifacts.runs import unreadable
     from flows import layers
 
     shelf = opened(store)
@@ -71,6 +72,8 @@ def runs(
             warn(row.problem)
     for line in notes(rows):
         out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+    for path in unreadable(shelf):
+        warn(f"{path}: no record of a run")
     newest = f", the newest {number} of them" if len(found) > number else ""
     makes = "" if found else f"; `cocondenser run {recipe or 'pydocs-small'}` makes one"
     out.print(f"\nRuns in {shelf.root}: {len(found)}{newest}{makes}", markup=False, highlight=False, soft_wrap=True)

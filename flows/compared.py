@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.measured import Measured
+from pipeline.collection import unknown_question
 from pipeline.compare import Change, Pair, Row, changes, compare, known_measure, questions_of, read_figures
 from pipeline.errors import InputError
 from pipeline.measures import HITS
@@ -143,6 +144,9 @@ def changed_questions(
     columns = ["query_id", "text"]
     rows = read_table(collection(sides[0]) / "queries.parquet", columns=columns, filters=filters)
     texts = dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+    for query_id in query_ids:
+        if query_id not in texts:
+            raise unknown_question(sides[0].folder / "per_query.parquet", query_id)
     firsts = [first_answers(one, name, split, query_ids, by_answers) for one, name in zip(sides, pair, strict=True)]
     return [
         Question(x.query_id, texts[x.query_id], x.a, x.b, firsts[0].get(x.query_id), firsts[1].get(x.query_id))

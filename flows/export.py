@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from artifacts import files
+from artifacts import files, names
 from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.store import Store
 from flows import layers
+from flows.run_schema import recipe_of
 from flows.search import PRETRAINED, Engine, engines, none_finished
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
@@ -126,7 +127,7 @@ def export(
 ) -> Exported:
     """Write OUT. Everything that can be known to fail does so before the first file is written."""
     out = out.resolve()
-    _check_name(out)
+    names.check_path(out)
     unknown = [name for name in only if name not in PARTS]
     if unknown:
         raise InputError(f"--only {unknown[0]}: no part of an export; the parts: {', '.join(PARTS)}")
@@ -154,13 +155,6 @@ def export(
         folder.mark(made, named)
         sizes = {str(path.relative_to(made)): path.stat().st_size for path in sorted(made.rglob("*")) if path.is_file()}
     return Exported(source.recipe, source.model, parts, sizes, *found)
-
-
-def _check_name(out: Path) -> None:
-    try:
-        str(out).encode()
-    except UnicodeEncodeError:  # Parquet's writer takes no other
-        raise InputError(f"{str(out).encode(errors='backslashreplace').decode()}: the name is no UTF-8") from None
 
 
 def _check_packages() -> None:
@@ -191,7 +185,7 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
     from pipeline.export.source import Source, question
     from pipeline.fusion import Choice
 
-    engine, recipe = chosen.engine, chosen.engine.run.details["recipe"]
+    engine, recipe = chosen.engine, recipe_of(chosen.engine.run, "encoder", "encode", "evaluate", "search")
     fused = engine.metrics["fusion"] if chosen.is_answering and "bm25" in chosen.runs else None
     collection = engine.run.nodes["ingest"].path
     asked = recipe.get("example_question")

@@ -148,7 +148,7 @@ def open_dense(engine: Engine, passages: int, often: bool) -> Dense:
     """
     from pipeline.questions import TOGETHER, question_encoder
 
-    recipe, checkpoint = engine.run.details["recipe"], engine.run.nodes[engine.model].path
+    recipe, checkpoint = engine.recipe, engine.run.nodes[engine.model].path
     folder = engine.run.nodes[engine.part(f"index-{engine.metrics['dense']}")].path
     index = open_index(folder, verified=often or bytes_of(folder) < AT_ONCE)
     if len(index.vectors_ND) != passages:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from artifacts.schema import Name
 from flows import fit, layers
 from pipeline.attention import AttentionConfig
 from pipeline.bm25 import BM25Config
@@ -58,7 +59,7 @@ class Rounds(Config):
 class Recipe(Config):
     """Complete: no field has a default. `resolve` makes one from a recipe's file and `--set` settings."""
 
-    name: str
+    name: Name
     """The recipe's file without `.yaml`."""
     title: str
     """One line for the listing and the report."""

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from artifacts.records import Ref
 from flows.recipe import Recipe
+from flows.run_schema import check_metrics
 from flows.selection import store_folder
 from pipeline.stored import read_json
 from pipeline.tables import headed, notes, tables
@@ -61,7 +62,12 @@ def next_line(question: str | None, store: Path) -> str:
 
 def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
     """The evaluation's metrics.json. Raises InputError for a damaged one, and where it lacks one of `more` fields."""
-    return read_json(refs["evaluate"].path / "metrics.json", *READ, *more) if "evaluate" in refs else None
+    if "evaluate" not in refs:
+        return None
+    path = refs["evaluate"].path / "metrics.json"
+    metrics = read_json(path, *READ, *more)
+    check_metrics(metrics, path)
+    return metrics
 
 
 def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:

@@ -10,6 +10,7 @@ from artifacts.runs import Run, readable_runs, runs
 from artifacts.store import Store
 from flows import layers
 from flows.results import read_metrics
+from flows.run_schema import recipe_of
 from pipeline.bm25 import read_settings
 from pipeline.errors import InputError
 from pipeline.tables import asked_first
@@ -32,6 +33,13 @@ class Engine:
     @property
     def how(self) -> By:
         return self.wanted or ("dense" if self.instead else cast(By, asked_first(self.metrics)))
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The run's, with all that answering reads. Raises InputError where its record lacks that."""
+        dense = () if self.metrics["dense"] is None else ("encoder", "search")
+        both = ("bm25", "evaluate") if self.metrics["fusion"] and "bm25" in self.run.nodes else ()
+        return recipe_of(self.run, *dense, *both)
 
     @cached_property
     def instead(self) -> bool:

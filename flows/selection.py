@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from artifacts.names import check_path
 from artifacts.records import Ref
 from artifacts.store import Store
 from flows.dag import Node
@@ -14,7 +15,10 @@ from pipeline.errors import InputError
 
 
 def store_folder(given: str | Path | None) -> Path:
-    return paths.given(given or os.environ.get("COCONDENSER_STORE") or "store").absolute()
+    """The store's folder. Raises `StoreError` where its path is not UTF-8."""
+    folder = paths.given(given or os.environ.get("COCONDENSER_STORE") or "store").absolute()
+    check_path(folder)
+    return folder
 
 
 def named(dag: Iterable[Node], name: str) -> list[Node]:

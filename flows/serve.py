@@ -167,7 +167,7 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
 
 
 def about(run: Opened) -> dict[str, Any]:
-    engine, recipe = run.engine, run.engine.run.details["recipe"]
+    engine, recipe = run.engine, run.engine.recipe
     return {
         "recipe": engine.run.name,
         "title": recipe.get("title") or engine.run.name,

@@ -8,6 +8,7 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows import layers
 from flows.recipe import Recipe, resolve
+from flows.run_schema import recipe_of
 from flows.search import Engine, engines
 from pipeline.errors import InputError
 from pipeline.tables import counted
@@ -29,7 +30,7 @@ def update(store: Store, recipe: str, given: list[str]) -> tuple[Recipe, list[st
     engine = next((engine for engine in found if _same_files(engine, recipe, given)), found[0])
     settings = _settings(engine, given)
     resolved = resolve(recipe, settings)
-    was, now = engine.run.details["recipe"]["encoder"], resolved.encoder.model_dump(mode="json")
+    was, now = recipe_of(engine.run, "encoder")["encoder"], resolved.encoder.model_dump(mode="json")
     for field in was:
         if now.get(field) != was[field]:
             raise InputError(f"encoder.{field}: {now.get(field)}, but the model was trained with {was[field]}")
@@ -57,8 +58,15 @@ def described(done: Mapping[str, int]) -> str:
 
 def _same_files(engine: Engine, recipe: str, given: list[str]) -> bool:
     """Whichever of their columns are kept."""
-    asked, had = resolve(recipe, _settings(engine, given)).ingest, engine.run.details["recipe"]["ingest"]
+    asked, had = resolve(recipe, _settings(engine, given)).ingest, recipe_of(engine.run, "ingest")["ingest"]
     return {**asked.model_dump(mode="json"), "metadata": None} == {**had, "metadata": None}
+
+
+def _given_settings(engine: Engine) -> list[str]:
+    given = engine.run.details.get("set")
+    if not isinstance(given, list) or not all(isinstance(setting, str) for setting in given):
+        raise InputError(f"the record of the run of {engine.run.name} does not say its settings")
+    return given
 
 
 def _settings(engine: Engine, given: list[str]) -> list[str]:
@@ -75,7 +83,7 @@ def _settings(engine: Engine, given: list[str]) -> list[str]:
         "tokenizer.path": path("tokenizer"),
     }
     # An update's own settings are those of the run before and so on: none is to stand twice.
-    before = [setting for setting in engine.run.details["set"] if setting.partition("=")[0] not in adopted]
+    before = [setting for setting in _given_settings(engine) if setting.partition("=")[0] not in adopted]
     alone = "evaluate.fusions=[]"  # they may join runs that an update does not make
     last = [setting for setting in before if setting not in (alone, *given)]
     return [*last, alone, *given, *(f"{field}={value}" for field, value in adopted.items())]

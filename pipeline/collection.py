@@ -8,7 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.stored import read_batches, read_table, told
+from pipeline.errors import InputError
+from pipeline.stored import AGAIN, read_batches, read_table, told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,10 +156,27 @@ def read_queries(collection: Path, splits: Sequence[str] = SPLITS) -> list[Query
 def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, dict[str, int]]:
     """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first).
 
-    Those of dev and test may name passages that the collection lacks.
+    Those of dev and test may name passages that the collection lacks. Raises InputError where a question is not in the
+    collection.
     """
+    path = collection / "qrels.parquet"
+    qrels = read_judgements(path, splits)
+    known = {query.query_id for query in read_queries(collection, splits)}
+    for query_id in qrels:
+        if query_id not in known:
+            raise unknown_question(path, query_id)
+    return qrels
+
+
+def unknown_question(path: Path, query_id: str) -> InputError:
+    """That a table of a finished collection names a question that its queries.parquet does not have."""
+    return InputError(f"{path}: names the question {query_id!r}, which queries.parquet does not have; {AGAIN}")
+
+
+def read_judgements(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:
+    """As `read_qrels`, of a table that may lie anywhere."""
     qrels: dict[str, dict[str, int]] = {}
-    columns = read_table(collection / "qrels.parquet").to_pydict()
+    columns = read_table(path).to_pydict()
     for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):
         if split in splits:
             qrels.setdefault(query_id, {})[passage_id] = relevance

@@ -12,18 +12,40 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.errors import InputError
 from pipeline.index_kinds import centroids
 from pipeline.reuse import sha256
-from pipeline.stored import AGAIN, read_json, told
+from pipeline.stored import AGAIN, told
 
 HEADER = struct.Struct("<4siqqqBiQ")
 """FAISS's `IndexFlatIP`: "IxFI", dimension, vectors, two unused numbers, is_trained, metric, floats that follow."""
 UNUSED, TRAINED, INNER_PRODUCT = 1 << 20, 1, 0
+
+
+class File(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Description(BaseModel):
+    """index.json."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    kind: str
+    passages: int = Field(ge=0)
+    dimension: int = Field(ge=0)
+    longest: float
+    model: str
+    files: dict[str, File]
 
 
 @dataclass(frozen=True)
@@ -70,19 +92,29 @@ def open_index(folder: Path, verified: bool = False) -> Index:
 
     Raises InputError where a file is absent, cut or, with `verified`, changed.
     """
-    path = folder / "index.json"
-    if not path.is_file():
-        raise InputError(f"{path}: no such file: lost, or the index was made before the present format; {AGAIN}")
-    said = read_json(path, "passages", "dimension", "kind", "longest", "model", "files")
-    with told(path):
-        files = {name: (file["bytes"], file["sha256"]) for name, file in said["files"].items()}
-    for name, (size, digest) in files.items():
-        _check(folder / name, size, digest if verified else None)
-    kind, shape = said["kind"], (said["passages"], said["dimension"])
+    said = read_description(folder)
+    for name, file in said.files.items():
+        if verified and sha256(folder / name) != file.sha256:
+            raise InputError(f"{folder / name}: damaged: its SHA-256 is not that of index.json; {AGAIN}")
+    kind, shape = said.kind, (said.passages, said.dimension)
     vectors_ND = read_flat(folder / "index") if kind == "flat" else _read_halves(folder / "vectors.npy")
     if vectors_ND.shape != shape:
         raise InputError(f"{folder}: vectors {vectors_ND.shape}, not {shape}; {AGAIN}")
-    return Index(folder, kind, vectors_ND, said["longest"], said["model"])
+    return Index(folder, kind, vectors_ND, said.longest, said.model)
+
+
+def read_description(folder: Path) -> Description:
+    """index.json, all of whose files are in `folder`, of the size that it says. Raises InputError."""
+    path = folder / "index.json"
+    if not path.is_file():
+        raise InputError(f"{path}: no such file: lost, or the index was made before the present format; {AGAIN}")
+    with told(path):
+        said = Description.model_validate_json(path.read_bytes())
+    for name, file in said.files.items():
+        if Path(name).name != name:
+            raise InputError(f"{path}: names {name!r}, which is no file beside it; {AGAIN}")
+        _check(folder / name, file.bytes)
+    return said
 
 
 def write_description(folder: Path, said: dict[str, Any]) -> None:
@@ -95,13 +127,13 @@ def write_description(folder: Path, said: dict[str, Any]) -> None:
     (folder / "index.json").write_text(json.dumps({**said, "files": files}, indent=1) + "\n")
 
 
-def _check(path: Path, size: int, digest: str | None) -> None:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; {AGAIN}")
-    if path.stat().st_size != size:
-        raise InputError(f"{path}: {path.stat().st_size:,} bytes, not {size:,}: damaged; {AGAIN}")
-    if digest is not None and sha256(path) != digest:
-        raise InputError(f"{path}: damaged: its SHA-256 is not that of index.json; {AGAIN}")
+def _check(path: Path, size: int) -> None:
+    with told(path):
+        found = path.stat()
+    if not S_ISREG(found.st_mode):
+        raise InputError(f"{path}: not a file; {AGAIN}")
+    if found.st_size != size:
+        raise InputError(f"{path}: {found.st_size:,} bytes, not {size:,}: damaged; {AGAIN}")
 
 
 def flat_header(dimension: int, vectors: int) -> bytes:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipeline import barred
 from pipeline.barred import FREE, Barred, Dropped, Texts
+from pipeline.collection import unknown_question
 from pipeline.errors import InputError
 from pipeline.stored import read_table, told
 
@@ -74,14 +75,19 @@ class Judged:
 def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
     """All questions of `split`, judged or not. `more`: a further qrels.parquet (pseudo-labels).
 
-    Unknown passages and questions are left out.
+    Unknown passages are left out. Raises InputError for an unknown question.
     """
     passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
     table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
     rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
     query_ids = table["query_id"].take(pa.array(rows))
     filters = [("split", "=", split), ("relevance", ">", 0)]
-    tables = [read_table(path, filters=filters) for path in (collection / "qrels.parquet", more) if path]
+    paths = [path for path in (collection / "qrels.parquet", more) if path]
+    tables = [read_table(path, filters=filters) for path in paths]
+    for path, one in zip(paths, tables, strict=True):
+        unknown = one.filter(pc.invert(pc.is_in(one["query_id"], value_set=query_ids.combine_chunks())))
+        if len(unknown):
+            raise unknown_question(path, unknown["query_id"][0].as_py())
     qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
     lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
     return Judged(rows.astype(np.int64), lists, query_ids, passage_ids)

@@ -44,5 +44,11 @@ def code_of(store: Store, record: Record) -> str:
 
 def made(store: Store, record: Record) -> Record:
     """The record of the making: of a kept artifact that which it was kept from, as far as it is there."""
-    older = store.record(record.kept_from) if record.kept_from else None
-    return record if older is None else made(store, older)
+    seen = {record.key}
+    while record.kept_from is not None and record.kept_from not in seen:  # code changed there and back is a ring
+        older = store.record(record.kept_from)
+        if older is None:
+            break
+        record = older
+        seen.add(record.key)
+    return record

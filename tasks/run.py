@@ -132,6 +132,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         on_wait=wait_for,
         gpus=held,
         clock=clock,
+        input_keys={name: ref.key for name, ref in inputs.items() if ref is not None},
     )
 
 

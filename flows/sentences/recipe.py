@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from artifacts.schema import Name
 from flows import layers
 from flows.recipe import validate
 from pipeline.config import Config, Seed
@@ -43,7 +44,7 @@ class Published(Config):
 
 
 class SentenceRecipe(Config):
-    name: str
+    name: Name
     """The recipe's file without `.yaml`."""
     title: str
     """One line for the listing."""

@@ -9,8 +9,8 @@ from pipeline.collection import passage_id_array, read_qrels, read_queries
 from pipeline.evaluate import SPLITS
 from pipeline.export.source import Source
 from pipeline.fusion import Choice, fuse
+from pipeline.index_files import read_description
 from pipeline.runs import read, trec_ids, writer
-from pipeline.stored import read_json
 from pipeline.work import Progress
 
 ENDS = (".trec", ".parquet")
@@ -38,8 +38,8 @@ def write_index(source: Source, folder: Path, progress: Progress) -> None:
 
 
 def index_files(served: Path) -> list[str]:
-    """Names of an index's own files, without what a store keeps beside them."""
-    return ["index.json", *read_json(served / "index.json", "files")["files"]]
+    """Names of an index's own files, without what a store keeps beside them. Raises InputError where one is absent."""
+    return ["index.json", *read_description(served).files]
 
 
 def write_runs(source: Source, folder: Path, progress: Progress) -> None:

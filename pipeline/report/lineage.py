@@ -33,11 +33,12 @@ SHOWN = 12
 def summary(steps: Sequence[Step]) -> dict[str, Any]:
     """What the page shows: rows, totals, versions."""
     known = [step for step in steps if step.seconds is not None]
+    first = {step.digest: step.node for step in reversed(steps)}
     days = sorted({step.created[:10] for step in known})
     return {
         "rows": [
             {
-                "node": step.node,
+                "node": called(step, first[step.digest]),
                 "stage": step.stage,
                 "digest": step.digest,
                 "code": step.code[:SHOWN],
@@ -55,6 +56,11 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
         "days": " to ".join(days[:1] + days[1:][-1:]),
         "versions": versions(steps),
     }
+
+
+def called(step: Step, first: str) -> str:
+    """The node; of bytes that an earlier node has too, with that node's name."""
+    return step.node if step.node == first else f"{step.node} (equal to {first})"
 
 
 def versions(steps: Sequence[Step]) -> dict[str, str]:

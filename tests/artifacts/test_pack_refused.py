@@ -2,15 +2,18 @@
 
 import hashlib
 import json
+import os
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from packs import everything, indexed, members, write_members
 
-from artifacts import archive
+from artifacts import archive, objects, staging
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
 from artifacts.pack import pack
@@ -159,21 +162,23 @@ def test_members_that_disagree_are_refused(refused, run):
         return make
 
     stage1, bm25 = run.nodes["stage1"], run.nodes["bm25"]
-    record, objects = f"keys/{stage1.key}", f"objects/{stage1.digest}"
+    record, its_files = f"keys/{stage1.key}", f"objects/{stage1.digest}"
     assert "is not of what it says" in refused(with_member(record, lambda d: d.replace(b'"steps": 3', b'"steps": 4')))
     assert "is no record" in refused(with_member(record, lambda d: d.replace(b'"seconds": ', b'"seconds": "x", "s": ')))
     assert "is no record" in refused(with_member(record, lambda d: b"[" * 100_000))
     other = hashlib.sha256(b"other").hexdigest().encode()
     changed = with_member(record, lambda d: d.replace(stage1.digest.encode(), other))
     assert "runs/" in refused(changed)
-    model = f"{objects}/model.bin"
+    model = f"{its_files}/model.bin"
     assert "model.bin has 2304001 bytes, not 2304000" in refused(with_member(model, lambda d: d + b"x"))
     assert "not those of its manifest.json" in refused(with_member(model, lambda d: b"x" + d[1:]))
     assert "manifest.json was changed" in refused(
-        with_member(f"{objects}/manifest", lambda d: d.replace(b"m", b"n", 1))
+        with_member(f"{its_files}/manifest", lambda d: d.replace(b"m", b"n", 1))
     )
     outside = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), b"../../../../etc"))
-    assert "has an artifact of bm25 that the pack's records do not have" in refused(outside)
+    assert "is no record of a run: nodes.bm25.digest: " in refused(outside)
+    foreign = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), other))
+    assert "has an artifact of bm25 that the pack's records do not have" in refused(foreign)
     assert "is no record of a run of that name" in refused(with_member("runs/", lambda d: d.replace(b"tiny", b"tony")))
     assert "is no record of a run" in refused(with_member("runs/", lambda d: b"null"))
     lost = f"objects/{bm25.digest}"
@@ -196,3 +201,206 @@ def test_sizes_beyond_what_tars_first_form_holds(tmp_path):
         packed.write(header)
     with archive.opened(tmp_path / "big") as reader:
         assert reader.header() == ("objects/x/index", 27 << 30)
+
+
+def changed(start: str, change: Callable[[dict], None]) -> Callable[[Path, Path], None]:
+    """A pack whose first file that begins so is other JSON, with the digest of that in the index."""
+
+    def make(good: Path, bad: Path) -> None:
+        given = members(good)
+        at = next(i for i, (name, _) in enumerate(given) if name.startswith(start))
+        value = json.loads(given[at][1])
+        change(value)
+        given[at] = given[at][0], json.dumps(value).encode()
+        write_members(bad, indexed(given))
+
+    return make
+
+
+VALUES = {
+    "not a number": ({"seconds": float("nan")}, "seconds: it should be a finite number"),
+    "infinite": ({"seconds": float("inf")}, "seconds: it should be a finite number"),
+    "negative": ({"seconds": -0.5}, "seconds: it should be greater than or equal to 0"),
+    "year 99999": ({"created": "99999-01-01T00:00:00+00:00"}, "created: "),
+    "beyond the last year": ({"created": "9999-12-31T23:59:59-23:59"}, "created: is no time of the years 1 to 9999"),
+    "before the first year": ({"created": "0001-01-01T00:00:00+14:00"}, "created: is no time of the years 1 to 9999"),
+    "no zone": ({"created": "2026-11-22T00:00:00"}, "created: has no time zone"),
+    "huge": ({"bytes": 10**40}, "bytes: it should be less than"),
+    "true": ({"bytes": True}, "bytes: it should be a valid integer"),
+    "list of metrics": ({"metrics": [1]}, "metrics: it should be an object"),
+    "nested metric": ({"metrics": {"loss": {"a": 1}}}, "metrics: loss is neither a number nor a text"),
+    "metric that is none": ({"metrics": {"loss": float("nan")}}, "metrics: loss is no finite number"),
+    "huge metric": ({"metrics": {"loss": 10**300}}, "metrics: loss is a number beyond 64 bits"),
+    "control characters": ({"node": "\x1b[2Jstage1"}, "node: holds a control character"),
+    "line break": ({"recipe": "a\nb"}, "recipe: holds a control character"),
+    "no name": ({"stage": ""}, "stage: "),
+    "long name": ({"node": "n" * 300}, "node: "),
+    "digest that leads elsewhere": ({"digest": "../../../../etc"}, "digest: "),
+    "key of an input": ({"input_keys": {"tokens": "../x"}}, "input_keys.tokens: "),
+    "kept from nowhere": ({"kept_from": "yesterday"}, "kept_from: "),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_of_a_record(refused, name):
+    values, line = VALUES[name]
+    assert f"is no record: {line}" in refused(changed("keys/", lambda record: record.update(values)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * 100_000, b'{"a":' * 5_000, b"9" * 5_000, b'{"key": "\\ud800"}', b"\xff", b'{"config": ' + b"[" * 500],
+)
+@pytest.mark.parametrize(("start", "line"), [("keys/", "is no record: "), ("runs/", "is no record of a run: ")])
+def test_records_that_are_no_json(refused, start, line, text):
+    def make(good: Path, bad: Path) -> None:
+        given = members(good)
+        write_members(bad, indexed([(name, text if name.startswith(start) else data) for name, data in given]))
+
+    assert line in refused(make)
+
+
+RUNS = {
+    "no recipe": ({"details": {}}, "does not say its recipe"),
+    "recipe of another type": ({"details": {"recipe": "tiny"}}, "does not say its recipe"),
+    "details of another type": ({"details": []}, "is no record of a run: details: "),
+    "overflowing": ({"created": "9999-12-31T23:00:00-05:00"}, "is no record of a run: created: "),
+    "nodes of another type": ({"nodes": {"a": 1}}, "is no record of a run: nodes.a: "),
+    "control characters": ({"name": "ti\x1bny"}, "is no record of a run: name: "),
+    "another name": ({"name": "tony"}, "is no record of a run of that name"),
+    "long name": ({"name": "n" * 226}, "is no record of a run: name: "),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_values_of_a_run(refused, name):
+    values, line = RUNS[name]
+    assert line in refused(changed("runs/", lambda run: run.update(values)))
+
+
+NAMES = {
+    "NUL": "a\0b",
+    "line break": "a\nb",
+    "ESC": "a\x1b[2Jb",
+    "half a character": "a\udcffb",
+    "above": "../../escaped",
+    "here": "./a",
+    "absolute": "/etc/passwd",
+    "nothing between": "a//b",
+    "no name": "",
+    "a folder": "a/",
+    "a part of 256 bytes": "a" * 256,
+    "letters of two bytes": "ä" * 128,
+    "5,000 bytes": "/".join(["a" * 99] * 50),
+    "40 folders": "/".join("a" * 40),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_files_that_no_store_could_hold(refused, run, name):
+    """In the index of the pack, and in the manifest of an object, the digest of which is right."""
+    digest = run.nodes["stage1"].digest
+    bad = f"objects/{digest}/{NAMES[name]}"
+
+    def in_index(good: Path, path: Path) -> None:
+        given = members(good)
+        index = json.loads(given[0][1])
+        index["members"].append([bad, 1, "0" * 64])
+        write_members(path, [("pack.json", canonical(index)), *given[1:]])
+
+    line = refused(in_index)
+    assert "pack.json" in line
+    assert line.isprintable()
+    line = objects.problem(*manifest(run, [NAMES[name]]), deep=False)
+    assert line.startswith("manifest.json ")
+    assert line.isprintable()
+
+
+def manifest(run: Run, names: list[str], **more: Any) -> tuple[Path, str]:
+    """An object of that manifest, and its digest."""
+    files = [{"name": name, "size": 1, "sha256": "0" * 64, **more} for name in names]
+    data = json.dumps({"files": files}).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    folder = run.nodes["stage1"].path.parent / digest
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(data)
+    return folder, digest
+
+
+MANIFESTS: dict[str, Any] = {
+    "no object": [],
+    "null": None,
+    "a number": 5,
+    "no files": {},
+    "files of another type": {"files": {"a": 1}},
+    "an empty list": {"files": []},
+    "a name alone": {"files": [{"name": "a"}]},
+    "a size of another type": {"files": [{"name": "a", "size": "1", "sha256": "0" * 64}]},
+    "a negative size": {"files": [{"name": "a", "size": -1, "sha256": "0" * 64}]},
+    "a huge size": {"files": [{"name": "a", "size": 10**30, "sha256": "0" * 64}]},
+    "no digest": {"files": [{"name": "a", "size": 1, "sha256": "../x"}]},
+    "twice": {"files": [{"name": "a", "size": 1, "sha256": "0" * 64}] * 2},
+    "a file and a folder": {"files": [{"name": name, "size": 1, "sha256": "0" * 64} for name in ("a/b", "a")]},
+    "its own name": {"files": [{"name": "manifest.json", "size": 1, "sha256": "0" * 64}]},
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_of_a_valid_digest(refused, run, name):
+    digest = run.nodes["bm25"].digest
+    data = json.dumps(MANIFESTS[name]).encode()
+    other = hashlib.sha256(data).hexdigest()
+
+    def make(good: Path, bad: Path) -> None:
+        given = [(n.replace(digest, other), d.replace(digest.encode(), other.encode())) for n, d in members(good)]
+        renamed = [(n, data if n == f"objects/{other}/manifest.json" else d) for n, d in given]
+        write_members(bad, indexed(renamed))
+
+    line = refused(make)
+    assert f"objects/{other[:12]}: manifest.json " in line
+
+
+def test_an_index_that_would_take_much_memory(refused):
+    """What is not read is not held: the figures of pack.LONGEST_INDEX are of an index with all that it may have."""
+    lines = {
+        "of 8,388,700 bytes": b" " * 8_388_700,
+        "is no index of a pack": b'{"a":[' + b"[]," * 2_700_000 + b"0]}",
+        "pack.json: Invalid JSON: recursion limit": b'{"a":' + b"[" * 8_000_000,
+        "pack.json: without.0: ": canonical(
+            {
+                "format": 1,
+                "recipe": "x",
+                "created": "2026-01-01T00:00:00Z",
+                "without": ["x" * 60] * 90_000,
+                "members": [],
+            }
+        ),
+    }
+    for line, data in lines.items():
+        tracemalloc.start()
+        assert line in refused(lambda good, bad, data=data: write_members(bad, [("pack.json", data)]))
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+        tracemalloc.stop()
+
+
+def test_more_records_than_a_run_has(refused, monkeypatch):
+    monkeypatch.setattr(staging, "LONGEST_LINEAGE", 1000)
+    assert "bytes of records, more than the 1,000 of a run" in refused(
+        lambda good, bad: bad.write_bytes(good.read_bytes())
+    )
+
+
+@pytest.mark.parametrize("limit", ["LONGEST_INDEX", "LONGEST_LINEAGE"])
+def test_no_pack_is_written_that_could_not_be_read(store, run, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr("artifacts.pack." + limit, 100)
+    with pytest.raises(StoreError, match=r"are too many for a pack"):
+        pack(store, run, tmp_path / "run.tar.zst")
+    assert list(tmp_path.glob("*.zst")) == []
+
+
+def test_a_pack_that_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(StoreError, match=r"fifo: not a file$"):
+        unpack(Store(tmp_path / "new"), tmp_path / "fifo")
+    with pytest.raises(StoreError, match="the path is not UTF-8"):
+        unpack(Store(tmp_path / "new"), Path(os.fsdecode(b"/tmp/\xff.tar.zst")))

@@ -46,7 +46,7 @@ def test_damage_on_the_way_is_refused(store, other, key, writes, tmp_path):
         pull(other, ref.key, url)
     manifest = tmp_path / "remote/objects" / ref.digest / "manifest.json"
     manifest.write_text(manifest.read_text().replace("model.bin", "../../../escaped"))
-    with pytest.raises(StoreError, match=r"manifest names \.\./\.\./\.\./escaped"):
+    with pytest.raises(StoreError, match=r"names \.\./\.\./\.\./escaped"):
         pull(other, ref.key, url)
     assert other.lookup(key()) is None
     assert list(other.objects.iterdir()) == list(other.work.iterdir()) == []

@@ -231,7 +231,7 @@ def test_a_place_that_cannot_be_written(store, tmp_path):
 
 
 def test_a_name_that_is_no_utf_8(store, tmp_path):
-    refused(store, tmp_path / "\udcff", r"/\\udcff: the name is no UTF-8$")
+    refused(store, tmp_path / "\udcff", r"/\\udcff: the path is not UTF-8", StoreError)
 
 
 def test_too_little_room_is_known_before(store, tmp_path, monkeypatch):

@@ -371,3 +371,13 @@ def test_a_lists_form_is_told(setting: str, form: str) -> None:
     with pytest.raises(InputError) as told:
         resolve("text", [setting])
     assert str(told.value).endswith(f"{setting.partition('=')[0]}: a list is expected: write {form}")
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[2J", "half \udcff", "n" * 201])
+def test_a_name_that_no_record_of_a_run_could_hold(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text("extends: tiny\ntitle: One\ndescription: Two.\n")
+    with pytest.raises(
+        InputError, match="name: .*(control character|at most 200 characters|raw data as a unicode string)"
+    ):
+        resolve(str(path))

@@ -65,3 +65,14 @@ def test_what_has_no_record_any_more_is_told(store: Store) -> None:
     assert (gone.node, gone.digest, gone.seconds, gone.gpus) == ("collection", ingest.digest, None, None)
     assert there.node == "tokens"
     assert datetime.fromisoformat(there.created) <= datetime.now(UTC)
+
+
+def test_code_that_was_changed_there_and_back(store: Store) -> None:
+    """Each artifact is kept from the other once the first record is lost: a ring, of which either may have made it."""
+    build(store, key("model", code="old"), "a")
+    new = build(store, key("model", code="new"), "never", keep=True)
+    (store.keys / f"{key('model', code='old').hex}.json").unlink()
+    old = build(store, key("model", code="old"), "never", keep=True)
+    for ref in (old, new):
+        [step] = steps(store, {"model": ref})
+        assert step.kept

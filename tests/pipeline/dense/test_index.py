@@ -1,6 +1,7 @@
 """Every kind of index: its files, its lists, and what is refused."""
 
 import json
+import re
 import shutil
 
 import faiss
@@ -13,6 +14,7 @@ from pipeline import index as index_stage
 from pipeline.approximate import approximate_top_k, recall
 from pipeline.errors import InputError
 from pipeline.exact import exact_top_k
+from pipeline.export.files import index_files
 from pipeline.index import index
 from pipeline.index_files import open_index, read_flat
 from pipeline.rescore import rescore
@@ -352,3 +354,32 @@ def test_pyserini_reads_the_index_and_finds_the_same(given, built, kind, faiss_s
     hits = [[int(hit.docid[1:]) for hit in searcher.search(q[None], k=K)] for q in questions]
     found = np.mean([np.isin(row, list_of) for row, list_of in zip(every, hits, strict=True)])
     assert found >= {"flat": 1, "hnsw": 0.7, "ivf": 0.4, "ivfpq": 0.2, "int8": 0.9, "binary": 0.1}[kind]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"files": {"gone": {"bytes": 1, "sha256": "0" * 64}}}, "gone: no such file"),
+        ({"files": {"../index": {"bytes": 1, "sha256": "0" * 64}}}, "names '../index', which is no file beside it"),
+        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "names '/etc/passwd', which is no file"),
+        ({"files": {"a\0b": {"bytes": 1, "sha256": "0" * 64}}}, "cannot be read"),
+        ({"files": {"a" * 300: {"bytes": 1, "sha256": "0" * 64}}}, "cannot be read"),
+        ({"files": {".": {"bytes": 1, "sha256": "0" * 64}}}, "which is no file beside it"),
+        ({"files": ["index"]}, "cannot be read"),
+        ({"files": {"index": 45}}, "cannot be read"),
+        ({"passages": "many"}, "cannot be read"),
+        ({"dimension": None}, "cannot be read"),
+        ({"longest": float("nan")}, "cannot be read"),
+        ({"kind": "nosuch"}, "vectors.npy: no vectors to read"),
+    ],
+)
+def test_a_description_that_fits_no_folder(built, tmp_path, changed, said):
+    folder = shutil.copytree(built["flat"], tmp_path / "copy")
+    path = folder / "index.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(InputError, match=re.escape(said)) as told:
+        open_index(folder)
+    assert "\n" not in str(told.value)
+    if "kind" not in changed:
+        with pytest.raises(InputError, match=re.escape(said)):
+            index_files(folder)

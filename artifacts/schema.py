@@ -1,0 +1,66 @@
+"""What a record on disk may hold, whoever wrote it: types that key records and run records are checked by."""
+
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Annotated, Any
+from unicodedata import category
+
+from pydantic import AfterValidator, Field, ValidationError
+
+LONGEST_NAME = 200
+LONGEST_RUN_NAME = 225
+"""Characters: with a time before it and an ending, it fits the 255 that a file's name may have."""
+CONTROL = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of what is no text in a line: control characters, halves of a character, line breaks."""
+
+
+def _no_control(text: str) -> str:
+    if any(category(character) in CONTROL for character in text):
+        raise ValueError("holds a control character")
+    return text
+
+
+def _timed(text: str) -> str:
+    created = datetime.fromisoformat(text)
+    if created.tzinfo is None:
+        raise ValueError("has no time zone")
+    try:
+        created.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is no time of the years 1 to 9999 UTC") from None
+    return text
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        if isinstance(value, list | dict):
+            raise ValueError(f"{name} is neither a number nor a text")
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(f"{name} is no finite number")
+        if isinstance(value, int) and abs(value) >= 1 << 63:
+            raise ValueError(f"{name} is a number beyond 64 bits")
+    return values
+
+
+Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256."""
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_no_control)]
+"""Of a stage, node, recipe or machine."""
+RunName = Annotated[str, Field(min_length=1, max_length=LONGEST_RUN_NAME), AfterValidator(_no_control)]
+FileName = Annotated[str, Field(pattern="^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=255)]
+"""The name of one file or folder, which leads nowhere else."""
+Created = Annotated[str, Field(max_length=64), AfterValidator(_timed)]
+"""ISO 8601 with a time zone, a time that UTC has too."""
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
+Metrics = Annotated[dict[str, Any], AfterValidator(_flat)]
+"""Finite numbers, texts, true, false and null, by name."""
+
+
+def first_line(error: ValidationError) -> str:
+    """The field and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    what = str(first["msg"]).removeprefix("Value error, ").replace("Input", "it", 1)
+    text = f"{place}: {what}" if place else what
+    return "".join(c if c.isprintable() else "?" for c in text)[:200]
