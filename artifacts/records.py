@@ -1,12 +1,13 @@
 """What the store knows of an artifact: a small reference for callers, a full record on disk."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from artifacts import signed
 
 HEX = re.compile("[0-9a-f]{64}")
 
@@ -55,12 +56,15 @@ class Record:
     recipe: str | None
     gpus: int | None = None
     """GPUs that the build held; None: not known, as in records of older versions."""
+    checked: dict[str, str] | None = None
+    """Parameter name -> digest of the input, whose files were hashed before and after the build read them; None: they
+    were not, as in older versions."""
 
 
 def read(path: Path) -> Record | None:
-    """The record in a key's file; None if there is none that can be read."""
+    """The record in a key's file; None if there is none that can be read, or it was changed."""
     try:
-        record = Record(**json.loads(path.read_bytes()))
+        record = Record(**signed.load(path.read_bytes()))
         # The two become names of files: nothing but a digest may.
         return record if HEX.fullmatch(record.key) and HEX.fullmatch(record.digest) else None
     except (FileNotFoundError, ValueError, TypeError):
@@ -68,7 +72,7 @@ def read(path: Path) -> Record | None:
 
 
 def dump(record: Record) -> bytes:
-    return json.dumps(asdict(record), indent=1, allow_nan=False).encode() + b"\n"
+    return signed.dump(asdict(record))
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:

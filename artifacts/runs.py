@@ -1,6 +1,5 @@
 """Records of whole runs: which artifact each node had."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -8,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from artifacts import files
+from artifacts import dates, files, signed
 from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.store import Store
@@ -52,7 +51,7 @@ def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], create
     }
     created = created.astimezone(UTC)
     record = {"name": name, "created": created.isoformat(), "nodes": refs, "details": dict(details)}
-    return json.dumps(record, indent=1).encode() + b"\n"
+    return signed.dump(record)
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
@@ -79,13 +78,19 @@ def in_file_name(name: str) -> str:
 
 
 def _newest_first(store: Store) -> list[Path]:
-    return sorted(store.runs.glob("*.json"), reverse=True)
+    """By the time in their names; one in the future (`dates`) counts as the oldest."""
+    return sorted(store.runs.glob("*.json"), key=lambda path: (not dates.is_future(_created(path)), path), reverse=True)
+
+
+def _created(path: Path) -> str:
+    """ISO 8601 of the stamp in a record's name."""
+    return path.stem.partition("-")[0]
 
 
 def read(store: Store, path: Path) -> Run | None:
     """The run in a record's file; None if there is none that can be read."""
     try:
-        record = json.loads(path.read_bytes())
+        record = signed.load(path.read_bytes())
         nodes = {node: Ref(**ref, path=store.objects / ref["digest"]) for node, ref in record["nodes"].items()}
         return Run(record["name"], record["created"], nodes, record["details"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

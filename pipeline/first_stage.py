@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline import runs
 from pipeline.collection import Query, read_qrels, read_queries
+from pipeline.parquet import parquet_writer
 from pipeline.work import Progress
 
 QUESTIONS = 512
@@ -45,7 +45,7 @@ def write(
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
     with (
         runs.writer(out) as write_run,
-        pq.ParquetWriter(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
+        parquet_writer(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
     ):
         for split, depth in depths.items():
             members = [q for q in questions if q.split == split]
