@@ -70,6 +70,17 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     return wrong
 
 
+def changed(path: Path) -> bool:
+    """Whether a file of an object has other bytes than the manifest beside it says; no manifest says nothing."""
+    try:
+        listed = {entry.name: entry for entry in parse((path.parent / MANIFEST).read_bytes())}
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
+    return path.name in listed and _wrong_bytes(path.parent, listed[path.name]) is not None
+
+
 State = tuple[int, int, int, int]
 """Size, inode, mtime and ctime in ns."""
 _hashed: dict[Path, dict[Path, State | None]] = {}

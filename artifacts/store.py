@@ -64,6 +64,11 @@ class Store:
         self._cache: dict[Path, tuple[tuple[int, int, int], Record | None]] = {}
         _check_format(self.format)
 
+    @classmethod
+    def of(cls, ref: Ref) -> "Store":
+        """The store that an artifact lies in."""
+        return cls(ref.path.parents[1])
+
     def prepare(self) -> None:
         """Makes the folders, unless they are there. Raises `StoreError` if that is refused."""
         try:

@@ -10,10 +10,12 @@ from typing import Any
 from rich import box
 from rich.markup import escape
 
+from artifacts.objects import changed
 from artifacts.records import Ref
 from flows.recipe import Recipe
 from flows.selection import store_folder
-from pipeline.stored import read_json
+from pipeline.errors import InputError
+from pipeline.stored import AGAIN, read_json
 from pipeline.tables import headed, notes, tables
 from tasks import page
 from tasks.terminal import TERMINAL, print_whole, say
@@ -61,7 +63,13 @@ def next_line(question: str | None, store: Path) -> str:
 
 def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
     """The evaluation's metrics.json. Raises InputError for a damaged one, and where it lacks one of `more` fields."""
-    return read_json(refs["evaluate"].path / "metrics.json", *READ, *more) if "evaluate" in refs else None
+    if "evaluate" not in refs:
+        return None
+    path = refs["evaluate"].path / "metrics.json"
+    found = read_json(path, *READ, *more)
+    if changed(path):
+        raise InputError(f"{path}: was changed; {AGAIN}")
+    return found
 
 
 def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:

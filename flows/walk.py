@@ -120,7 +120,7 @@ def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list
     try:
         _check_first(name, refs, recipe, wanted)
     except InputError:
-        Store(refs[name].path.parents[1]).check([refs[name]])
+        Store.of(refs[name]).check([refs[name]])
         raise
 
 
