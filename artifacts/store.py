@@ -200,7 +200,8 @@ class Store:
         """Sets a damaged object aside (by its inode), and first all that may have been built from it, a line each."""
         everything = self.records()
         found = suspects(everything, digest, self._last_whole(digest))
-        kept = {digest} | {record.digest for record in everything} - {record.digest for record in found}
+        gone = {record.key for record in found}
+        kept = {digest, *(record.digest for record in everything if record.key not in gone)}
         for record in found:
             key, folder = self.keys / f"{record.key}.json", self.objects / record.digest
             for path in [key, *([] if record.digest in kept else [folder])]:
