@@ -35,7 +35,7 @@ def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_cli) -
     """One file an artifact, of the kind that was damaged least so far."""
     [run] = runs(Store(tiny_copy))
     kinds, draws, flipped = Counter[str](), random.Random(0), {}
-    for node, ref in run.nodes.items():
+    for ref in run.nodes.values():
         if ref.digest in flipped:
             continue
         files = [path for path in sorted(ref.path.rglob("*")) if path.is_file() and path.stat().st_size]
