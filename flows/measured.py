@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from artifacts.objects import changed
 from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
 from pipeline.errors import InputError
+from pipeline.stored import again
 
 SHOWN = 8
 """Characters of an id."""
@@ -120,4 +122,7 @@ def found_run(store: Store, which: str) -> Run:
 def _measures(run: Run) -> Measured:
     one = measured(run)
     assert one is not None
+    for path in sorted(one.folder.glob("*.parquet")):
+        if changed(path):
+            raise InputError(f"{path}: was changed; {again(run.name)}")
     return one
