@@ -61,10 +61,16 @@ class Record:
     were not, as in older versions."""
 
 
+MAPPINGS = ("code", "config", "sources", "inputs", "libraries", "metrics", "versions")
+"""Fields that hold names and values."""
+
+
 def read(path: Path) -> Record | None:
     """The record in a key's file; None if there is none that can be read, or it was changed."""
     try:
         record = Record(**signed.load(path.read_bytes()))
+        if not all(isinstance(getattr(record, name), dict) for name in MAPPINGS):
+            return None
         # The two become names of files: nothing but a digest may.
         return record if HEX.fullmatch(record.key) and HEX.fullmatch(record.digest) else None
     except (FileNotFoundError, ValueError, TypeError):

@@ -49,7 +49,10 @@ def _is_whole(record: Record, path: Path) -> bool:
     """Whether its fields agree, as far as they can be checked where a record of an older version has no digest."""
     components = (record.stage, record.code, record.config, record.sources, record.inputs, record.libraries)
     own = record.identity in (record.digest, record.key) or record.kept_from is not None
-    return own and make_key(*components).hex == record.key == path.stem
+    try:
+        return own and make_key(*components).hex == record.key == path.stem
+    except (ValueError, TypeError):  # NaN, which no key is made of
+        return False
 
 
 def _run(store: Store, path: Path) -> list[str]:

@@ -182,6 +182,17 @@ def test_an_identity_that_is_not_the_content_in_an_older_record(store, chain):
     assert verify(store) == [f"keys/{keys[1].hex}.json: was changed"]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("inputs", ["x"]), ("config", None), ("code", float("nan")), ("config", {"a": float("nan")})]
+)
+def test_nonsense_in_an_older_record_is_a_line(store, chain, field, value):
+    keys = chain[0]
+    unchecked(store, keys[1])
+    path = store.keys / f"{keys[1].hex}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    assert verify(store) == [f"keys/{keys[1].hex}.json: was changed"]
+
+
 def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain):
     keys = chain[0]
     path = store.keys / f"{keys[1].hex}.json"

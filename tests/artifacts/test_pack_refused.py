@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from packs import everything, indexed, members, write_members
+from packs import everything, indexed, members, rewritten, write_members
 
 from artifacts import archive
 from artifacts.errors import StoreError
@@ -172,7 +172,7 @@ def test_members_that_disagree_are_refused(refused, run):
     assert "manifest.json was changed" in refused(
         with_member(f"{objects}/manifest", lambda d: d.replace(b"m", b"n", 1))
     )
-    outside = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), b"../../../../etc"))
+    outside = with_member("runs/", lambda d: rewritten(d, bm25.digest, "../../../../etc"))
     assert "has an artifact of bm25 that the pack's records do not have" in refused(outside)
     assert "is no record of a run of that name" in refused(with_member("runs/", lambda d: d.replace(b"tiny", b"tony")))
     assert "is no record of a run" in refused(with_member("runs/", lambda d: b"null"))
