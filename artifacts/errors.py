@@ -6,3 +6,7 @@ class StoreError(Exception):
 
     The command line prints the message alone and exits with code 2.
     """
+
+
+class Damaged(StoreError):
+    """An artifact that was to be read is not as it was written. It is set aside; another attempt builds it again."""

@@ -2,12 +2,13 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from artifacts import files, locks, objects, sources
+from artifacts import dates, files, live, locks, objects, sources
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 
@@ -26,17 +27,21 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
     """Removes artifacts that neither the newest `runs` run records name nor anyone built or used within `days`.
 
     With them go left-over work (checkpoints of killed builds) as old, objects without a key and broken/. Never what is
-    being built, nor its inputs. `dry_run` changes nothing. Gives what was (or would be) removed.
+    being built, nor its inputs, nor what a run under way has built or used. `dry_run` changes nothing, and works in a
+    store that may only be read. Gives what was (or would be) removed.
     """
     if not store.root.exists():
         return []
-    store.prepare()
-    oldest = time.time() - days * DAY_SECONDS
+    if not dry_run:
+        store.prepare()
+    free = _is_free if dry_run else locks.try_hold
+    oldest = min(time.time() - days * DAY_SECONDS, live.began(store))
     removed = []
     # Builders file their artifacts under this lock, so none loses an object between its filing and its key's.
-    with files.storage_errors(store.root), store.commit_lock():
+    with files.storage_errors(store.root), nullcontext() if dry_run else store.commit_lock():
         # One by one: what is yielded is under its key's lock until the next is asked for.
-        for target in chain(_artifacts(store, runs, oldest), _work(store, oldest), _left_over(store, oldest)):
+        targets = chain(_artifacts(store, runs, oldest, free), _work(store, oldest, free), _left_over(store, oldest))
+        for target in targets:
             if not dry_run:
                 _remove(store, store.root / target.path)
             removed.append(target)
@@ -45,37 +50,50 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
     return removed
 
 
-def _artifacts(store: Store, count: int, oldest: float) -> Iterator[Removed]:
+Free = Callable[[Path], AbstractContextManager[bool]]
+"""Gives whether a lock is free, and holds it meanwhile if anything is to be removed."""
+
+
+def _is_free(lock: Path) -> AbstractContextManager[bool]:
+    return nullcontext(not locks.is_held(lock))
+
+
+def _artifacts(store: Store, count: int, oldest: float, free: Free) -> Iterator[Removed]:
     named = {ref.key for run in all_runs(store)[:count] for ref in run.nodes.values()}
-    read = _being_read(store)
+    read = _being_read(store, free)
     kept: set[str] = set()
     for record in store.records():
         path = store.keys / f"{record.key}.json"
-        with locks.try_hold(store.lock_file(record.key)) as free:
-            if free and record.key not in named and record.identity not in read and path.stat().st_mtime <= oldest:
+        with free(store.lock_file(record.key)) as unlocked:
+            used = dates.seconds(path.stat().st_mtime)
+            if unlocked and record.key not in named and record.identity not in read and used <= oldest:
                 yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
             else:
                 kept.add(record.digest)
-    for folder in sorted(store.objects.iterdir()):
+    for folder in _listed(store.objects):
         if folder.name not in kept:
             yield Removed(folder.relative_to(store.root), objects.size(folder), "no key is left")
 
 
-def _being_read(store: Store) -> set[str]:
+def _being_read(store: Store, free: Free) -> set[str]:
     """Identities of the artifacts that builders under way read."""
     read: set[str] = set()
     for path in store.locks.glob("*.lock"):
-        with locks.try_hold(path) as free:
-            holder = None if free else locks.read_holder(path)
+        with free(path) as unlocked:
+            holder = None if unlocked else locks.read_holder(path)
             read |= set(holder.inputs.values()) if holder else set()
     return read
 
 
-def _work(store: Store, oldest: float) -> Iterator[Removed]:
-    for folder in sorted(store.work.iterdir()):
-        with locks.try_hold(store.lock_file(folder.name)) as free:
-            if free and _newest(folder) <= oldest:
+def _work(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
+    for folder in _listed(store.work):
+        with free(store.lock_file(folder.name)) as unlocked:
+            if unlocked and _newest(folder) <= oldest:
                 yield Removed(folder.relative_to(store.root), objects.size(folder), "left by a build that did not end")
+
+
+def _listed(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.exists() else []
 
 
 def _newest(folder: Path) -> float:
@@ -83,7 +101,7 @@ def _newest(folder: Path) -> float:
 
 
 def _left_over(store: Store, oldest: float) -> Iterator[Removed]:
-    for path in sorted(store.broken.iterdir()):
+    for path in _listed(store.broken):
         size = objects.size(path) if path.is_dir() else path.stat().st_size
         yield Removed(path.relative_to(store.root), size, "broken")
     for path in [*store.root.glob(".*"), *store.keys.glob(".*"), *store.runs.glob(".*")]:
@@ -93,6 +111,7 @@ def _left_over(store: Store, oldest: float) -> Iterator[Removed]:
 
 def _remove(store: Store, path: Path) -> None:
     if path.parent == store.objects:
+        (store.verified / path.name).unlink(missing_ok=True)
         # Out of the way first: a reader sees a whole object or none.
         path = path.rename(store.broken / f"{path.name}-{time.time_ns()}")
     if path.parent == store.keys:

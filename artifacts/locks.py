@@ -67,6 +67,23 @@ def try_hold(path: Path) -> Iterator[bool]:
             _release(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock, without writing anything; True where that cannot be known."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lock, as far as it says so; only worth asking while it is held."""
     try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 from artifacts import files, names
 from artifacts.keys import canonical
 from artifacts.schema import Count, Hex, first_line
+from artifacts.sources import SETTLED_NS
 
 MANIFEST = "manifest.json"
 
@@ -66,6 +68,8 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     try:
         data = (folder / MANIFEST).read_bytes()
     except OSError:
+        if os.path.lexists(folder) and not folder.is_dir():
+            return "is no folder"
         return f"{MANIFEST} is missing" if folder.is_dir() else "is missing"
     if hashlib.sha256(data).hexdigest() != digest:
         return f"{MANIFEST} was changed"
@@ -76,8 +80,44 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     wrong = next((line for entry in entries if (line := _wrong_size(folder, entry))), None)
     if wrong is not None or not deep:
         return wrong
+    states = {path: _state(path) for path in (folder / MANIFEST, *(folder / entry.name for entry in entries))}
     with ThreadPoolExecutor(files.THREADS) as pool:
-        return next((line for line in pool.map(_wrong_bytes, [folder] * len(entries), entries) if line), None)
+        wrong = next((line for line in pool.map(_wrong_bytes, [folder] * len(entries), entries) if line), None)
+    # What was written just before may change again within one tick of the clock.
+    if wrong is None and all(state and max(state[2:]) < time.time_ns() - SETTLED_NS for state in states.values()):
+        _hashed[folder] = states
+    return wrong
+
+
+def changed(path: Path) -> bool:
+    """Whether a file of an object has other bytes than the manifest beside it says; no manifest says nothing."""
+    try:
+        listed = {entry.name: entry for entry in parse((path.parent / MANIFEST).read_bytes())}
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
+    return path.name in listed and _wrong_bytes(path.parent, listed[path.name]) is not None
+
+
+State = tuple[int, int, int, int]
+"""Size, inode, mtime and ctime in ns."""
+_hashed: dict[Path, dict[Path, State | None]] = {}
+"""Objects that this process has found whole, and how their files were before it hashed them."""
+
+
+def hashed(folder: Path) -> bool:
+    """Whether this process has found the object whole (`problem`, deep), and none of its files has changed since."""
+    known = _hashed.get(folder, {})
+    return bool(known) and all(_state(path) == state for path, state in known.items())
+
+
+def _state(path: Path) -> State | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def parse(manifest: bytes) -> list[Entry]:

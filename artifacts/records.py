@@ -1,6 +1,5 @@
 """What the store knows of an artifact: a small reference for callers, a full record on disk."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from artifacts import signed
 from artifacts.errors import StoreError
 from artifacts.schema import Count, Created, Hex, Metrics, Name, Seconds, first_line
 
@@ -62,22 +62,25 @@ class Record:
     """GPUs that the build held; None: not known, as in records of older versions."""
     input_keys: dict[str, Hex] | None = None
     """The key that each input was read by, of those that gave its bytes; None: not known, as in older records."""
+    checked: dict[str, Hex] | None = None
+    """Parameter name -> digest of the input, whose files were hashed before and after the build read them; None: they
+    were not, as in older versions."""
 
 
 _RECORD = TypeAdapter(Record)
 
 
 def parse(data: bytes) -> Record:
-    """The record in the bytes of a key's file. Raises ValueError, in one line, if it is none."""
+    """The record in the bytes of a key's file. Raises ValueError, in one line, if it is none or was changed."""
     try:
-        record: Record = _RECORD.validate_json(data, strict=True)
+        record: Record = _RECORD.validate_json(signed.verified(data), strict=True)
     except ValidationError as error:
         raise ValueError(first_line(error)) from None
     return record
 
 
 def read(path: Path) -> Record | None:
-    """The record in a key's file; None if there is none, or what is there is none.
+    """The record in a key's file; None if there is none, or what is there is none or was changed.
 
     Raises `StoreError` where the file cannot be opened.
     """
@@ -90,7 +93,7 @@ def read(path: Path) -> Record | None:
 
 
 def dump(record: Record) -> bytes:
-    return json.dumps(asdict(record), indent=1, allow_nan=False).encode() + b"\n"
+    return signed.dump(asdict(record))
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:

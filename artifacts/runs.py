@@ -1,6 +1,5 @@
 """Records of whole runs: which artifact each node had."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from artifacts import files
+from artifacts import dates, files, signed
 from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.schema import Created, FileName, Metrics, Name, RunName, first_line
@@ -80,7 +79,7 @@ def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], create
     }
     created = created.astimezone(UTC)
     record = {"name": name, "created": created.isoformat(), "nodes": refs, "details": dict(details)}
-    return json.dumps(record, indent=1).encode() + b"\n"
+    return signed.dump(record)
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
@@ -112,7 +111,14 @@ def in_file_name(name: str) -> str:
 
 
 def _newest_first(store: Store) -> list[Path]:
-    return files.listed(store.runs, ".json")[::-1]
+    """By the time in their names; one in the future (`dates`) counts as the oldest."""
+    paths = files.listed(store.runs, ".json")
+    return sorted(paths, key=lambda path: (not dates.is_future(_created(path)), path), reverse=True)
+
+
+def _created(path: Path) -> str:
+    """ISO 8601 of the stamp in a record's name."""
+    return path.stem.partition("-")[0]
 
 
 def read(store: Store, path: Path) -> Run | None:
@@ -126,7 +132,7 @@ def read(store: Store, path: Path) -> Run | None:
 def parse(store: Store, data: bytes) -> Run:
     """The run in the bytes of a record's file. Raises ValueError, in one line, if it is none."""
     try:
-        record: _Record = _RECORD.validate_json(data, strict=True)
+        record: _Record = _RECORD.validate_json(signed.verified(data), strict=True)
     except ValidationError as error:
         raise ValueError(first_line(error)) from None
     nodes = {node: Ref(**vars(ref), path=store.objects / ref.digest) for node, ref in record.nodes.items()}

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import TypeGuard
 
 from artifacts import files, locks
 from artifacts.errors import StoreError
@@ -58,6 +59,42 @@ def prune(cache: Path) -> None:
         return
     with suppress(OSError), locks.hold(cache.with_suffix(".lock")):
         files.write(cache, _dump({path: entry for path, entry in _load(cache).items() if os.path.exists(path)}))
+
+
+def verify(cache: Path) -> list[str]:
+    """A line for each file whose digest in the cache is not that of its bytes, which are hashed again.
+
+    The cache forgets it, as far as it may be written.
+    """
+    if not cache.exists():
+        return []
+    try:
+        known = json.loads(cache.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        known = None
+    if not isinstance(known, dict):
+        lines, wrong = ["cannot be read, and is forgotten"], set()
+    else:
+        wrong = {path for path, entry in known.items() if not _is_right(path, entry)}
+        lines = [f"the digest of {path} was changed, and is forgotten" for path in sorted(wrong)]
+    if lines:
+        with suppress(OSError), locks.hold(cache.with_suffix(".lock")):
+            files.write(cache, _dump({path: entry for path, entry in _load(cache).items() if path not in wrong}))
+    return lines
+
+
+def _is_right(path: str, entry: object) -> bool:
+    """Whether an entry gives the file's digest, or is of another state of it and so of no account."""
+    if not _is_entry(entry):
+        return False
+    try:
+        return _state(os.stat(path)) != entry[:3] or files.sha256(Path(path)) == entry[3]
+    except (OSError, ValueError):
+        return True
+
+
+def _is_entry(entry: object) -> TypeGuard[Entry]:
+    return isinstance(entry, list) and [type(value) for value in entry] == [int, int, int, str]
 
 
 Listing = dict[str, tuple[str, list[int]]]
@@ -116,8 +153,8 @@ def _digest(listing: Mapping[str, str]) -> str:
 
 def _load(cache: Path) -> dict[str, Entry]:
     try:
-        return dict(json.loads(cache.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        return {path: entry for path, entry in dict(json.loads(cache.read_bytes())).items() if _is_entry(entry)}
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 

@@ -5,19 +5,20 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from artifacts import files, locks, objects, records, sources, versions
-from artifacts.errors import StoreError
+from artifacts import dates, files, locks, objects, records, sources, versions
+from artifacts.errors import Damaged, StoreError
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
 from artifacts.spent import Clock
+from artifacts.suspects import suspects
 
 FORMAT = 1
 
@@ -43,7 +44,8 @@ class Store:
         locks/KEY.lock, commit.lock   flock; commit.lock is held for moments, where objects and keys change
         work/KEY/                     a build under way, or killed: out, checkpoints, begun, seconds
         work/import-DIGEST/           a pack under way (artifacts/unpack.py), or killed
-        broken/                       what failed a check, set aside
+        broken/                       what failed a check, and what may have been built from it: set aside
+        verified/DIGEST               when the object was last hashed and found whole
         runs/TIMESTAMP-NAME.json      which artifact each node of a run had
         sources.json                  side cache of source digests
     """
@@ -56,10 +58,16 @@ class Store:
         self.locks = self.root / "locks"
         self.work = self.root / "work"
         self.broken = self.root / "broken"
+        self.verified = self.root / "verified"
         self.runs = self.root / "runs"
         self.sources = self.root / "sources.json"
         self._cache: dict[Path, tuple[tuple[int, int, int], Record | None]] = {}
         _check_format(self.format)
+
+    @classmethod
+    def of(cls, ref: Ref) -> "Store":
+        """The store that an artifact lies in."""
+        return cls(ref.path.parents[1])
 
     def prepare(self) -> None:
         """Makes the folders, unless they are there. Raises `StoreError` if that is refused."""
@@ -98,7 +106,7 @@ class Store:
         on_wait: Callable[[Holder], None] | None = None,
         gpus: Callable[[], int | None] = lambda: None,
         clock: Clock | None = None,
-        input_keys: Mapping[str, str] | None = None,
+        reads: Mapping[str, Ref | None] | None = None,
     ) -> Built:
         """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
 
@@ -107,9 +115,9 @@ class Store:
         `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
         `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
         another process is at the same key, with its holder. For the record `gpus` counts those that `make` has held,
-        and `clock` runs in `make` while that is at work (None: all the time); `input_keys` are the keys that the inputs
-        were read by, which the lineage goes by.
-        Raises `StoreError` on a full or read-only disk, else whatever `make` raises.
+        and `clock` runs in `make` while that is at work (None: all the time). `reads`: the artifacts that `make` reads,
+        by the names of the key's inputs; `check` looks at them before and after, and the lineage follows their keys.
+        Raises `Damaged` where one of them is, `StoreError` on a full or read-only disk, else whatever `make` raises.
         """
         self.prepare()
         with files.storage_errors(self.root):
@@ -120,7 +128,7 @@ class Store:
                 found = self._accept(key, node, recipe, keep, refresh_since)
                 if found is not None:
                     return found
-                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, input_keys)
+                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, reads or {})
                 return Built(ref, hit=False, kept=False)
 
     def older(self, key: Key) -> Record | None:
@@ -132,7 +140,7 @@ class Store:
         """All records (of one stage), newest first."""
         found = [record for path in files.listed(self.keys, ".json") if (record := self._read(path)) is not None]
         wanted = [record for record in found if stage in (None, record.stage)]
-        return sorted(wanted, key=lambda record: record.created, reverse=True)
+        return sorted(wanted, key=lambda record: dates.age(record.created), reverse=True)
 
     def record(self, key: str) -> Record | None:
         """The record of a key (hex), whatever the state of its artifact."""
@@ -159,19 +167,70 @@ class Store:
         return None if line is None else f"objects/{record.digest[:12]}: {line}"
 
     def inspect(self, digest: str, deep: bool, set_aside: bool = True) -> str | None:
-        """What is wrong with an object, if anything, after moving it to broken/ unless `set_aside` is False."""
+        """What is wrong with an object, if anything, after `condemn` unless `set_aside` is False."""
         folder = self.objects / digest
-        inode = folder.stat().st_ino if folder.exists() else None
+        inode = folder.lstat().st_ino if os.path.lexists(folder) else None
+        begun = _now()
         problem = objects.problem(folder, digest, deep)
+        if problem is None and deep:
+            self._note_whole(digest, begun)
         if problem is not None and inode is not None and set_aside:
-            self.set_aside(folder, inode)
+            self.condemn(digest, inode)
         return problem
+
+    def whole(self, digest: str) -> str | None:
+        """What is wrong with an object's bytes, if anything; sets nothing aside. A process hashes an object once."""
+        if objects.hashed(self.objects / digest):
+            return None
+        return self.inspect(digest, deep=True, set_aside=False)
+
+    def check(self, refs: Iterable[Ref]) -> None:
+        """Raises `Damaged` for the first artifact that is not `whole`, once it is condemned."""
+        for ref in refs:
+            problem = self.whole(ref.digest)
+            if problem is None:
+                continue
+            folder = self.objects / ref.digest
+            inode = folder.lstat().st_ino if os.path.lexists(folder) else None
+            also = [] if inode is None else self.condemn(ref.digest, inode)
+            aside = "; ".join(["" if inode is None else ": set aside", *also])
+            raise Damaged(f"{self.root}: {ref.stage} (objects/{ref.digest[:12]}): {problem}{aside}")
+
+    def condemn(self, digest: str, inode: int) -> list[str]:
+        """Sets a damaged object aside (by its inode), and first all that may have been built from it, a line each."""
+        everything = self.records()
+        found = suspects(everything, digest, self._last_whole(digest))
+        gone = {record.key for record in found}
+        kept = {digest, *(record.digest for record in everything if record.key not in gone)}
+        for record in found:
+            key, folder = self.keys / f"{record.key}.json", self.objects / record.digest
+            for path in [key, *([] if record.digest in kept else [folder])]:
+                with suppress(FileNotFoundError):
+                    self.set_aside(path, path.stat().st_ino)
+        self.set_aside(self.objects / digest, inode)
+        return [
+            f"{record.node} (objects/{record.digest[:12]}) may be built from damaged bytes: set aside"
+            for record in found
+        ]
 
     def set_aside(self, path: Path, inode: int) -> None:
         """Moves what was found broken at `path` to broken/, unless another has replaced it since (by its inode)."""
         with self.commit_lock(), suppress(FileNotFoundError):
-            if path.stat().st_ino == inode:
+            if path.lstat().st_ino == inode:
+                self.broken.mkdir(exist_ok=True)
                 path.rename(self.broken / f"{path.name}-{time.time_ns()}")
+
+    def _note_whole(self, digest: str, when: str) -> None:
+        # Without it more is built again: a store may be read-only to this user, or its disk full.
+        with suppress(OSError):
+            self.verified.mkdir(exist_ok=True)
+            files.write(self.verified / digest, when.encode())
+
+    def _last_whole(self, digest: str) -> datetime | None:
+        try:
+            return dates.moment((self.verified / digest).read_text())
+        except (OSError, ValueError):
+            return None
 
     def file(self, out: Path, record: Record) -> Ref:
         """Moves a sealed folder in as the record's object, unless equal content is there, and writes the record."""
@@ -216,16 +275,20 @@ class Store:
         since: datetime | None,
         gpus: Callable[[], int | None],
         clock: Clock | None,
-        input_keys: Mapping[str, str] | None,
+        reads: Mapping[str, Ref | None],
     ) -> Ref:
         work, own = self.work / key.hex, clock or Clock()
         out = work / "out"
+        inputs = {name: ref for name, ref in reads.items() if ref is not None}
         try:
             with files.storage_errors(self.root):
+                self.check(inputs.values())
                 checkpoints = _start(work, since)
                 files.empty(out)
                 with nullcontext() if clock else own.at_work(work):
                     metrics = records.plain_metrics(make(out, checkpoints))
+                self.check(inputs.values())
+                known = all(name in inputs for name in key.inputs)
                 digest, size = objects.seal(out)
                 record = Record(
                     **_components(key),
@@ -241,7 +304,8 @@ class Store:
                     kept_from=None,
                     recipe=recipe,
                     gpus=gpus(),
-                    input_keys=None if input_keys is None else dict(input_keys),
+                    input_keys={name: ref.key for name, ref in inputs.items()} if known else None,
+                    checked={name: ref.digest for name, ref in inputs.items()} if known else None,
                 )
                 ref = self.file(out, record)
         except BaseException:
@@ -253,7 +317,7 @@ class Store:
 
     def _find(self, key: str, since: datetime | None, deep: bool, set_aside: bool) -> Record | None:
         record = self.record(key)
-        if record is None or (since is not None and datetime.fromisoformat(record.created) < since):
+        if record is None or (since is not None and dates.age(record.created) < (True, since)):
             return None
         if self.inspect(record.digest, deep, set_aside) is not None:
             return None

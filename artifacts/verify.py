@@ -1,8 +1,10 @@
 """Hashes again what the store holds."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
-from artifacts import files
+from artifacts import dates, files, runs, sources
 from artifacts.keys import make_key
 from artifacts.records import Record
 from artifacts.store import Store
@@ -11,34 +13,83 @@ from artifacts.store import Store
 def verify(store: Store, which: str | None = None) -> list[str]:
     """A line for each problem of one artifact (see `Store.show`) or of all; what is broken is moved to broken/.
 
-    Raises `StoreError` if there is no such artifact.
+    With an object goes what may have been built from its damaged bytes (`Store.condemn`). Where the store may only be
+    read, the lines say so, and nothing is moved. Raises `StoreError` if there is no such artifact.
     """
     if which is not None:
         record = store.show(which)
-        return _records(store, [record]) + _objects(store, [store.objects / record.digest])
-    return _unreadable(store) + _records(store, store.records()) + _objects(store, sorted(store.objects.glob("*")))
+        return [*_key(store, store.keys / f"{record.key}.json"), *_object(store, store.objects / record.digest)]
+    keys = [line for path in files.listed(store.keys, ".json") for line in _key(store, path)]
+    found = [line for path in files.listed(store.objects, "") for line in _object(store, path)]
+    of_runs = [line for path in files.listed(store.runs, ".json") for line in _run(store, path)]
+    return [*keys, *found, *of_runs, *(f"{store.sources.name}: {line}" for line in sources.verify(store.sources))]
 
 
-def _objects(store: Store, folders: list[Path]) -> list[str]:
-    found = [(folder.name, store.inspect(folder.name, deep=True)) for folder in folders if folder.is_dir()]
-    return [f"objects/{digest[:12]}: {problem}" for digest, problem in found if problem is not None]
+def _object(store: Store, folder: Path) -> list[str]:
+    problem = store.inspect(folder.name, deep=True, set_aside=False)
+    if problem is None or problem == "is missing":  # which its key's line says
+        return []
+    also: list[str] = []
+    aside = _aside(lambda: also.extend(store.condemn(folder.name, folder.lstat().st_ino)))
+    return [f"objects/{folder.name[:12]}: {problem}{aside}", *also]
 
 
-def _records(store: Store, records: list[Record]) -> list[str]:
-    lines = []
-    for record in records:
-        components = (record.stage, record.code, record.config, record.sources, record.inputs, record.libraries)
-        if make_key(*components).hex != record.key:
-            lines.append(f"keys/{record.key}.json: was changed")
-            path = store.keys / f"{record.key}.json"
-            store.set_aside(path, path.stat().st_ino)
-        elif not (store.objects / record.digest).exists():
-            lines.append(f"keys/{record.key}.json: its artifact is not there")
-    return lines
+def _key(store: Store, path: Path) -> list[str]:
+    record = None if path.is_dir() else store.record(path.stem)
+    if record is None:
+        return _unreadable(store, path)
+    if not _is_whole(record, path):
+        return [f"keys/{path.name}: was changed{_set_aside(store, path)}"]
+    if not (store.objects / record.digest).exists():
+        return [f"keys/{path.name}: its artifact is not there"]
+    return [f"keys/{path.name}: {line}" for line in _dated(record.created)]
 
 
-def _unreadable(store: Store) -> list[str]:
-    paths = [path for path in files.listed(store.keys, ".json") if path.is_dir() or store.record(path.stem) is None]
-    for path in paths:
-        store.set_aside(path, path.stat().st_ino)
-    return [f"keys/{path.name}: cannot be read" for path in paths]
+def _is_whole(record: Record, path: Path) -> bool:
+    """Whether its fields agree, as far as they can be checked where a record of an older version has no digest."""
+    components = (record.stage, record.code, record.config, record.sources, record.inputs, record.libraries)
+    own = record.identity in (record.digest, record.key) or record.kept_from is not None
+    try:
+        return own and make_key(*components).hex == record.key == path.stem
+    except (ValueError, TypeError):  # NaN, which no key is made of
+        return False
+
+
+def _run(store: Store, path: Path) -> list[str]:
+    run = runs.read(store, path)
+    if run is None:
+        return _unreadable(store, path)
+    if path.stem != runs.called(run.name, dates.moment(run.created)):
+        return [f"runs/{path.name}: was changed{_set_aside(store, path)}"]
+    return [f"runs/{path.name}: {line}" for line in _dated(run.created)]
+
+
+def _dated(created: str) -> list[str]:
+    if not dates.is_future(created):
+        return []
+    return [
+        f"dated later than now ({created[:19]}), and so taken as older than all others; remove it once it is of no use"
+    ]
+
+
+def _unreadable(store: Store, path: Path) -> list[str]:
+    if not path.exists():  # removed since it was listed
+        return []
+    try:
+        why = "was changed" if isinstance(json.loads(path.read_bytes()), dict) else "cannot be read"
+    except (OSError, ValueError, RecursionError):
+        why = "cannot be read"
+    return [f"{path.parent.name}/{path.name}: {why}{_set_aside(store, path)}"]
+
+
+def _set_aside(store: Store, path: Path) -> str:
+    return _aside(lambda: store.set_aside(path, path.lstat().st_ino))
+
+
+def _aside(move: Callable[[], None]) -> str:
+    """Moves what is broken; what to add to its line where that is refused."""
+    try:
+        move()
+    except OSError as error:
+        return f"; it cannot be set aside: {str(error.strerror).lower()}"
+    return ""

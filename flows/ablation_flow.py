@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from prefect import flow, get_run_logger
 
-from artifacts.errors import StoreError
+from artifacts.errors import Damaged, StoreError
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -69,8 +69,15 @@ def ablation(
 
     refs: dict[str, Ref] = {}
     failed: dict[str, str] = {}
-    try:
+
+    def attempt() -> dict[str, Ref]:
+        refs.clear()
+        failed.clear()
         make(cells, run, refs, failed)
+        return refs
+
+    try:
+        walk.whole(shelf, f"ablation {own.name}", attempt, cells.nodes)
     finally:
         details: dict[str, Any] = {"ablation": own.model_dump(mode="json"), "set": set, "rows": asked}
         record_run(shelf, f"ablation {own.name}", refs, details, begun)
@@ -98,6 +105,8 @@ def make(
             continue
         try:
             refs[name] = run(part, refs)
+        except Damaged:
+            raise
         except Exception as error:
             known = isinstance(error, RuntimeError | InputError | StoreError)
             failed[name] = str(error) if known else f"{type(error).__name__}: {error}"

@@ -133,7 +133,8 @@ def verify(
     if as_json:
         print_json(problems)
     else:
-        out.print("\n".join(problems) or "All files are as they were written.", markup=False, highlight=False)
+        said = "\n".join(problems) or "All files are as they were written."
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
     if problems:
         raise typer.Exit(1)
 

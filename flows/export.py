@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from artifacts import files, names
-from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.store import Store
 from flows import layers
 from flows.run_schema import recipe_of
-from flows.search import PRETRAINED, Engine, engines, none_finished
+from flows.search import PRETRAINED, Engine, check_whole, engines, none_finished
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
 from pipeline.export import folder
-from pipeline.stored import again
 from tasks.terminal import bar, size
 
 if TYPE_CHECKING:
@@ -141,7 +139,7 @@ def export(
     if out.is_relative_to(store.root.resolve()):
         raise InputError(f"{out}: inside the store {store.root}; export to another place")
     folder.check(out, overwrite)  # before long work
-    digests = _whole(store, chosen, parts)
+    digests = _whole(chosen, parts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -166,18 +164,16 @@ def _check_packages() -> None:
         )
 
 
-def _whole(store: Store, chosen: Exportable, parts: Sequence[Part]) -> dict[str, str]:
+def _whole(chosen: Exportable, parts: Sequence[Part]) -> dict[str, str]:
     """{node: digest} of all that is read, each file's hash checked."""
-    digests, recipe = {}, chosen.engine.run.name
+    digests, run = {}, chosen.engine.run
+    check_whole(run, "evaluate")
     with bar("check") as progress:
         nodes = chosen.nodes(parts)
         for done, node in enumerate(nodes):
             progress(done, len(nodes), "artifacts")
-            digest = chosen.engine.run.nodes[node].digest
-            problem = store.inspect(digest, deep=True, set_aside=False)
-            if problem:
-                raise StoreError(f"{store.root}: {node} (objects/{digest[:12]}): {problem}; {again(recipe)}")
-            digests[node] = digest
+            check_whole(run, node)
+            digests[node] = run.nodes[node].digest
     return digests
 
 

@@ -46,14 +46,20 @@ def cocondenser(
 
     begun = walk.run_created()
     logs = walk.logs_of(recipe.tracking, root, recipe.name, begun)
-    refs: dict[str, Ref] = upstream(shelf, dag, wanted, recipe.name) if only else {}
-    for node in wanted:
-        since = begun if node.name in anew else None
-        accepted = node.name in kept
-        state = walk.run(node, refs, recipe.machine, recipe.name, root, logs=logs, keep=accepted, refresh_since=since)
-        refs[node.name] = state.result()
-        walk.check_first(node.name, refs, recipe, wanted)
+    refs: dict[str, Ref] = {}
 
+    def make() -> dict[str, Ref]:
+        refs.clear()
+        refs.update(upstream(shelf, dag, wanted, recipe.name) if only else {})
+        for node in wanted:
+            since = begun if node.name in anew else None
+            keeps = node.name in kept
+            state = walk.run(node, refs, recipe.machine, recipe.name, root, logs=logs, keep=keeps, refresh_since=since)
+            refs[node.name] = state.result()
+            walk.check_first(node.name, refs, recipe, wanted)
+        return refs
+
+    walk.whole(shelf, recipe.name, make, wanted)
     details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
     record_run(shelf, recipe.name, refs, details, begun)
     results.show(recipe, refs, root)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from artifacts.objects import changed
 from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
 from pipeline.errors import InputError
 from pipeline.paths import given
+from pipeline.stored import again
 from pipeline.tables import asked_first, on_dev, shallow_notes
 
 SHOWN = 8
@@ -131,4 +133,7 @@ def found_run(store: Store, which: str) -> Run:
 def _measures(run: Run) -> Measured:
     one = measured(run)
     assert one is not None
+    for path in sorted(one.folder.glob("*.parquet")):
+        if changed(path):
+            raise InputError(f"{path}: was changed; {again(run.name)}")
     return one

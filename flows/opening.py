@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from artifacts.runs import Run
 from flows.answers import questions_of
 from flows.asking import Question, ask
 from flows.lists import AT_ONCE, Dense, Lexical, bytes_of, open_dense
@@ -49,11 +50,21 @@ class Opened:
         return [way for way in WAYS if ready[way]]
 
 
+def trust(run: Run, node: str) -> None:
+    """Takes an artifact as it is."""
+
+
 @contextmanager
-def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Opened]:
+def opened(
+    engine: Engine,
+    ways: Iterable[By] | None = None,
+    often: bool = False,
+    check: Callable[[Run, str], None] = trust,
+) -> Iterator[Opened]:
     """Opens what the `ways` of asking need (None: `engine.how`); closes it with the block.
 
-    `often`: take longer to open and answer quicker, for a server.
+    `often`: take longer to open and answer quicker, for a server. `check`: called for each node before its artifact is
+    read, such as `check_whole`.
     Raises InputError for what `engine.how` needs and is damaged, or of different models or collections; other ways are
     left out.
     """
@@ -65,11 +76,14 @@ def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False
             raise error
         problems.update({by: str(error), "fusion": str(error)})
 
+    for node in ("evaluate", engine.part("ingest")):
+        check(engine.run, node)
     with ExitStack() as running:
         searcher = lexical = dense = None
         if wanted & {"bm25", "fusion"}:
             artifact = engine.run.nodes[engine.part("bm25")].path
             try:
+                check(engine.run, engine.part("bm25"))
                 verified = often or bytes_of(artifact / "index") < AT_ONCE
                 searcher = running.enter_context(Searcher(artifact, verified))  # Java loads while the rest does
             except InputError as error:
@@ -81,6 +95,8 @@ def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False
         passages = in_memory_map(collection) if often else in_parquet(collection)
         if wanted & {"dense", "fusion"}:
             try:
+                for node in (engine.model, engine.part(f"index-{engine.metrics['dense']}")):
+                    check(engine.run, node)
                 dense = open_dense(engine, passages.count, often)
             except InputError as error:
                 leave_out("dense", error)

@@ -10,11 +10,13 @@ from typing import Any
 from rich import box
 from rich.markup import escape
 
+from artifacts.objects import changed
 from artifacts.records import Ref
 from flows.recipe import Recipe
 from flows.run_schema import check_metrics
 from flows.selection import store_folder
-from pipeline.stored import read_json
+from pipeline.errors import InputError
+from pipeline.stored import AGAIN, read_json
 from pipeline.tables import headed, notes, tables
 from tasks import page
 from tasks.terminal import TERMINAL, print_whole, say
@@ -65,9 +67,11 @@ def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
     if "evaluate" not in refs:
         return None
     path = refs["evaluate"].path / "metrics.json"
-    metrics = read_json(path, *READ, *more)
-    check_metrics(metrics, path)
-    return metrics
+    found = read_json(path, *READ, *more)
+    if changed(path):
+        raise InputError(f"{path}: was changed; {AGAIN}")
+    check_metrics(found, path)
+    return found
 
 
 def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:

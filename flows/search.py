@@ -13,6 +13,7 @@ from flows.results import read_metrics
 from flows.run_schema import recipe_of
 from pipeline.bm25 import read_settings
 from pipeline.errors import InputError
+from pipeline.stored import again
 from pipeline.tables import asked_first
 
 PRETRAINED = ("cocondenser", "condenser", "ict", "initial")
@@ -92,6 +93,18 @@ class Engine:
         if not all(node in self.run.nodes for node in needed):
             return []
         return [node for node in needed if not self.run.nodes[node].path.exists()]
+
+
+def check_whole(run: Run, node: str) -> None:
+    """Raises InputError that names the file where an artifact of a run is not as it was written.
+
+    A process hashes an artifact once.
+    """
+    ref = run.nodes[node]
+    store = Store.of(ref)
+    problem = store.whole(ref.digest)
+    if problem:
+        raise InputError(f"{store.root}: {node} (objects/{ref.digest[:12]}): {problem}; {again(run.name)}")
 
 
 def _is_run_file(bm25: Path) -> bool:

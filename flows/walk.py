@@ -1,6 +1,6 @@
 """What all flows do with their nodes: look ahead, run each as a task, and check what the first ones gave."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,20 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
+from rich.markup import escape
 
+from artifacts.errors import Damaged
+from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import in_file_name, stamp
 from artifacts.store import Store
 from flows import checks, preflight
 from flows.dag import Node
 from flows.recipe import Recipe
+from pipeline.errors import InputError
 from pipeline.work import Machine
 from tasks import cluster
-from tasks.run import Order, stage
+from tasks.run import Order, stage, tell
 from tasks.tracking import Logs, Tracking
 
 
@@ -35,6 +39,38 @@ def look_ahead(
     preflight.check(store, dag, wanted, machine, tracking)
     if preflight.on_ray(store, dag, wanted, machine, anew):
         cluster.check(machine, store.root, PREFECT_API_URL.value(), get_run_logger().info)
+
+
+def whole(store: Store, name: str, make: Callable[[], Mapping[str, Ref]], wanted: Iterable[Node]) -> None:
+    """Calls `make`, which gives the artifacts of `wanted`, until none of them was found damaged.
+
+    It is called again where an artifact that a stage was to read, or that is shown to the user, is not as it was
+    written: that is set aside by then, and built again. Raises `Damaged` where the same occurs twice. Meanwhile `gc`
+    keeps what `make` has built or used.
+    """
+    seen: set[str] = set()
+    with live(store, name):
+        while True:
+            try:
+                refs = make()
+                store.check(refs[node] for node in shown(wanted) if node in refs)
+                return
+            except Damaged as error:
+                if str(error) in seen:
+                    raise
+                seen.add(str(error))
+                tell(f"{escape(str(error))}; it is built again")
+
+
+def shown(wanted: Iterable[Node]) -> list[str]:
+    """The nodes whose files a user is shown at the end: those that no other reads, and what the terminal tells of."""
+    wanted = list(wanted)
+    read = {given.name for node in wanted for given in node.inputs.values() if given is not None}
+    return [node.name for node in wanted if node.name not in read or node.stage in SHOWN]
+
+
+SHOWN = ("evaluate", "mine", "given")
+"""Stages whose figures and pages are shown although others read them."""
 
 
 def run(
@@ -77,7 +113,18 @@ def logs_of(tracking: Tracking, store: Path, name: str, begun: datetime) -> Logs
 
 
 def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
-    """Told when node `name` is there: what of `wanted` is bound to fail with it. Raises InputError."""
+    """Told when node `name` is there: what of `wanted` is bound to fail with it.
+
+    Raises InputError, or `Damaged` where the reason may be that an artifact is not as it was written.
+    """
+    try:
+        _check_first(name, refs, recipe, wanted)
+    except InputError:
+        Store.of(refs[name]).check([refs[name]])
+        raise
+
+
+def _check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
     if name == "ingest":
         checks.training_data(refs["ingest"], wanted)
         checks.evaluation(refs["ingest"], wanted)

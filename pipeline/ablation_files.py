@@ -17,6 +17,7 @@ from pipeline.ablation_data import RUN_COLUMNS, AblationData, Asked, Cell, Curve
 from pipeline.bootstrap import DIGITS
 from pipeline.config import Config
 from pipeline.measures import HITS, MEASURES
+from pipeline.parquet import read_parquet, write_parquet
 from pipeline.stored import told
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ class Stored(Config):
 def write(data: AblationData, out: Path) -> None:
     """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     whole = {
         "config": data.config.model_dump(mode="json"),
@@ -103,7 +103,7 @@ def write(data: AblationData, out: Path) -> None:
         ]
     schema = _schema()
     tables = [pa.Table.from_pandas(frame, schema, preserve_index=False) for frame in placed]
-    pq.write_table(pa.concat_tables([schema.empty_table(), *tables]), out / QUESTIONS, compression="zstd")
+    write_parquet(pa.concat_tables([schema.empty_table(), *tables]), out / QUESTIONS, compression="zstd")
 
 
 def _schema() -> "pyarrow.Schema":
@@ -117,8 +117,6 @@ def _schema() -> "pyarrow.Schema":
 
 def read(folder: Path) -> AblationData:
     """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not go with the others."""
-    import pyarrow.parquet as pq
-
     with told(folder / CELLS, ANEW):
         stored = _checked(TypeAdapter(Stored), json.loads((folder / CELLS).read_bytes()))
         if not len(stored.runs) == len(stored.inputs) == len(stored.config.cells):
@@ -130,7 +128,7 @@ def read(folder: Path) -> AblationData:
         curves = _checked(TypeAdapter(list[Curves | None]), json.loads((folder / CURVES).read_bytes()))
         _check_curves(curves, len(stored.config.cells))
     with told(folder / QUESTIONS, ANEW):
-        questions = _questions(pq.read_table(folder / QUESTIONS))
+        questions = _questions(read_parquet(folder / QUESTIONS))
         first = {
             split: _run(figures, questions, (stored.first_stage.label, None, None, None, split))
             for split, figures in stored.first_stage.figures.items()

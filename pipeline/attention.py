@@ -14,6 +14,7 @@ from pydantic import Field
 from pipeline import shards
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
+from pipeline.parquet import write_parquet
 from pipeline.starts import model_config, positions
 from pipeline.stored import read_json
 from pipeline.vector_files import side
@@ -139,7 +140,6 @@ def run(
 
 def _write(path: Path, mean_LH: dict[str, np.ndarray]) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     types = [
         ("model", pa.string()),
@@ -151,4 +151,4 @@ def _write(path: Path, mean_LH: dict[str, np.ndarray]) -> None:
         for name, entropies in mean_LH.items()
         for layer, heads in enumerate(entropies, 1)
     ]
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema(types)), path)
+    write_parquet(pa.Table.from_pylist(rows, pa.schema(types)), path)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from pipeline.inbatch import Piece, backward, pieces
 from pipeline.inputs import Ids, pack, passage_rows, question_rows, read_form
 from pipeline.judge import Judge
 from pipeline.memory import keeps
+from pipeline.parquet import write_parquet
 from pipeline.pools import load_pools
 from pipeline.ragged import Tokens
 from pipeline.score_table import Scores
@@ -97,7 +97,7 @@ def train(
         tables = {"validation": judge.rows if judge else [], "schedule": orders.hardness(schedule)}
         for name, rows in tables.items():
             if rows:
-                pq.write_table(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
+                write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
     return {**training.summary(history), **validated, "questions_cut": cut}
 
 

@@ -21,6 +21,7 @@ from transformers import (
 from transformers.utils import logging
 
 from pipeline.errors import InputError
+from pipeline.parquet import write_parquet
 from pipeline.starts import model_config, positions
 from pipeline.vector_files import CLS, Vector, write_json, write_vector
 
@@ -208,10 +209,9 @@ def _open_to_readers(folder: Path) -> None:
 
 def _write_history(path: Path, history: list[dict[str, Any]]) -> None:
     import pyarrow as pa
-    from pyarrow import parquet
 
     types = {name: pa.int64() if name == "step" else pa.float64() for name in history[0]}
-    parquet.write_table(pa.Table.from_pylist(history, pa.schema(list(types.items()))), path)
+    write_parquet(pa.Table.from_pylist(history, pa.schema(list(types.items()))), path)
 
 
 def _write_tokenizer(folder: Path, source: Path, longest: int, inputs: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import InputError
+from pipeline.parquet import parquet_file, parquet_writer
 from pipeline.stored import AGAIN, read_batches, read_table, told
 
 if TYPE_CHECKING:
@@ -84,10 +85,9 @@ def schemas() -> dict[str, "pyarrow.Schema"]:
 def write_table(path: Path, schema: "pyarrow.Schema", rows: Iterable[Sequence]) -> int:
     """Writes `rows` (tuples in the schema's order) as they come, a row group at a time. Returns their number."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     stream, written = iter(rows), 0
-    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["split", "doc_id", "query_id"]) as writer:
+    with parquet_writer(path, schema, compression="zstd", use_dictionary=["split", "doc_id", "query_id"]) as writer:
         while group := list(islice(stream, ROWS)):
             columns = [
                 pa.array(values, kind) for values, kind in zip(zip(*group, strict=True), schema.types, strict=True)
@@ -110,10 +110,9 @@ def at_rows(path: Path, rows: "Sequence[int] | np.ndarray", columns: Sequence[st
     """
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     row_R = np.asarray(rows, np.int64)
-    with told(path), pq.ParquetFile(path) as file:
+    with told(path), parquet_file(path) as file:
         edges = np.cumsum([0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))])
         group_R = np.searchsorted(edges, row_R, side="right") - 1
         names = file.schema_arrow.names if columns is None else list(columns)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.parquet import write_parquet
 from pipeline.scoring import relevance
 from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
@@ -26,7 +27,6 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     """
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     from pipeline.score_table import find, read_scores
 
@@ -45,7 +45,7 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     kept_N = relevance(score_N) <= config.threshold
     if not kept_N.any():
         raise InputError(f"denoise.threshold: none of {len(score_N)} negatives scores at most {config.threshold}")
-    pq.write_table(table.filter(pa.array(kept_N)), work.out / "negatives.parquet", compression="zstd")
+    write_parquet(table.filter(pa.array(kept_N)), work.out / "negatives.parquet", compression="zstd")
     questions, left = len(ids["query_id"]), len(np.unique(query_N[kept_N]))
     return {
         "questions": questions,

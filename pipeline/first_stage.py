@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline import runs
 from pipeline.barred import Dropped, free
 from pipeline.collection import Query, read_qrels, read_queries
 from pipeline.notices import notice
+from pipeline.parquet import parquet_writer
 from pipeline.work import Progress
 
 QUESTIONS = 512
@@ -59,7 +59,7 @@ def write(
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
     with (
         runs.writer(out) as write_run,
-        pq.ParquetWriter(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
+        parquet_writer(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
     ):
         for split, depth in depths.items():
             members = [q for q in questions if q.split == split]

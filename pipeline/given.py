@@ -16,6 +16,7 @@ from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import check_id, hash_id
 from pipeline.negatives import Ranking, Taken, sample, train_positives, write
+from pipeline.parquet import parquet_file
 from pipeline.readers import dpr
 from pipeline.run_file import LARGEST
 from pipeline.stored import read_table
@@ -225,11 +226,10 @@ def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     done = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             names = file.schema_arrow.names
             absent = set(COLUMNS[:2]) - set(names)
             if absent:

@@ -18,6 +18,7 @@ from pydantic import AfterValidator
 
 from pipeline.collection import PASSAGE_COLUMNS, ROWS, Passage, at_rows, passage_count
 from pipeline.errors import InputError
+from pipeline.parquet import parquet_file, parquet_writer
 from pipeline.stored import AGAIN, read_json, told
 from pipeline.work import Metrics
 
@@ -172,13 +173,12 @@ def keep(
         yield from (passage for _, passage in placed)
         return
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns, stream = [_Column(name) for name in names], iter(placed)
     unseen, there = set(names), set[str]()
     schema = pa.schema([(name, pa.string()) for name in names])
     with tempfile.TemporaryFile(dir=folder) as file:
-        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        with parquet_writer(file, schema, compression="zstd") as writer:
             while group := list(islice(stream, ROWS)):
                 written = [[c.text(place, row.metadata.get(c.name)) for place, row in group] for c in columns]
                 writer.write_table(pa.Table.from_arrays([pa.array(c, pa.string()) for c in written], schema=schema))
@@ -197,10 +197,9 @@ def _cast(file: IO[bytes], columns: Sequence[_Column], path: Path) -> None:
     """Writes the columns of text in `file` as what they hold, a row group at a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     schema = pa.schema([(column.name, pa.type_for_alias(ALIASES[column.type])) for column in columns])
-    with pq.ParquetFile(file) as text, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet_file(file) as text, parquet_writer(path, schema, compression="zstd") as writer:
         for group in range(text.num_row_groups):
             table = text.read_row_group(group)
             for n, column in enumerate(columns):

@@ -14,6 +14,7 @@ from pipeline.collection import ROWS
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.negatives import Ranking, Taken, best_place, sample, train_positives, write
+from pipeline.parquet import parquet_file
 from pipeline.stored import read_batches, told
 from pipeline.work import Metrics, Progress, Work
 
@@ -162,10 +163,9 @@ def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ra
     Memory: a row group.
     """
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     last: Ranking | None = None  # its rows may go on in the next batch
-    with told(path), pq.ParquetFile(path) as file:
+    with told(path), parquet_file(path) as file:
         edges = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         stop = int(edges[-1]) if stop is None else stop
         groups = np.flatnonzero((edges[1:] > start) & (edges[:-1] < stop)).tolist()

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.asked import Asked
 from pipeline.judgements import Qrels
 from pipeline.measures import HITS, MEASURES
+from pipeline.parquet import write_parquet
 from pipeline.runs import Run
 
 
@@ -61,4 +61,4 @@ def write(out: Path, tables: Mapping[str, Sequence[pa.Table]]) -> None:
     """The artifact's tables by name; none where nothing stands in it."""
     for name, parts in tables.items():
         if parts:
-            pq.write_table(pa.concat_tables(parts), out / f"{name}.parquet", compression="zstd")
+            write_parquet(pa.concat_tables(parts), out / f"{name}.parquet", compression="zstd")

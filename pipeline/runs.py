@@ -14,9 +14,9 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.errors import InputError
+from pipeline.parquet import parquet_writer
 from pipeline.stored import read_table
 
 SCHEMA = pa.schema(
@@ -102,7 +102,7 @@ def writer(folder: Path) -> Iterator[Write]:
     """
     pending: list[pa.Table] = []
     with (
-        pq.ParquetWriter(folder / "run.parquet", SCHEMA, compression="zstd") as table,
+        parquet_writer(folder / "run.parquet", SCHEMA, compression="zstd") as table,
         (folder / "run.trec").open("w", encoding="utf-8", newline="\n") as trec,
     ):
 

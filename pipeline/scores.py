@@ -9,6 +9,7 @@ from pydantic import Field
 from pipeline.config import Config
 from pipeline.drawing import first_negatives
 from pipeline.notices import noticed
+from pipeline.parquet import parquet_writer
 from pipeline.scoring import check_cross_encoder, count_cut, score
 from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
@@ -68,12 +69,11 @@ def scores(
 
 def _write(path: Path, collection: Path, query_N: np.ndarray, passage_N: np.ndarray, score_N: np.ndarray) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     query_ids = read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
     passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
     schema = pa.schema([("query_id", pa.string()), ("passage_id", pa.string()), ("score", pa.float32())])
-    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query_id"]) as writer:
+    with parquet_writer(path, schema, compression="zstd", use_dictionary=["query_id"]) as writer:
         for start in range(0, len(query_N), ROWS):
             part = slice(start, start + ROWS)
             ids = [query_ids.take(pa.array(query_N[part])), passage_ids.take(pa.array(passage_N[part]))]

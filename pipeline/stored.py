@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
+from pipeline.parquet import parquet_file, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -60,15 +61,11 @@ def read_json(path: Path, *fields: str) -> dict[str, Any]:
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> "pyarrow.Table":
     """A Parquet file, with these columns (None: all) and of the rows that pass `filters` (pyarrow's). InputError."""
-    import pyarrow.parquet as pq
-
     with told(path):
-        return pq.read_table(path, columns=columns and list(columns), filters=filters)
+        return read_parquet(path, columns=columns and list(columns), filters=filters)
 
 
 def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> "Iterator[pyarrow.RecordBatch]":
     """A Parquet file in order, at most `rows` at a time. InputError. Memory: one batch."""
-    import pyarrow.parquet as pq
-
-    with told(path), pq.ParquetFile(path) as file:
+    with told(path), parquet_file(path) as file:
         yield from file.iter_batches(batch_size=rows, columns=columns and list(columns))

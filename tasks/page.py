@@ -15,6 +15,7 @@ from uuid import UUID
 
 from artifacts.records import Ref
 from pipeline.history_file import history_file
+from pipeline.parquet import read_parquet
 from pipeline.training import losses
 from pipeline.work import Progress
 from tasks.terminal import figures, number
@@ -134,10 +135,9 @@ def loss_curve(history: Path) -> bytes | None:
     import matplotlib
 
     matplotlib.use("Agg")
-    import pandas as pd
     from matplotlib.figure import Figure
 
-    table = pd.read_parquet(history)
+    table = read_parquet(history).to_pandas()
     names = losses(table.columns)
     if table.empty or not names:
         return None

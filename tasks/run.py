@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from rich.markup import escape
 
+from artifacts import dates
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Ref
@@ -132,7 +133,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         on_wait=wait_for,
         gpus=held,
         clock=clock,
-        input_keys={name: ref.key for name, ref in inputs.items() if ref is not None},
+        reads=inputs,
     )
 
 
@@ -142,7 +143,7 @@ def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
         record
         for record in store.records(key.stage)
         if (record.code, record.libraries, record.kept_from) == (key.code, key.libraries, None)
-        and (since is None or datetime.fromisoformat(record.created) >= since)
+        and (since is None or dates.age(record.created) >= (True, since))
     )
     return [store.ref(record).path for record in islice(made, EARLIER) if store.problem(record) is None]
 

@@ -24,6 +24,7 @@ from rich.markup import escape
 
 from pipeline.config import Config
 from pipeline.history_file import history_file
+from pipeline.parquet import read_parquet
 from pipeline.resume import saved_state
 from pipeline.work import Progress, silent
 from tasks.terminal import say
@@ -158,12 +159,10 @@ def finished(out: Path, stage: str, trained: bool) -> tuple[list[Point], list[Po
     """(all updates of a training, further figures: its validation, or an evaluation's measures) of an artifact."""
     if stage == "evaluate":
         return [], [(0, measures(json.loads((out / "metrics.json").read_text("utf-8"))))]
-    from pyarrow import parquet
-
     history = history_file(out)
     validation = out / "validation.parquet"
-    rows = parquet.read_table(history).to_pylist() if history and trained else []
-    judged = parquet.read_table(validation).to_pylist() if validation.is_file() and trained else []
+    rows = read_parquet(history).to_pylist() if history and trained else []
+    judged = read_parquet(validation).to_pylist() if validation.is_file() and trained else []
     return [_point(row) for row in rows], [_point(row, "dev ") for row in judged]
 
 

@@ -38,10 +38,15 @@ def sentences(
     preflight.check(shelf, dag, dag, recipe.machine)
     begun = walk.run_created()
     refs: dict[str, Ref] = {}
-    for node in dag:
-        refs[node.name] = walk.run(node, refs, recipe.machine, recipe.name, root).result()
-        if node.name == "table":
-            check_sizes(recipe, int(refs["table"].metrics["train"]))  # before the first training
+
+    def make() -> dict[str, Ref]:
+        for node in dag:
+            refs[node.name] = walk.run(node, refs, recipe.machine, recipe.name, root).result()
+            if node.name == "table":
+                check_sizes(recipe, int(refs["table"].metrics["train"]))  # before the first training
+        return refs
+
+    walk.whole(shelf, recipe.name, make, dag)
     record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
     found = results.read(refs[SUMMARY].path)
     get_run_logger().info("results\n%s", results.markdown(found, recipe.published))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
+from pipeline.parquet import write_parquet
 from pipeline.sentences.readers import SPLITS, TEXTS, LabelledConfig, ScoredConfig, TripletConfig, fields, rows
 from pipeline.stored import read_json, read_table
 from pipeline.work import Metrics, Progress, Work, silent
@@ -36,7 +37,6 @@ def sentence_table(config: AnyTable, work: Work) -> Metrics:
     label (int8, its place in `labels`). Raises InputError as `split_rows` does.
     """
     import pyarrow as pa
-    from pyarrow import parquet
 
     kind = config.kind
     counts: dict[str, Any] = {}
@@ -56,7 +56,7 @@ def sentence_table(config: AnyTable, work: Work) -> Metrics:
             counts[f"{split}_left_out"] = left_out.total()
         columns = [list(column) for column in zip(*found, strict=True)]
         table = pa.table(dict(zip(schema(kind).names, columns, strict=True)), schema=schema(kind))
-        parquet.write_table(table, work.out / f"{split}.parquet")
+        write_parquet(table, work.out / f"{split}.parquet")
     labels = {"labels": config.labels} if isinstance(config, LabelledConfig) else {}
     description = {"kind": kind, **labels, **counts}
     (work.out / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", "utf-8")

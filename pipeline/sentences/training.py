@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
@@ -24,6 +23,7 @@ from pipeline.bitraining import update
 from pipeline.bootstrap import rounded
 from pipeline.checkpoint import save_checkpoint
 from pipeline.distributed import rank
+from pipeline.parquet import write_parquet
 from pipeline.sentences import losses, measures, tables
 from pipeline.sentences.inputs import Sentences
 from pipeline.sentences.model import SentenceEncoder
@@ -200,6 +200,6 @@ def write(out: Path, start: Path, towers: Towers, history: list[dict[str, float]
 def write_tables(out: Path, predictions: dict[str, dict[str, np.ndarray]], validation: list[dict[str, Any]]) -> None:
     if predictions:
         parts = [pa.table({"split": [split] * len(found["line"]), **found}) for split, found in predictions.items()]
-        pq.write_table(pa.concat_tables(parts), out / "predictions.parquet")
+        write_parquet(pa.concat_tables(parts), out / "predictions.parquet")
     if validation:
-        pq.write_table(pa.Table.from_pylist(validation), out / "validation.parquet")
+        write_parquet(pa.Table.from_pylist(validation), out / "validation.parquet")

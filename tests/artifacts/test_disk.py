@@ -13,7 +13,9 @@ import pytest
 from artifacts import files
 from artifacts.errors import StoreError
 from artifacts.gc import gc
+from artifacts.runs import record_run
 from artifacts.store import Store
+from artifacts.verify import verify
 
 FULL = r"store: no space left \(\d+\.\d\d GiB free\)$"
 
@@ -162,6 +164,33 @@ def test_nothing_is_freed_in_a_store_that_may_only_be_read(closed, key, writes):
     close()
     with pytest.raises(StoreError, match=r"store/locks/commit\.lock: permission denied$"):
         gc(store, 0, 0)
+
+
+def test_damage_in_a_store_that_may_only_be_read_is_a_line(closed, key, writes):
+    """It cannot be set aside, and is there to be found again."""
+    store, close = closed
+    one, two, three = (store.build(key(config={"n": n}), writes(f"model {n}"), node="a").ref for n in range(3))
+    run = record_run(store, "tiny", {"a": one}, {})
+    run.write_text("{half")
+    (store.keys / f"{one.key}.json").write_text("{half")
+    for ref, text in ((two, "mudel 1"), (three, "model")):
+        (ref.path / "model.bin").write_text(text)
+    close()
+    refused = r"; it cannot be set aside: permission denied"
+    for _ in range(2):
+        assert set(verify(store)) == {
+            f"keys/{one.key}.json: cannot be read{refused}",
+            f"objects/{two.digest[:12]}: model.bin was changed{refused}",
+            f"objects/{three.digest[:12]}: model.bin has 5 bytes, not 7{refused}",
+            f"runs/{run.name}: cannot be read{refused}",
+        }
+
+
+def test_what_would_be_freed_of_a_store_that_may_only_be_read(closed, key, writes):
+    store, close = closed
+    ref = store.build(key(), writes(), node="a").ref
+    close()
+    assert [one.path.name for one in gc(store, 0, 0, dry_run=True)] == [f"{ref.key}.json", ref.digest]
 
 
 def test_a_store_that_cannot_be_made(closed, key, never):

@@ -1,15 +1,20 @@
 """Runs, verification and what may be removed."""
 
+import hashlib
+import json
 import os
+import shutil
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from artifacts import locks
 from artifacts.errors import StoreError
 from artifacts.gc import gc
-from artifacts.runs import record_run, runs
+from artifacts.live import live
+from artifacts.runs import readable_runs, record_run, runs
 from artifacts.verify import verify
 
 
@@ -160,10 +165,10 @@ def test_a_changed_record_is_found_and_set_aside(store, three):
     path = store.keys / f"{three[0].key}.json"
     path.write_text(path.read_text().replace('"n": 0', '"n": 7'))
     (store.keys / f"{three[1].key}.json").write_text("{half")
-    assert verify(store) == [
+    assert set(verify(store)) == {
         f"keys/{three[1].key}.json: cannot be read",
         f"keys/{three[0].key}.json: was changed",
-    ]
+    }
     assert [record.key for record in store.records()] == [three[2].key]
     assert verify(store) == []
 
@@ -171,3 +176,142 @@ def test_a_changed_record_is_found_and_set_aside(store, three):
 def test_verifying_what_is_not_there_is_refused(store, three):
     with pytest.raises(StoreError, match="holds no artifact 'n7'"):
         verify(store, "n7")
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "other name"])
+def test_what_is_no_object_is_found_and_set_aside(store, three, kind):
+    place = store.objects / ("0" * 64)
+    if kind == "file":
+        shutil.rmtree(three[0].path)
+        place = three[0].path
+        place.write_text("a file in place of a folder")
+    elif kind == "link":
+        place.symlink_to("nowhere")
+    else:
+        place.mkdir()
+    problem = "manifest.json is missing" if kind == "other name" else "is no folder"
+    assert f"objects/{place.name[:12]}: {problem}" in verify(store)
+    assert not os.path.lexists(place)
+    assert len(list(store.broken.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"name": "pydocs"', '"name": "pydocz"'), ('"loss": 1.5', '"loss": 1.4'), ("{", "[{"), ("n0", "n1")],
+)
+def test_a_changed_record_of_a_run_is_found_and_set_aside(store, three, old, new):
+    path = record_run(store, "pydocs", {"n0": replace(three[0], metrics={"loss": 1.5})}, {})
+    assert verify(store) == []
+    path.write_text(path.read_text().replace(old, new, 1))
+    why = "cannot be read" if new == "[{" else "was changed"
+    assert verify(store) == [f"runs/{path.name}: {why}"]
+    assert runs(store) == [] == verify(store)
+
+
+def test_a_record_of_a_run_of_an_older_version(store, three):
+    path = record_run(store, "pydocs", {"a": three[0]}, {})
+    fields = json.loads(path.read_text())
+    del fields["sha256"]
+    path.write_text(json.dumps(fields))
+    assert verify(store) == []
+    assert runs(store)[0].nodes == {"a": three[0]}
+    path.rename(path.with_name("20010101T000000.000000Z-pydocs.json"))
+    assert verify(store) == ["runs/20010101T000000.000000Z-pydocs.json: was changed"]
+
+
+@pytest.mark.parametrize("days", [1, 400, 36500])
+def test_a_run_of_the_future_is_the_oldest_and_named(store, three, days):
+    record_run(store, "present", {"a": three[0]}, {})
+    path = record_run(store, "future", {"a": three[1]}, {}, datetime.now(UTC) + timedelta(days=days))
+    record_run(store, "skewed", {"a": three[2]}, {}, datetime.now(UTC) + timedelta(seconds=30))
+    assert [run.name for run in runs(store)] == ["skewed", "present", "future"]
+    assert [run.name for run in readable_runs(store)] == ["skewed", "present", "future"]
+    [line] = verify(store)
+    assert line.startswith(f"runs/{path.name}: dated later than now (")
+    gc(store, runs=2, days=3)
+    assert digests(store) == {three[0].digest, three[2].digest}
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (lambda right: [*right[:3], "0" * 64], "the digest of {} was changed, and is forgotten"),
+        (lambda right: [*right[:3], 7], "the digest of {} was changed, and is forgotten"),
+        (lambda right: right, None),
+        (lambda right: [right[0] + 1, *right[1:3], "0" * 64], None),  # of another state of the file
+    ],
+)
+def test_the_cache_of_digests_is_verified(store, tmp_path, entry, line):
+    source = tmp_path / "corpus.tsv"
+    source.write_text("text")
+    age(source, 1)
+    time.sleep(0.01)
+    store.prepare()
+    stat = source.stat()
+    state = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    right = hashlib.sha256(b"text").hexdigest()
+    store.sources.write_text(json.dumps({str(source): entry([*state, right])}))
+    assert verify(store) == ([f"sources.json: {line.format(source)}"] if line else [])
+    assert verify(store) == []
+    assert store.source_digests({"corpus": source})["corpus"] == right
+
+
+@pytest.mark.parametrize("text", ["{half", "[]", "7"])
+def test_a_cache_of_digests_that_cannot_be_read(store, three, text):
+    store.sources.write_text(text)
+    assert verify(store) == ["sources.json: cannot be read, and is forgotten"]
+    assert verify(store) == []
+
+
+# Runs under way
+
+
+@pytest.mark.parametrize("used", ["built", "taken"])
+def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, writes, used):
+    with live(store, "tiny"):
+        if used == "built":
+            ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+        else:
+            ref = store.build(key(config={"n": 1}), writes(), node="n1").ref
+        gc(store, runs=0, days=0)
+        assert digests(store) == {ref.digest}
+        gc(store, runs=0, days=0, dry_run=True)
+    assert list(store.locks.glob("run-*")) == []
+    gc(store, runs=0, days=0)
+    assert digests(store) == set()
+
+
+def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
+    script = """
+        import sys, time
+        from pathlib import Path
+        from artifacts.live import live
+        from artifacts.store import Store
+        with live(Store(Path(sys.argv[1])), "tiny"):
+            print(flush=True)
+            time.sleep(60)
+    """
+    process = python(script, store.root)
+    process.stdout.readline()
+    ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+    gc(store, runs=0, days=0)
+    assert digests(store) == {ref.digest}
+    process.kill()
+    process.wait()
+    gc(store, runs=0, days=0)
+    assert digests(store) == set()
+
+
+def test_a_dry_gc_writes_and_locks_nothing(store, three):
+    shutil.rmtree(store.locks)
+    shutil.rmtree(store.work)
+    shutil.rmtree(store.broken)
+    before = {path: path.stat().st_mtime_ns for path in [store.root, *store.root.rglob("*")]}
+    assert len(gc(store, runs=0, days=3, dry_run=True)) == 6
+    assert {path: path.stat().st_mtime_ns for path in [store.root, *store.root.rglob("*")]} == before
+
+
+def test_a_dry_gc_knows_what_is_locked(store, three):
+    with locks.hold(store.lock_file(three[0].key), locks.holder("train", "stage2", {"start": three[1].identity})):
+        told = gc(store, runs=0, days=0, dry_run=True)
+    assert {one.path.name for one in told} == {f"{three[2].key}.json", three[2].digest}

@@ -33,8 +33,8 @@ def build(store: Store, request: pytest.FixtureRequest) -> Build:
             (out / "text").write_text(text)
             return {}
 
-        keys = {name: ref.key for name, ref in inputs.items()} if request.param == "keys" else None
-        return store.build(key, make, node=node, recipe=recipe, identity=identity, input_keys=keys).ref
+        reads = inputs if request.param == "keys" else None
+        return store.build(key, make, node=node, recipe=recipe, identity=identity, reads=reads).ref
 
     return built
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from packs import LONG, built_bm25, everything
+from packs import LONG, built_bm25, everything, rewritten
 
 from artifacts.errors import StoreError
 from artifacts.gc import gc
@@ -91,7 +91,7 @@ def test_a_run_that_is_not_whole_is_not_written(store, run, key, writes, tmp_pat
     model.write_bytes(good)
     record = store.keys / f"{run.nodes['stage1'].key}.json"
     kept = record.read_bytes()
-    record.write_bytes(kept.replace(run.nodes["stage1"].digest.encode(), run.nodes["tokens"].digest.encode()))
+    record.write_bytes(rewritten(kept, run.nodes["stage1"].digest, run.nodes["tokens"].digest))
     with pytest.raises(StoreError, match="stage1 was built anew since"):
         pack(store, run, path)
     record.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from packs import everything, indexed, members, write_members
+from packs import everything, indexed, members, rewritten, write_members
 
 from artifacts import archive, objects, staging
 from artifacts.errors import StoreError
@@ -175,9 +175,9 @@ def test_members_that_disagree_are_refused(refused, run):
     assert "manifest.json was changed" in refused(
         with_member(f"{its_files}/manifest", lambda d: d.replace(b"m", b"n", 1))
     )
-    outside = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), b"../../../../etc"))
+    outside = with_member("runs/", lambda d: rewritten(d, bm25.digest, "../../../../etc"))
     assert "is no record of a run: nodes.bm25.digest: " in refused(outside)
-    foreign = with_member("runs/", lambda d: d.replace(bm25.digest.encode(), other))
+    foreign = with_member("runs/", lambda d: rewritten(d, bm25.digest, other.decode()))
     assert "has an artifact of bm25 that the pack's records do not have" in refused(foreign)
     assert "is no record of a run of that name" in refused(with_member("runs/", lambda d: d.replace(b"tiny", b"tony")))
     assert "is no record of a run" in refused(with_member("runs/", lambda d: b"null"))

@@ -1,5 +1,7 @@
 """A finished run with a file missing or damaged: search and its server say in one line which, and what to do."""
 
+import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from answering import make_store, write_model
+from answering import artifact, make_store, write_model
 from typer.testing import CliRunner
 
 from artifacts.errors import StoreError
@@ -15,7 +17,7 @@ from artifacts.runs import readable_runs, record_run, runs
 from artifacts.store import Store
 from flows.cli import app
 from flows.opening import opened
-from flows.search import newest_engine
+from flows.search import check_whole, newest_engine
 from pipeline.errors import InputError
 
 TEXTS = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
@@ -24,22 +26,34 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda content: content[: len(content) // 2],
     "noise": lambda content: b"{\xff\x00" * 9,
 }
-FILES = {
-    "bm25/bm25.json": "bm25/bm25.json",
-    "bm25/index/segments_1": "bm25/index",
-    "evaluate/metrics.json": "evaluate/metrics.json",
-    "ingest/passages.parquet": "ingest/passages.parquet",
-    "ingest/queries.parquet": "ingest/queries.parquet",
-    "ingest/qrels.parquet": "ingest/qrels.parquet",
-    "index-stage1/index.json": "index-stage1/index.json",
-    "index-stage1/index": "index-stage1/index",
-    "stage1/config.json": "stage1/config.json",
-    "stage1/model.safetensors": "stage1: no model could be loaded",
-    "stage1/tokenizer.json": "stage1: no tokenizer could be read",
-    "stage1/1_Pooling/config.json": "stage1/1_Pooling/config.json",
-    "stage1/modules.json": "stage1",
-}
-"""{file: what the line names}."""
+FILES = [
+    "bm25/bm25.json",
+    "bm25/index/segments_1",
+    "evaluate/metrics.json",
+    "ingest/passages.parquet",
+    "ingest/queries.parquet",
+    "ingest/qrels.parquet",
+    "index-stage1/index.json",
+    "index-stage1/index",
+    "stage1/config.json",
+    "stage1/model.safetensors",
+    "stage1/tokenizer.json",
+    "stage1/1_Pooling/config.json",
+    "stage1/modules.json",
+]
+
+
+def file(store: Store, name: str) -> Path:
+    """`NODE/FILE` of the newest run."""
+    node, _, inner = name.partition("/")
+    return artifact(store, node) / inner
+
+
+def flip(path: Path, draws: random.Random) -> None:
+    """One bit."""
+    content = bytearray(path.read_bytes())
+    content[draws.randrange(len(content))] ^= 1 << draws.randrange(8)
+    path.write_bytes(content)
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +86,63 @@ def test_the_whole_one_answers(copy: Store) -> None:
 @pytest.mark.parametrize("damage", ["gone", *DAMAGE])
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_an_artifact(copy: Store, name: str, damage: str) -> None:
-    path = copy.objects / name
+    path = file(copy, name)
     if damage == "gone":
         path.unlink()
     else:
         path.write_bytes(DAMAGE[damage](path.read_bytes()))
     line = line_of_search(copy)
-    assert f"objects/{'' if damage == 'gone' else FILES[name]}" in line
+    node, _, inner = name.partition("/")
+    assert f"{node} (objects/{artifact(copy, node).name[:12]}): {inner} " in line or str(path) in line
     assert "; `cocondenser artifacts verify` sets what is damaged aside, and `cocondenser run " in line
+
+
+def test_a_flipped_bit_of_any_file(copy: Store) -> None:
+    """Tables, weights, JSON, the run, Lucene's index and FAISS's: each is named by the search, and then by verify."""
+    draws, [run] = random.Random(0), runs(copy)
+    kinds = set()
+    for node, ref in run.nodes.items():
+        for path in [path for path in ref.path.rglob("*") if path.is_file() and path.stat().st_size]:
+            whole = path.read_bytes()
+            flip(path, draws)
+            inner = path.relative_to(ref.path).as_posix()
+            with pytest.raises(InputError, match=rf"{node} \(objects/\w+\): {re.escape(inner)} was changed; "):
+                check_whole(run, node)
+            assert any(f"{inner} was changed" in line for line in verify_lines(copy, ref.path))
+            path.write_bytes(whole)
+            check_whole(run, node)
+            kinds.add(path.suffix or path.name)
+    assert kinds >= {".parquet", ".safetensors", ".json", ".trec", ".fdx", "index", "docid"}
+
+
+def verify_lines(store: Store, folder: Path) -> list[str]:
+    """What `verify` says of an object, which stays where it is."""
+    problem = store.inspect(folder.name, deep=True, set_aside=False)
+    return [problem] if problem else []
+
+
+@pytest.mark.parametrize("name", ["ingest/passages.parquet", "stage1/model.safetensors", "index-stage1/docid"])
+def test_the_server_refuses_a_flipped_bit(copy: Store, name: str) -> None:
+    flip(file(copy, name), random.Random(1))
+    engine = newest_engine(copy, None)
+    with pytest.raises(InputError, match=r"\(objects/\w+\): .* was changed; `cocondenser artifacts verify`"):
+        opened(engine, engine.ways(), often=True, check=check_whole).__enter__()
+
+
+def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
+    path = file(copy, "evaluate/metrics.json")
+    text = path.read_text()
+    figure = re.search(r"0\.\d\d", text)
+    assert figure
+    path.write_text(text[: figure.end() - 1] + str(int(text[figure.end() - 1]) ^ 1) + text[figure.end() :])
+    with pytest.raises(InputError, match=r"metrics\.json: was changed; `cocondenser artifacts verify`"):
+        newest_engine(copy, None)
 
 
 @pytest.mark.parametrize("lost", [["stage1"], ["ingest", "index-stage1", "bm25"], ["evaluate"]])
 def test_artifacts_that_are_gone(copy: Store, lost: list[str]) -> None:
     for node in lost:
-        shutil.rmtree(copy.objects / node)
+        shutil.rmtree(artifact(copy, node))
     makes = f"`cocondenser run one` makes {'it' if len(lost) == 1 else 'them'} anew"
     assert line_of_search(copy) == f"{copy.root}: the run of one has lost {', '.join(lost)}; {makes}"
 
@@ -108,14 +165,15 @@ def test_what_a_run_never_had_is_not_lost(copy: Store) -> None:
 
 @pytest.mark.parametrize("name", ["ingest/queries.parquet", "ingest/passages.parquet", "bm25/bm25.json"])
 def test_the_server_says_it_too(copy: Store, name: str) -> None:
-    (copy.objects / name).write_bytes(b"noise")
+    file(copy, name).write_bytes(b"noise")
     engine = newest_engine(copy, None)
-    with pytest.raises(InputError, match=f"objects/{name}: cannot be read .*; `cocondenser artifacts verify`"):
+    inner = name.partition("/")[2]
+    with pytest.raises(InputError, match=rf"objects/\w+/{inner}: cannot be read .*; `cocondenser artifacts verify`"):
         opened(engine, engine.ways(), often=True).__enter__()
 
 
 def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> None:
-    (copy.objects / "bm25/bm25.json").write_bytes(b"noise")
+    file(copy, "bm25/bm25.json").write_bytes(b"noise")
     engine = newest_engine(copy, None, "dense")
     with opened(engine, engine.ways(), often=True) as run:
         assert run.ways == ["dense"]
@@ -123,31 +181,26 @@ def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> No
 
 
 def test_a_folder_of_lucenes_that_is_gone(copy: Store) -> None:
-    shutil.rmtree(copy.objects / "bm25/index")
-    assert f"{copy.objects}/bm25/index: damaged: Lucene cannot read it (" in line_of_search(copy)
+    shutil.rmtree(file(copy, "bm25/index"))
+    line = line_of_search(copy)
+    assert "bm25 (objects/" in line
+    assert "): index/" in line
+    assert " is missing; `cocondenser artifacts verify`" in line
 
 
 def test_a_changed_byte_of_lucenes_index(copy: Store) -> None:
     """It would change a score: Lucene itself looks at its checksums only when it is told to."""
-    [lengths] = (copy.objects / "bm25/index").glob("*.nvd")
-    content = bytearray(lengths.read_bytes())
-    content[len(content) // 2] ^= 1
-    lengths.write_bytes(content)
-    line = line_of_search(copy)
-    assert f"{copy.objects}/bm25/index: damaged: Lucene cannot read it (" in line
-    assert lengths.name in line
+    [lengths] = file(copy, "bm25/index").glob("*.nvd")
+    flip(lengths, random.Random(2))
+    with pytest.raises(InputError, match=rf"/index: damaged: Lucene cannot read it \(.*{lengths.name}"):
+        opened(newest_engine(copy, None)).__enter__()
 
 
 def test_an_index_of_before_index_json(copy: Store) -> None:
-    (copy.objects / "index-stage1/index.json").unlink()
-    assert "index.json: no such file: lost, or the index was made before the present format; " in line_of_search(copy)
-
-
-def test_a_model_that_was_changed_and_still_loads(copy: Store) -> None:
-    path = copy.objects / "stage1/model.safetensors"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert "stage1, which encodes the questions, or one of the two is damaged; `cocondenser" in line_of_search(copy)
+    file(copy, "index-stage1/index.json").unlink()
+    engine = newest_engine(copy, None)
+    with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index was made before the present"):
+        opened(engine).__enter__()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])

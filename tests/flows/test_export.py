@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,7 +80,7 @@ NEEDED = {
 def test_a_part_needs_no_other(store, tmp_path, part, example):
     [run] = runs(store)
     details = {"recipe": {**run.details["recipe"], "example_question": example}}
-    record_run(store, "one", run.nodes, details, datetime(2100, 1, 1, tzinfo=UTC))
+    record_run(store, "one", run.nodes, details)
     for node, ref in run.nodes.items():
         if node not in (*NEEDED[part], "evaluate"):
             shutil.rmtree(ref.path)
@@ -125,9 +124,9 @@ def test_a_link_to_a_folder_stays_one(store, tmp_path):
 def test_the_newest_finished_run_is_taken(store, tmp_path):
     [run] = runs(store)
     unfinished = {node: ref for node, ref in run.nodes.items() if node != "evaluate"}
-    record_run(store, "two", unfinished, run.details, datetime(2100, 1, 1, tzinfo=UTC))
+    record_run(store, "two", unfinished, run.details)
     assert call(store, tmp_path / "out").recipe == "one"
-    record_run(store, "three", run.nodes, run.details, datetime(2101, 1, 1, tzinfo=UTC))
+    record_run(store, "three", run.nodes, run.details)
     assert call(store, tmp_path / "out3").recipe == "three"
     assert call(store, tmp_path / "out1", recipe="one").recipe == "one"
 

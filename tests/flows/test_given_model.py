@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ready import plain
 
+from artifacts.objects import seal
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -37,8 +38,10 @@ def recorded(store: Store, name: str, hour: int, *settings: str, **artifacts: Pa
     """A run of a recipe with copies of these folders as its nodes."""
     refs = {}
     for number, (node, folder) in enumerate(artifacts.items()):
-        digest = f"{hour}{number}" * 32
-        shutil.copytree(folder, store.objects / digest)
+        copy = Path(shutil.copytree(folder, store.objects / f"{hour}{number}"))
+        (copy / "copied").write_text(f"{hour}{number}")
+        digest, _ = seal(copy)
+        copy.rename(store.objects / digest)
         refs[node] = Ref(node, digest, digest, digest, store.objects / digest, {})
     details = {"recipe": resolve("tiny", settings).model_dump(mode="json")}
     record_run(store, name, refs, details, datetime(2026, 1, 1, hour, tzinfo=UTC))
@@ -69,6 +72,11 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
         with pytest.raises(InputError) as told:
             given_model.find(store, given)
         assert str(told.value) == line
+    (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
+    with pytest.raises(
+        InputError, match=r"stage2 \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
+    ):
+        given_model.find(store, "new:stage2")
     shutil.rmtree(new["stage2"].path)
     assert zeroshot(store, "stage2", str(collection))[0].model == old["stage2"].path
 

@@ -89,6 +89,9 @@ def test_what_a_model_may_be(tmp_path) -> None:
 
 
 def test_a_node_of_the_store(tmp_path) -> None:
+    from dataclasses import replace
+
+    from artifacts.objects import seal
     from artifacts.records import Ref
 
     store = Store(tmp_path / "store")
@@ -98,7 +101,13 @@ def test_a_node_of_the_store(tmp_path) -> None:
     with pytest.raises(InputError, match="condenser of tiny is no model"):
         dag(tmp_path, "models.BERT=tiny:condenser")
     (ref.path / "config.json").write_text("{}")
-    assert dag(tmp_path, "models.BERT=tiny:condenser")[1].config.checkpoint == ref.path
+    digest, _ = seal(ref.path)
+    whole = replace(ref, digest=digest, path=ref.path.rename(store.objects / digest))
+    record_run(store, "tiny", {"condenser": whole}, {})
+    assert dag(tmp_path, "models.BERT=tiny:condenser")[1].config.checkpoint == whole.path
+    (whole.path / "config.json").write_text("{ ")
+    with pytest.raises(InputError, match=r"condenser \(objects/\w+\): config.json was changed; `cocondenser"):
+        dag(tmp_path, "models.BERT=tiny:condenser")
 
 
 @pytest.mark.parametrize(

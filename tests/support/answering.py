@@ -11,8 +11,10 @@ from indexes import EFFORT, write_flat_index
 from machines import make_machine
 from searched import CONFIG, build, write_collection
 
+from artifacts.objects import seal
 from artifacts.records import Ref
 from artifacts.runs import record_run
+from artifacts.runs import runs as all_runs
 from artifacts.store import Store
 from pipeline import runs
 from pipeline.evaluate import evaluate
@@ -32,10 +34,10 @@ def make_store(
     """Of passages in order (id, document, title, text), the first of them relevant to the one dev question.
 
     `vectors_ND`: the passages' vectors, None for a run without dense retrieval; the dense run of the dev question goes
-    by their first number. `checkpoint`: the model, else an empty folder.
+    by their first number. `checkpoint`: the model, else a folder without one.
     """
     store = Store(root)
-    objects = {name: store.objects / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
+    objects = {name: store.root / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
     store.objects.mkdir(parents=True)
     judged = [("dev", "q", passages[0][0], 1)]
     ingest = write_collection(objects["ingest"], passages, [("q", "dev", question)], judged)
@@ -44,7 +46,11 @@ def make_store(
     build(ingest, objects["bm25"], CONFIG.model_copy(update={"run": given if run_file else None}), workers=1)
     found = {}
     if vectors_ND is not None:
-        shutil.copytree(checkpoint, objects["stage1"]) if checkpoint else objects["stage1"].mkdir()
+        objects["stage1"].mkdir()
+        if checkpoint:
+            shutil.copytree(checkpoint, objects["stage1"], dirs_exist_ok=True)
+        else:
+            (objects["stage1"] / "empty").touch()
         ids = [row[0] for row in passages]
         write_flat_index(objects["index-stage1"], vectors_ND.astype(np.float32), ids, model(objects["stage1"]))
         found["stage1"] = store.root / "search"
@@ -54,11 +60,22 @@ def make_store(
             write("dev", ["q"] * len(best), [passages[n][0] for n in best], vectors_ND[best, 0])
     objects["evaluate"].mkdir()
     evaluate(EVALUATE, ingest, objects["bm25"], Work(objects["evaluate"], root, make_machine(), silent), **found)
-    nodes = {name: Ref(name, name, name, name, path, {}) for name, path in objects.items() if path.exists()}
+    nodes = {name: filed(store, name, path) for name, path in objects.items() if path.exists()}
     search = {"depth": depth, "approximate": EFFORT.model_dump()}
     depths = {"search": search, "bm25": {"depth": depth}, "evaluate": {"reciprocal_k": 60}}
     record_run(store, "one", nodes, {"recipe": {**depths, "encoder": ENCODER.model_dump()}})
     return store
+
+
+def filed(store: Store, name: str, path: Path) -> Ref:
+    """Moves a folder in as an object; nothing but its digest names it."""
+    digest, _ = seal(path)
+    return Ref(name, digest, digest, digest, path.rename(store.objects / digest), {})
+
+
+def artifact(store: Store, node: str) -> Path:
+    """Of the newest run."""
+    return all_runs(store)[0].nodes[node].path
 
 
 def write_model(folder: Path, words: Sequence[str], dimension: int = 32) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from artifacts import signed
 from artifacts.keys import canonical
 from artifacts.records import Ref
 from artifacts.runs import Run, record_run, runs
@@ -71,3 +72,8 @@ def indexed(given: list[tuple[str, bytes]], **changed: Any) -> list[tuple[str, b
     index = json.loads(given[0][1])
     index["members"] = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in given[1:]]
     return [("pack.json", canonical(index | changed)), *given[1:]]
+
+
+def rewritten(record: bytes, old: str, new: str) -> bytes:
+    """A record as one that says something else would have been written."""
+    return signed.dump(json.loads(signed.verified(record).decode().replace(old, new)))

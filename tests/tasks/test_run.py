@@ -15,6 +15,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 
+from artifacts.errors import Damaged
 from artifacts.records import Ref
 from artifacts.store import Store
 from pipeline.errors import InputError
@@ -133,6 +134,18 @@ def test_a_broken_artifact_is_built_anew(store: Store, machine: Machine) -> None
     again = run(order(store, machine, "a"), {"before": None})
     assert again.name == "Completed"
     assert (again.result().path / "letter").read_text() == "a"
+
+
+def test_a_stage_reads_no_damaged_input(store: Store, machine: Machine) -> None:
+    a = run(order(store, machine, "a"), {"before": None}).result()
+    (a.path / "letter").write_text("b")
+    with pytest.raises(Damaged, match=r"letter \(objects/\w+\): letter was changed: set aside"):
+        run(order(store, machine, "c"), {"before": a}).result()
+    again = run(order(store, machine, "a"), {"before": None})
+    assert (again.name, again.result()) == ("Completed", a)
+    ac = run(order(store, machine, "c"), {"before": a}).result()
+    assert (ac.path / "letter").read_text() == "ac"
+    assert store.show(ac.digest).checked == {"before": a.digest}
 
 
 def test_the_page_shows_digest_and_metrics(store: Store, machine: Machine) -> None:

@@ -1,0 +1,39 @@
+"""Runs under way, whose artifacts `gc` keeps."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from math import inf
+
+from artifacts import locks
+from artifacts.errors import StoreError
+from artifacts.store import Store
+
+PREFIX = "run-"
+TICK_SECONDS = 2.0
+"""Of the coarsest clock of a file system."""
+
+_number = count()
+
+
+@contextmanager
+def live(store: Store, name: str) -> Iterator[None]:
+    """Keeps `gc` from all that is built or taken from the store within the block, or until this process is killed."""
+    path = store.lock_file(f"{PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_number)}")
+    with ExitStack() as held:
+        with suppress(OSError, StoreError):  # of a store that is read-only to this user nothing is removed by them
+            store.prepare()
+            held.enter_context(locks.hold(path, locks.holder("run", name, {})))
+            held.callback(path.unlink, missing_ok=True)
+        yield
+
+
+def began(store: Store) -> float:
+    """When the oldest run under way began, by the clock of the file system; infinity where there is none.
+
+    Whatever it has built or taken from the store was used since.
+    """
+    held = [path for path in store.locks.glob(f"{PREFIX}*.lock") if locks.is_held(path)]
+    return min((path.stat().st_mtime - TICK_SECONDS for path in held if path.exists()), default=inf)

@@ -1,0 +1,35 @@
+"""JSON with its own digest inside, so that a changed figure is noticed."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+FIELD = "sha256"
+"""Of the JSON of all other fields, sorted by name."""
+
+
+def dump(fields: Mapping[str, Any]) -> bytes:
+    plain = json.loads(json.dumps(dict(fields), allow_nan=False))  # as it will be read
+    return json.dumps({**plain, FIELD: _digest(plain)}, indent=1).encode() + b"\n"
+
+
+def verified(data: bytes) -> bytes:
+    """The JSON without its digest. Raises ValueError where the digest is not that of the other fields.
+
+    Older versions wrote none. What is no JSON object passes: whoever parses it says what is wrong.
+    """
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+    if not isinstance(fields, dict) or FIELD not in fields:
+        return data
+    digest = fields.pop(FIELD)
+    if digest != _digest(fields):
+        raise ValueError("was changed")
+    return json.dumps(fields).encode()
+
+
+def _digest(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

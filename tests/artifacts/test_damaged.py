@@ -1,0 +1,232 @@
+"""What is read is hashed first, and damage takes along what may have been built from it."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from artifacts import files, objects, records, signed
+from artifacts.errors import Damaged
+from artifacts.store import Store
+from artifacts.verify import verify
+
+
+def flip(path, bit=0, at=None):
+    """One bit of the byte `at`, by default the one in the middle; the clock of the file is left as it was."""
+    data, before = bytearray(path.read_bytes()), path.stat()
+    data[len(data) // 2 if at is None else at] ^= 1 << bit
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def unchecked(store, key):
+    """Makes a record one of an older version, whose builds did not look at their inputs."""
+    path = store.keys / f"{key.hex}.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({name: fields[name] for name in fields if name not in ("checked", "sha256")}))
+
+
+@pytest.fixture
+def reads():
+    """A maker of an artifact that holds what it read."""
+
+    def maker(ref):
+        def make(out, checkpoints):
+            (out / "copy").write_bytes(b"of " + (ref.path / "model.bin").read_bytes())
+            return {}
+
+        return make
+
+    return maker
+
+
+@pytest.fixture
+def chain(store, key, writes, reads):
+    """[ingest, evaluate, report], each built from that before; `build(n)` builds the n-th again."""
+    keys, refs = [key(stage="ingest", inputs={})], []
+
+    def build(n):
+        if n == 0:
+            return store.build(keys[0], writes("passages"), node="ingest")
+        given = {"before": refs[n - 1]}
+        named = {"node": ("ingest", "evaluate", "report")[n], "reads": given}
+        return store.build(keys[n], reads(refs[n - 1]) if n == 1 else writes("page"), **named)
+
+    for n in range(3):
+        if n:
+            keys.append(key(stage=f"stage{n}", inputs={"before": refs[n - 1].identity}))
+        refs.append(build(n).ref)
+    return keys, refs, build
+
+
+def test_a_build_says_what_it_hashed(store, chain, key, writes):
+    keys, refs, _ = chain
+    assert [store.record(k.hex).checked for k in keys] == [{}, {"before": refs[0].digest}, {"before": refs[1].digest}]
+    store.build(key(stage="other"), writes(), node="a")
+    assert store.record(key(stage="other").hex).checked is None  # nobody gave its inputs to be hashed
+
+
+@pytest.mark.parametrize("bit", [0, 4, 7])
+@pytest.mark.parametrize("name", ["model.bin", "sub/words.txt", "manifest.json"])
+def test_a_build_from_damaged_bytes_is_refused_then_right(store, chain, key, writes, name, bit):
+    _, refs, build = chain
+    flip(refs[0].path / name, bit)
+    another = key(stage="another", inputs={"before": refs[0].identity})
+    with pytest.raises(Damaged, match=rf"ingest \(objects/{refs[0].digest[:12]}\): {name} was changed: set aside$"):
+        store.build(another, writes(), node="a", reads={"before": refs[0]})
+    assert store.lookup(another) is None
+    again = build(0)
+    assert not again.hit
+    assert again.ref == refs[0]
+    assert not store.build(another, writes(), node="a", reads={"before": refs[0]}).hit
+    assert build(1).hit, "it read good bytes, as was checked"
+
+
+def test_damage_while_a_stage_reads_is_noticed_too(store, chain, key):
+    _, refs, _ = chain
+
+    def make(out, checkpoints):
+        flip(refs[0].path / "model.bin")
+        (out / "wrong").write_bytes((refs[0].path / "model.bin").read_bytes())
+        return {}
+
+    with pytest.raises(Damaged, match=r"model\.bin was changed"):
+        store.build(key(stage="a", inputs={"before": refs[0].identity}), make, node="a", reads={"before": refs[0]})
+    assert list(store.work.iterdir()) == []
+
+
+def test_an_object_is_hashed_once_by_a_process(store, chain, monkeypatch):
+    refs = chain[1]
+    hashed, real = [], files.sha256
+    monkeypatch.setattr(files, "sha256", lambda path: hashed.append(path.name) or real(path))
+    monkeypatch.setattr(objects, "SETTLED_NS", -(10**10))
+    store.check([refs[0], refs[0]])
+    Store(store.root).check([refs[0]])
+    assert sorted(hashed) == ["model.bin", "words.txt"]
+    os.utime(refs[0].path / "model.bin")
+    store.check([refs[0]])
+    assert len(hashed) == 4
+
+
+def test_what_was_written_just_before_it_was_hashed_is_hashed_again(store, chain):
+    store.check([chain[1][0]])
+    assert not objects.hashed(chain[1][0].path)
+
+
+@pytest.mark.parametrize("by", ["verify", "a build"])
+def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, key, writes, by):
+    keys, refs, build = chain
+    unchecked(store, keys[1])
+    flip(refs[0].path / "model.bin")
+    if by == "verify":
+        assert verify(store) == [
+            f"objects/{refs[0].digest[:12]}: model.bin was changed",
+            f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside",
+            f"report (objects/{refs[2].digest[:12]}) may be built from damaged bytes: set aside",
+        ]
+    else:
+        another = key(stage="another", inputs={"before": refs[0].identity})
+        with pytest.raises(Damaged, match=r"evaluate \(.*\) may be built from damaged bytes: set aside; report "):
+            store.build(another, writes(), node="a", reads={"before": refs[0]})
+    assert [build(n).hit for n in range(3)] == [False] * 3
+    assert [store.lookup(k).digest for k in keys] == [ref.digest for ref in refs]
+    assert verify(store) == []
+
+
+def test_what_was_built_before_the_last_verification_is_kept(store, chain):
+    keys, refs, build = chain
+    unchecked(store, keys[1])
+    assert verify(store) == []
+    flip(refs[0].path / "model.bin")
+    assert verify(store) == [f"objects/{refs[0].digest[:12]}: model.bin was changed"]
+    assert [build(n).hit for n in range(3)] == [False, True, True]
+
+
+def test_an_object_that_another_key_holds_by_good_right_stays(store, chain, key, writes):
+    keys, refs, _ = chain
+    unchecked(store, keys[2])
+    same = store.build(key(stage="same", inputs={}), writes("page"), node="same", reads={}).ref
+    flip(refs[1].path / "copy")
+    assert len(verify(store)) == 2
+    assert same.digest == refs[2].digest
+    assert store.lookup(key(stage="same", inputs={})) == same
+    assert store.lookup(keys[2]) is None
+
+
+CHANGED = {
+    "identity": "0" * 64,
+    "metrics": {"RR@10": 0.9},
+    "seconds": 1e6,
+    "created": "2020-01-01T00:00:00+00:00",
+    "digest": "0" * 64,
+    "checked": None,
+}
+
+
+@pytest.mark.parametrize("field", CHANGED)
+def test_a_changed_field_of_a_record(store, chain, field):
+    keys = chain[0]
+    path = store.keys / f"{keys[1].hex}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: CHANGED[field]}))
+    assert verify(store) == [f"keys/{keys[1].hex}.json: was changed"]
+    assert store.lookup(keys[1]) is None
+    assert verify(store) == []
+
+
+def test_an_identity_that_is_not_the_content_in_an_older_record(store, chain):
+    keys = chain[0]
+    unchecked(store, keys[1])
+    path = store.keys / f"{keys[1].hex}.json"
+    path.write_text(path.read_text().replace('"identity": "', '"identity": "0'))
+    assert verify(store) == [f"keys/{keys[1].hex}.json: was changed"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("inputs", ["x"]), ("config", None), ("code", float("nan")), ("config", {"a": float("nan")})]
+)
+def test_nonsense_in_an_older_record_is_a_line(store, chain, field, value):
+    keys = chain[0]
+    unchecked(store, keys[1])
+    path = store.keys / f"{keys[1].hex}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    assert verify(store) == [f"keys/{keys[1].hex}.json: was changed"]
+
+
+def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain):
+    keys = chain[0]
+    path = store.keys / f"{keys[1].hex}.json"
+    whole, fields = path.read_bytes(), records.read(path)
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        assert records.read(path) in (None, fields), at
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"a": [1, 2.5, None], "b": {"c": "é\ud800"}}, {"loss": float("inf"), "1": True}]
+)
+def test_signed_json_is_read_as_written(fields):
+    assert signed.load(signed.dump(fields)) == fields
+    with pytest.raises(ValueError, match="changed"):
+        signed.load(signed.dump(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
+
+
+@pytest.mark.parametrize("days", [1, 365, 36500])
+def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
+    keys = chain[0]
+    path = store.keys / f"{keys[0].hex}.json"
+    fields = signed.load(path.read_bytes())
+    then = datetime.now(UTC) + timedelta(days=days)
+    path.write_bytes(signed.dump(fields | {"created": then.isoformat()}))
+    assert [record.key for record in store.records()][-1] == keys[0].hex
+    assert verify(store) == [
+        f"keys/{path.name}: dated later than now ({then.isoformat()[:19]}), and so taken as older than all others; "
+        "remove it once it is of no use"
+    ]
+    assert store.lookup(keys[0]) is not None
+    assert not store.build(keys[0], chain_maker, node="ingest", refresh_since=datetime.now(UTC)).hit
+
+
+def chain_maker(out, checkpoints):
+    (out / "new").write_text("new")
+    return {}

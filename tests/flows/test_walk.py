@@ -1,0 +1,130 @@
+"""A run that comes upon a damaged artifact builds it again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.errors import Damaged
+from artifacts.keys import make_key
+from artifacts.records import Ref
+from artifacts.store import Store
+from flows import walk
+from flows.dag import Node, nodes
+from flows.recipe import resolve
+from pipeline.errors import InputError
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(walk, "tell", lines.append)
+    return lines
+
+
+@pytest.fixture
+def dag() -> list[Node]:
+    return nodes(resolve("tiny"))
+
+
+def build(store: Store, name: str, before: Ref | None = None) -> Ref:
+    """An artifact that holds its name and what it read."""
+
+    def make(out: Path, checkpoints: Path) -> dict[str, Any]:
+        (out / "text").write_text((before.path / "text").read_text() + name if before else name)
+        return {}
+
+    inputs = {"before": before.identity} if before else {}
+    return store.build(make_key(name, {}, {}, {}, inputs, {}), make, node=name, reads={"before": before}).ref
+
+
+def flip(ref: Ref) -> None:
+    data = bytearray((ref.path / "text").read_bytes())
+    data[0] ^= 1
+    (ref.path / "text").write_bytes(data)
+
+
+def chain(store: Store, tries: list[int], names: tuple[str, ...]) -> Callable[[], dict[str, Ref]]:
+    def make() -> dict[str, Ref]:
+        tries.append(1)
+        refs: dict[str, Ref] = {}
+        for name in names:
+            refs[name] = build(store, name, next(reversed(refs.values()), None))
+        return refs
+
+    return make
+
+
+@pytest.mark.parametrize("damaged", ["ingest", "tokens", "bm25"])
+def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: list[str], damaged: str) -> None:
+    before = chain(store, [], ("ingest", "tokens", "bm25"))()
+    flip(before[damaged])
+    tries: list[int] = []
+    make = chain(store, tries, ("ingest", "tokens", "bm25", "evaluate"))
+    walk.whole(store, "tiny", make, dag)
+    if damaged == "bm25":  # what was read is looked at, and nothing else
+        assert len(tries) == 2
+        assert told == [
+            f"{store.root}: bm25 (objects/{before['bm25'].digest[:12]}): text was changed: set aside; it is built again"
+        ]
+    refs = make()
+    assert (refs["evaluate"].path / "text").read_text() == "ingesttokensbm25evaluate"
+    assert {name: refs[name].digest for name in before} == {name: ref.digest for name, ref in before.items()}
+
+
+@pytest.mark.parametrize("shown", ["evaluate", "report"])
+def test_what_is_shown_at_the_end_is_hashed(store: Store, dag: list[Node], told: list[str], shown: str) -> None:
+    make = chain(store, [], ("ingest", "evaluate", "report"))
+    before = make()
+    flip(before[shown])
+    walk.whole(store, "tiny", make, dag)
+    assert len(told) == 1
+    assert (before[shown].path / "text").read_text().startswith("ingest")
+
+
+def test_damage_that_comes_back_ends_the_run(store: Store, dag: list[Node], told: list[str]) -> None:
+    make = chain(store, [], ("ingest", "evaluate"))
+
+    def damaging() -> dict[str, Ref]:
+        refs = make()
+        flip(refs["evaluate"])
+        return refs
+
+    with pytest.raises(Damaged, match=r"evaluate .*: text was changed: set aside$"):
+        walk.whole(store, "tiny", damaging, dag)
+    assert len(told) == 1
+
+
+def test_a_run_under_way_holds_its_lock(store: Store, dag: list[Node]) -> None:
+    held: list[int] = []
+
+    def make() -> dict[str, Ref]:
+        held.append(len(list(store.locks.glob("run-*.lock"))))
+        return {}
+
+    walk.whole(store, "tiny", make, dag)
+    assert held == [1]
+    assert list(store.locks.glob("run-*.lock")) == []
+
+
+def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
+    store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise InputError("the collection has no training questions")
+
+    monkeypatch.setattr(walk.checks, "training_data", refuse)
+    refs = {"ingest": build(store, "ingest")}
+    with pytest.raises(InputError):
+        walk.check_first("ingest", refs, resolve("tiny"), dag)
+    flip(refs["ingest"])
+    with pytest.raises(Damaged):
+        walk.check_first("ingest", refs, resolve("tiny"), dag)
+
+
+def test_what_no_node_reads_and_what_has_figures_or_pages_is_shown(dag: list[Node]) -> None:
+    shown = walk.shown(dag)
+    assert {"evaluate", "report", "mine"} <= {*shown}
+    assert not {"ingest", "tokens", "stage1", "bm25"} & {*shown}
+    assert walk.shown(dag[:1]) == ["ingest"]
