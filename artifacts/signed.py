@@ -10,7 +10,7 @@ FIELD = "sha256"
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:
-    plain = json.loads(json.dumps(dict(fields), allow_nan=False))  # as it will be read
+    plain = json.loads(json.dumps(dict(fields)))  # as it will be read
     return json.dumps({**plain, FIELD: _digest(plain)}, indent=1).encode() + b"\n"
 
 

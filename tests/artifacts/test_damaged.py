@@ -206,16 +206,16 @@ def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain)
     "fields", [{}, {"a": [1, 2.5, None], "b": {"c": "é\ud800"}}, {"loss": float("inf"), "1": True}]
 )
 def test_signed_json_is_read_as_written(fields):
-    assert signed.load(signed.dump(fields)) == fields
+    assert json.loads(signed.verified(signed.dump(fields))) == fields
     with pytest.raises(ValueError, match="changed"):
-        signed.load(signed.dump(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
+        signed.verified(signed.dump(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
 
 
 @pytest.mark.parametrize("days", [1, 365, 36500])
 def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
     keys = chain[0]
     path = store.keys / f"{keys[0].hex}.json"
-    fields = signed.load(path.read_bytes())
+    fields = json.loads(signed.verified(path.read_bytes()))
     then = datetime.now(UTC) + timedelta(days=days)
     path.write_bytes(signed.dump(fields | {"created": then.isoformat()}))
     assert [record.key for record in store.records()][-1] == keys[0].hex
