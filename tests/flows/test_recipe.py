@@ -378,6 +378,6 @@ def test_a_name_that_no_record_of_a_run_could_hold(tmp_path: Path, name: str) ->
     path = tmp_path / f"{name}.yaml"
     path.write_text("extends: tiny\ntitle: One\ndescription: Two.\n")
     with pytest.raises(
-        InputError, match="name: .*(control character|at most 200 characters|raw data as a unicode string)"
+        InputError, match=r"name: .*(control character|at most 200 characters|raw data as a unicode string)"
     ):
         resolve(str(path))
