@@ -87,11 +87,6 @@ def test_run_file(collection, tmp_path):
         "questions": 4,
         "questions_without_hits": 1,
         "negatives": 5,
-        "dropped_judged": 1,
-        "dropped_duplicate": 0,
-        "dropped_question": 0,
-        "notice": "bm25.run: rows of questions that are not searched: 2\n"
-        "bm25.run: rows of passages that the collection lacks: 1",
     }
     hits = found(tmp_path / "out")
     assert hits["e0"] == [("p4", 1.5), ("p7", 0.5), ("p9", 0.5), ("p5", pytest.approx(-1e-3))]
@@ -163,17 +158,6 @@ def test_expanded_passages_and_questions(collection, tmp_path):
         "questions_without_terms": 2,
         "questions_without_hits": 2,
         "negatives": 0,
-        "dropped_judged": 0,
-        "dropped_duplicate": 0,
-        "dropped_question": 0,
-        "notice": "\n".join(
-            [
-                "bm25.passages: passages that the collection lacks: 1",
-                "passages that bm25.passages lacks, not indexed: 197",
-                "bm25.topics: questions that are not searched: 1",
-                "questions that bm25.topics lacks, which find nothing: 1",
-            ]
-        ),
     }
     hits = {question: [p for p, _ in ranked] for question, ranked in found(tmp_path / "out").items()}
     assert hits == {"d0": ["p3", "p5"], "e0": ["p5", "p3"]}
