@@ -42,7 +42,7 @@ QUERIES = [
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory) -> Path:
-    passages = [(i, i, "", "a common passage") for i in EQUAL]
+    passages = [(i, i, "", f"a common{n * ' '} passage") for n, i in enumerate(EQUAL, 1)]  # no exact copies
     passages += [(f"f{n}", f"f{n}", f"filler {n}", f"nothing to see here {n} " * 3) for n in range(27)]
     passages += [
         ("zebra", "zebra", "Zebras", "They fly."),
@@ -71,6 +71,9 @@ def test_counts(built):
         "questions_without_terms": 2,
         "questions_without_hits": 3,
         "negatives": 5,
+        "dropped_judged": 1,
+        "dropped_duplicate": 0,
+        "dropped_question": 0,
     }
 
 

@@ -87,6 +87,9 @@ def test_run_file(collection, tmp_path):
         "questions": 4,
         "questions_without_hits": 1,
         "negatives": 5,
+        "dropped_judged": 1,
+        "dropped_duplicate": 0,
+        "dropped_question": 0,
     }
     hits = found(tmp_path / "out")
     assert hits["e0"] == [("p4", 1.5), ("p7", 0.5), ("p9", 0.5), ("p5", pytest.approx(-1e-3))]
@@ -158,6 +161,9 @@ def test_expanded_passages_and_questions(collection, tmp_path):
         "questions_without_terms": 2,
         "questions_without_hits": 2,
         "negatives": 0,
+        "dropped_judged": 0,
+        "dropped_duplicate": 0,
+        "dropped_question": 0,
     }
     hits = {question: [p for p, _ in ranked] for question, ranked in found(tmp_path / "out").items()}
     assert hits == {"d0": ["p3", "p5"], "e0": ["p5", "p3"]}
