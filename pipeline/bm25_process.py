@@ -138,7 +138,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
             say({"progress": [done, total, unit]})
 
         counts.update(first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress))
-    return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, dropped))}
+    return {**counts, **dropped.metrics(), **noticed(dropped.notices(expected=("judged",)))}
 
 
 def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:

@@ -10,23 +10,11 @@ import pyarrow as pa
 from pipeline import runs
 from pipeline.barred import Dropped, free
 from pipeline.collection import Query, read_qrels, read_queries
-from pipeline.notices import notice
 from pipeline.parquet import parquet_writer
 from pipeline.work import Progress
 
 QUESTIONS = 512
 """Questions searched between two writes."""
-
-LEFT_OUT = {
-    "passages_unknown": "bm25.passages: passages that the collection lacks",
-    "passages_missing": "passages that bm25.passages lacks, not indexed",
-    "topics_not_asked": "bm25.topics: questions that are not searched",
-    "questions_without_topic": "questions that bm25.topics lacks, which find nothing",
-    "rows_of_other_questions": "bm25.run: rows of questions that are not searched",
-    "rows_of_unknown_passages": "bm25.run: rows of passages that the collection lacks",
-    "questions_cut": "questions too long to be searched whole, cut",
-}
-"""Counts that are reported, whoever finds the passages."""
 
 Hits = tuple[list[str], list[float]]
 """Passage ids and scores of a question, best first."""
@@ -74,12 +62,6 @@ def write(
                     negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
                 progress(counts["questions"], len(questions), "questions")
     return counts
-
-
-def notices(counts: Mapping[str, int], dropped: Dropped) -> list[str]:
-    """What was left out. That a question's positives are among its hits is no news."""
-    lines = [notice(what, counts[name]) for name, what in LEFT_OUT.items() if counts.get(name)]
-    return lines + dropped.notices(expected=("judged",))
 
 
 def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:

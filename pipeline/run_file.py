@@ -107,7 +107,7 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
 
     no_negatives = barred.by_id(collection)
     counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress))
-    return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, dropped))}
+    return {**counts, **dropped.metrics(), **noticed(dropped.notices(expected=("judged",)))}
 
 
 def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:

@@ -74,7 +74,6 @@ def test_counts(built):
         "dropped_judged": 1,
         "dropped_duplicate": 0,
         "dropped_question": 0,
-        "notice": "questions too long to be searched whole, cut: 1",
     }
 
 
