@@ -26,6 +26,7 @@ from pipeline.errors import InputError
 from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.metadata import keep
 from pipeline.readers import several, single
+from pipeline.words import count
 from pipeline.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
@@ -112,7 +113,7 @@ def _passages(
             if row.doc_id:
                 documents.append(hash_id(row.doc_id))
         document = row.doc_id
-        counts["words"] += len(row.text.split())
+        counts["words"] += count(row.text)
         yield place, row._replace(doc_id=row.doc_id or row.passage_id)
 
 

@@ -16,10 +16,11 @@ from pipeline.collection import passage_batches, passage_count, read_queries
 from pipeline.config import Config
 from pipeline.flat import Flat
 from pipeline.tokenizer import kind, read_tokenizer, special_tokens
+from pipeline.words import SENTENCE_END as UNSPACED_END
 from pipeline.work import Metrics, Work
 
 BATCH_ROWS = 512
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)""")
+SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)|""" + UNSPACED_END)
 
 
 class TokensConfig(Config):
@@ -58,7 +59,8 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Index of the first token of each sentence after the first one, ascending; may name a token twice.
 
     A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; and at an empty line. Byte-level BPE counts the white space to the sentence that follows it.
+    opening mark; at the signs of scripts without spaces (pipeline/words.py); and at an empty line. Byte-level BPE
+    counts the white space to the sentence that follows it.
     """
     for end in SENTENCE_END.finditer(text):
         for character in range(end.end(), len(text)):  # white space, or what the normaliser drops, may be of no token
