@@ -8,7 +8,7 @@ import lzma
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -19,6 +19,14 @@ from pipeline.errors import InputError
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 """Of compressed files, none of which is UTF-8."""
+MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16's does, and so comes before it
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order marks, and the encodings that they tell."""
 CHUNK = 1 << 20  # bytes read at a time
 SHOWN = 30  # characters of a wrong value in a message
 FIELD_LIMIT = 1 << 27  # characters of one CSV field; the csv module's own limit is 128 KiB
@@ -87,16 +95,58 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: {kind}: {error.strerror or error}") from error
 
 
+@contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """The text as bytes in UTF-8, decompressed and without its byte order mark, which may also tell UTF-16 or UTF-32.
+
+    Raises InputError as `open_binary` does. While it is read: for what is not in the encoding that the mark tells.
+    """
+    with open_binary(path) as stream:
+        buffered = BufferedReader(cast(Any, stream), CHUNK)
+        start = buffered.peek(4)
+        mark, encoding = next(((m, name) for m, name in MARKS.items() if start.startswith(m)), (b"", "utf-8"))
+        if encoding == "utf-8":
+            buffered.read(len(mark))
+            yield buffered
+        else:
+            yield BufferedReader(cast(Any, _Recoded(buffered, path, encoding)), CHUNK)
+
+
+class _Recoded(RawIOBase):
+    """A stream in another encoding, read as UTF-8."""
+
+    def __init__(self, stream: BinaryIO, path: Path, encoding: str) -> None:
+        self.stream, self.path, self.encoding = stream, path, encoding
+        self.decoder = codecs.getincrementaldecoder(encoding)()
+        self.ready, self.line, self.ended = b"", 1, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready and not self.ended:
+            chunk = self.stream.read(CHUNK)
+            self.ended = not chunk
+            try:
+                self.ready = self.decoder.decode(chunk, final=self.ended).encode()
+            except UnicodeDecodeError:
+                raise InputError(f"{self.path}: invalid {self.encoding.upper()} from line {self.line} on") from None
+            self.line += self.ready.count(b"\n")
+        part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
 def lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
     """(line number from 1, line without its end). Blank lines are passed over unless `blank`.
 
-    Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_binary` finds.
+    Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_text` finds.
     """
     number = 0
-    with open_binary(path) as stream:
+    with open_text(path) as stream:
         for number, raw in enumerate(stream, 1):
             try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                line = raw.decode().rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise _no_text(path, number, raw, f" at byte {error.start + 1} of the line") from None
             if blank or line.strip():
@@ -203,8 +253,8 @@ def _beyond(error: Exception) -> str:
 
 def _decoded(path: Path) -> Iterator[str]:
     """The file's text in pieces. Raises InputError for an empty file and for invalid UTF-8, with its line."""
-    decode, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
-    with open_binary(path) as stream:
+    decode, line = codecs.getincrementaldecoder("utf-8")(), 1
+    with open_text(path) as stream:
         chunk = stream.read(CHUNK)
         if not chunk:
             raise InputError(f"{path}: empty file")

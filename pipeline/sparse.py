@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.files import columns, json_lines, json_list, open_binary, plain_name, text_of
+from pipeline.files import columns, json_lines, json_list, open_text, plain_name, text_of
 
 JSON = (".json", ".jsonl")
 WEIGHT = 65_535
@@ -59,7 +59,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _json(path: Path) -> Iterator[Row]:
-    with open_binary(path) as stream:
+    with open_text(path) as stream:
         is_list = stream.read(1 << 10).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     for place, row in (json_list if is_list else json_lines)(path):
         content = _vector(place, row["vector"]) if "vector" in row else text_of(place, row, "contents")
