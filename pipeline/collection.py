@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.notices import Examples
 from pipeline.stored import read_batches, read_table, told
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Source:
     negatives: Callable[[], Iterator[tuple[str, Negative]]] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     """Figures for ingest.json that only the reader knows; complete once the streams have been read."""
+    examples: Examples = field(default_factory=dict)
+    """The first of what some of these count: ids, or names in the source."""
 
 
 def schemas() -> dict[str, "pyarrow.Schema"]:

@@ -108,16 +108,19 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
         if encoding == "utf-8":
             buffered.read(len(mark))
             yield buffered
-        else:
-            yield BufferedReader(cast(Any, _Recoded(buffered, path, encoding)), CHUNK)
+            return
+        recoded = _Recoded(buffered, encoding)
+        try:
+            yield BufferedReader(cast(Any, recoded), CHUNK)
+        except UnicodeDecodeError:
+            raise InputError(f"{path}:{recoded.line}: invalid {encoding.upper()}, here or below") from None
 
 
 class _Recoded(RawIOBase):
-    """A stream in another encoding, read as UTF-8."""
+    """A stream in another encoding, read as UTF-8; `line` is the number of the first line that is not yet read."""
 
-    def __init__(self, stream: BinaryIO, path: Path, encoding: str) -> None:
-        self.stream, self.path, self.encoding = stream, path, encoding
-        self.decoder = codecs.getincrementaldecoder(encoding)()
+    def __init__(self, stream: BinaryIO, encoding: str) -> None:
+        self.stream, self.decoder = stream, codecs.getincrementaldecoder(encoding)()
         self.ready, self.line, self.ended = b"", 1, False
 
     def readable(self) -> bool:
@@ -127,10 +130,7 @@ class _Recoded(RawIOBase):
         while not self.ready and not self.ended:
             chunk = self.stream.read(CHUNK)
             self.ended = not chunk
-            try:
-                self.ready = self.decoder.decode(chunk, final=self.ended).encode()
-            except UnicodeDecodeError:
-                raise InputError(f"{self.path}: invalid {self.encoding.upper()} from line {self.line} on") from None
+            self.ready = self.decoder.decode(chunk, final=self.ended).encode()
             self.line += self.ready.count(b"\n")
         part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
         buffer[: len(part)] = part

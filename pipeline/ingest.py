@@ -24,7 +24,10 @@ from pipeline.collection import (
 )
 from pipeline.errors import InputError
 from pipeline.ids import contains, forbid_repeats, hash_id, run_starts, sort
+from pipeline.ingest_notices import TOLD
 from pipeline.metadata import keep
+from pipeline.notices import EXAMPLES, Examples, noticed, of_counts
+from pipeline.notices import keep as keep_example
 from pipeline.readers import several, single
 from pipeline.words import count
 from pipeline.work import Metrics, Progress, Work
@@ -54,10 +57,12 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
 
     Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks.
     Passages and queries without text are dropped and counted, and so is what refers to them; so are judgements of
-    unknown ids, up to 1 %, and judgements that stand twice. Raises InputError for what is not as it should be.
+    unknown ids, up to 1 %, and judgements that stand twice. Notices name the first of each.
+    Raises InputError for what is not as it should be.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
+    examples: Examples = {}
     tables = schemas()
     names = getattr(config, "metadata", ())
     told: Metrics = {}
@@ -66,7 +71,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
         counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
 
     passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
-    placed = _passages(source, passages, documents, empty, counts, work.progress)
+    placed = _passages(source, passages, documents, empty, counts, examples, work.progress)
     write("passages", (row[:-1] for row in keep(placed, names, work.out, told)))  # metadata is no column
     if not counts["passages"]:
         raise InputError(f"ingest: the {config.reader} source holds no passage with text")
@@ -78,23 +83,29 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
         run_starts((place, row.doc_id) for place, row in source.passages()),
     )
 
-    write("queries", _queries(source, queries, empty, counts))
+    write("queries", _queries(source, queries, empty, counts, examples))
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
     ids = (known_queries, known_passages, sort(empty))
-    write("qrels", _distinct(_known("qrels", source.qrels(), *ids, counts), counts))
+    write("qrels", _distinct(_known("qrels", source.qrels(), *ids, counts, examples), counts, examples))
     if source.negatives:
-        write("negatives", (row for _, row in _known("negatives", source.negatives(), *ids, counts)))
+        write("negatives", (row for _, row in _known("negatives", source.negatives(), *ids, counts, examples)))
 
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-    return metrics
+    return {**metrics, **noticed(of_counts(TOLD, metrics, examples | source.examples))}
 
 
 def _passages(
-    source: Source, ids: array, documents: array, empty: array, counts: Counter[str], progress: Progress
+    source: Source,
+    ids: array,
+    documents: array,
+    empty: array,
+    counts: Counter[str],
+    examples: Examples,
+    progress: Progress,
 ) -> Iterator[tuple[str, Passage]]:
     """(place, passage) of those with text, `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
     counts.update(documents=0, words=0, empty_passages=0)
@@ -105,6 +116,7 @@ def _passages(
         _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
         if not row.text.strip() and not row.title.strip():
             counts["empty_passages"] += 1
+            keep_example(examples, "empty_passages", row.passage_id)
             empty.append(hash_id(row.passage_id))
             continue
         ids.append(hash_id(row.passage_id))
@@ -117,13 +129,14 @@ def _passages(
         yield place, row._replace(doc_id=row.doc_id or row.passage_id)
 
 
-def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> Iterator[Query]:
+def _queries(source: Source, ids: array, empty: array, counts: Counter[str], examples: Examples) -> Iterator[Query]:
     """The queries that hold text; `ids` and `empty` take the hashes."""
     counts.update({"empty_queries": 0, **{f"{split}_queries": 0 for split in SPLITS}})
     for place, row in source.queries():
         _check(place, "query", row.query_id, row.text, *row.answers)
         if not row.text.strip():
             counts["empty_queries"] += 1
+            keep_example(examples, "empty_queries", row.query_id)
             empty.append(hash_id(row.query_id))
             continue
         ids.append(hash_id(row.query_id))
@@ -138,6 +151,7 @@ def _known(
     passages: np.ndarray,
     empty: np.ndarray,
     counts: Counter[str],
+    examples: Examples,
 ) -> Iterator[tuple[str, Pair]]:
     """The rows whose query and passage are known. Raises InputError at the end if too many are not."""
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
@@ -152,6 +166,9 @@ def _known(
         unknown = ~known & ~to_empty
         counts[f"{name}_to_empty"] += int(to_empty.sum())
         counts[f"unknown_{name}"] += int(unknown.sum())
+        for reason, dropped in ((f"unknown_{name}", unknown), (f"{name}_to_empty", to_empty)):
+            for i in np.flatnonzero(dropped)[:EXAMPLES]:
+                keep_example(examples, reason, f"{query_ids[i]} {passage_ids[i]}")
         if not first and unknown.any():
             place, row = group[int(unknown.argmax())]
             kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
@@ -162,7 +179,7 @@ def _known(
         raise InputError(f"{first} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
 
 
-def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> Iterator[Judgement]:
+def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:
     """Each judgement once. Memory grows with the judgements, not with the passages.
 
     Raises InputError for a passage that a query's judgements give two grades.
@@ -176,6 +193,7 @@ def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> It
                 judged = f"passage {row.passage_id!r} of query {row.query_id!r}"
                 raise InputError(f"{place}: {judged} has relevance {row.relevance} here and {grades[pair]} before")
             counts["duplicate_qrels"] += 1
+            keep_example(examples, "duplicate_qrels", f"{row.query_id} {row.passage_id}")
             continue
         grades[pair] = row.relevance
         counts[f"{row.split}_qrels"] += 1

@@ -60,7 +60,7 @@ def _files(path: Path) -> list[Path]:
 
 def _json(path: Path) -> Iterator[Row]:
     with open_text(path) as stream:
-        is_list = stream.read(1 << 10).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+        is_list = stream.read(1 << 10).lstrip(b" \t\r\n").startswith(b"[")
     for place, row in (json_list if is_list else json_lines)(path):
         content = _vector(place, row["vector"]) if "vector" in row else text_of(place, row, "contents")
         try:

@@ -42,11 +42,11 @@ class Question(NamedTuple):
 
 
 class Made(NamedTuple):
-    """(title, text) of a document's passages, its questions, and why what could have asked does not."""
+    """(title, text) of a document's passages, its questions, and (why, id) of what could have asked and does not."""
 
     passages: list[tuple[str, str]]
     questions: list[Question]
-    left_out: list[str]
+    left_out: list[tuple[str, str]]
 
 
 def split_of(document_id: str, config: "TextConfig") -> str:
@@ -77,24 +77,25 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
     sentence for the rest of its section (without subsections), a crop for the rest of its passage. A heading asks
     without the document's title, which stands over all its passages and would find them alone.
     """
+
+    def question_id(kind: Kind, place: int) -> str:
+        return f"{document.document_id}?{kind}:{place}"
+
     split = split_of(document.document_id, config)
-    left_out: list[str] = []
+    left_out: list[tuple[str, str]] = []
     asked: dict[tuple[Kind, int], str] = {}
     lengths = [count(section.text) for section in document.sections]
     answering = _answering(document)
     for kind, place, text in _candidates(document, config):
         rest = sum(lengths[i] for i in answering(kind, place)) - (count(text) if kind == "first_sentences" else 0)
         if _says_nothing(kind, text, config):
-            left_out.append("saying_nothing")
+            left_out.append(("saying_nothing", question_id(kind, place)))
         elif repeated(text):
-            left_out.append("repeated")
+            left_out.append(("repeated", question_id(kind, place)))
         elif rest < config.remaining_words:
-            left_out.append("without_rest")
+            left_out.append(("without_rest", question_id(kind, place)))
         else:
             asked[kind, place] = text
-
-    def question_id(kind: Kind, place: int) -> str:
-        return f"{document.document_id}?{kind}:{place}"
 
     def removed(kind: Kind, place: int) -> bool:
         if (kind, place) not in asked:
@@ -121,9 +122,9 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
         for i, (passage_title, text) in enumerate(passages):
             crop = _crop(text, config)
             if not crop:
-                left_out.append("without_rest")
+                left_out.append(("without_rest", question_id("crops", i)))
             elif repeated(crop[0]):
-                left_out.append("repeated")
+                left_out.append(("repeated", question_id("crops", i)))
             else:
                 asked["crops", i] = crop[0]
                 questions.append(Question(question_id("crops", i), "crops", crop[0], [i]))

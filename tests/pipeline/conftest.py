@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from pipeline import metadata
 from pipeline.collection import passage_batches, read_qrels, read_queries
 from pipeline.ingest import IngestConfig, ingest
+from pipeline.notices import METRIC, read_notices
 from pipeline.work import Work, silent
 
 
@@ -24,11 +25,14 @@ def ingested(tmp_path):
         folder.mkdir()
         machine = make_machine(token_budget=1, checkpoint_minutes=0)
         metrics = ingest(TypeAdapter(IngestConfig).validate_python(fields), Work(folder, folder, machine, silent))
+        notices = read_notices(metrics)
+        metrics.pop(METRIC, None)
         assert metrics == json.loads((folder / "ingest.json").read_text())
         batches = passage_batches(folder, ["passage_id", "doc_id", "title", "text"])
         return SimpleNamespace(
             folder=folder,
             counts=metrics,
+            notices=notices,
             passages=[row for batch in batches for row in zip(*batch.values(), strict=True)],
             queries=read_queries(folder),
             qrels=read_qrels(folder),
