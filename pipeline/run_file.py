@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
 from pipeline.files import integer, is_plain, lines
+from pipeline.notices import Examples, noticed, of_counts
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         spans = ((start_Q[n], start_Q[n + 1]) for n in (place[q.query_id] for q in piece))
         return [top(found, slice(*span), ids, depth) for span in spans]
 
-    counts.update(first_stage.write(work.out, questions, positives, depths, find, work.progress))
-    return dict(counts)
+    examples: Examples = {}
+    counts.update(first_stage.write(work.out, questions, positives, depths, find, work.progress, examples))
+    return {**counts, **noticed(of_counts(first_stage.TOLD, counts, examples))}
 
 
 def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:

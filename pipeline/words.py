@@ -60,11 +60,11 @@ def count(text: str) -> int:
     return len(spans(text))
 
 
-def unspaced_share(text: str) -> float:
-    """Share of the characters, without white space, that are of scripts without spaces."""
-    if not _has_unspaced(text):
+def run_share(text: str) -> float:
+    """Share of the characters, without white space, that are of alphabets without spaces between words."""
+    if text.isascii():
         return 0.0
-    return len(UNSPACED.findall(text)) / sum(map(len, text.split()))
+    return len(IN_ALPHABET.findall(text)) / max(1, sum(map(len, text.split())))
 
 
 def ends_sentence(text: str, start: int, end: int) -> bool:

@@ -24,6 +24,8 @@ class Step:
     """Of the libraries that made it."""
     created: str
     """ISO 8601, UTC."""
+    notices: tuple[str, ...] = ()
+    """What its making dropped, cut or did not know, a line each (pipeline/notices.py)."""
 
 
 SHOWN = 12
@@ -55,6 +57,11 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
         "days": " to ".join(days[:1] + days[1:][-1:]),
         "versions": versions(steps),
     }
+
+
+def notices(steps: Sequence[Step]) -> list[tuple[str, str]]:
+    """(node, line) of every notice, in the order of the steps."""
+    return [(step.node, line) for step in steps for line in step.notices]
 
 
 def versions(steps: Sequence[Step]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from pipeline.readers.cut import cut
-from pipeline.words import LONGEST, count, ends_sentence, spans, unspaced_share
+from pipeline.words import LONGEST, count, ends_sentence, run_share, spans
 
 
 def words(text: str) -> list[str]:
@@ -93,8 +93,6 @@ def test_ends_of_sentences():
     assert [ends_sentence(text, *span) for span in spans(text)] == [True, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("text", "share"), [("", 0.0), ("plain ü", 0.0), ("中文", 1.0), ("ab 中文", 0.5), ("한국", 0.0)]
-)
-def test_share_of_scripts_without_spaces(text, share):
-    assert unspaced_share(text) == share
+@pytest.mark.parametrize(("text", "share"), [("", 0.0), ("plain ü", 0.0), ("ไทย", 1.0), ("ab กข", 0.5), ("中文", 0.0)])
+def test_share_of_alphabets_without_spaces(text, share):
+    assert run_share(text) == share
