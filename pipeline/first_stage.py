@@ -59,6 +59,7 @@ def write(
     Counts `questions`, `questions_without_hits` and `negatives`; `examples` gets the first questions without hits.
     """
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
+    first = {} if examples is None else examples
     with (
         runs.writer(out) as write_run,
         pq.ParquetWriter(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
@@ -72,8 +73,8 @@ def write(
                 counts["questions"] += len(piece)
                 nothing = [query_id for query_id, (passages, _) in zip(ids, found, strict=True) if not passages]
                 counts["questions_without_hits"] += len(nothing)
-                for query_id in nothing if examples is not None else ():
-                    keep(examples, "questions_without_hits", query_id)
+                for query_id in nothing:
+                    keep(first, "questions_without_hits", query_id)
                 if split == "train" and (rows := list(negative_rows(ids, found, positives))):
                     counts["negatives"] += len(rows)
                     negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))

@@ -191,8 +191,8 @@ def _trained(config: TokenizerConfig, collection: Path, work: Work) -> Tokenizer
     if not letters:
         raise InputError(f"{collection / 'passages.parquet'}: no text to train a tokenizer on")
     further = wordpiece.ideographs(characters, normal, letters, config.vocab_size // 2)
-    texts = _texts(collection, work, 1)
-    return wordpiece.build(wordpiece.train(texts, letters, config.vocab_size, normal, further), normal)
+    vocabulary = wordpiece.train(_texts(collection, work, 1), letters, config.vocab_size, normal, further)
+    return wordpiece.build(vocabulary, normal)
 
 
 def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
