@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import barred, first_stage, java, sparse
-from pipeline.collection import Query, passage_batches, passage_ids
+from pipeline.collection import Query, at_rows, passage_batches, passage_count, passage_ids
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
 from pipeline.lucene import QUERY_CHARACTERS, Document, best, index, opened
-from pipeline.notices import noticed
+from pipeline.notices import Examples, notice, noticed, of_counts
 from pipeline.parent import die_with_parent
 from pipeline.processes import Say, reporter
+from pipeline.unknown import sample
+from pipeline.words import run_share
 
 QUERY_TERMS = 4_000
 """What is read of a question of weights."""
@@ -114,11 +116,12 @@ def query(content: sparse.Content, job: Mapping[str, Any], counts: Counter[str])
 
 
 def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """Write the whole artifact but its settings into `job["out"]` and return its counts."""
+    """Write the whole artifact but its settings into `job["out"]` and return its counts and notices."""
     collection, out = Path(job["collection"]), Path(job["out"])
     questions, no_negatives, dropped = first_stage.asked(collection), barred.by_id(collection), barred.Dropped()
     names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
     counts: Counter[str] = Counter(dict.fromkeys(names, 0))
+    examples: Examples = {}
     topics = read_topics(job, questions, counts) if job["topics"] else {q.query_id: q.text for q in questions}
     row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
     documents = given(job, row, counts) if job["passages"] else own(collection, job)
@@ -137,8 +140,22 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
         def progress(done: int, total: int | None, unit: str, numbers: Any = None) -> None:
             say({"progress": [done, total, unit]})
 
-        counts.update(first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress))
-    return {**counts, **dropped.metrics(), **noticed(dropped.notices(expected=("judged",)))}
+        counts.update(first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress, examples))
+    uncut = [] if job["passages"] else runs_of_letters(collection)
+    lines = [*of_counts(first_stage.TOLD, counts, examples), *dropped.notices(expected=("judged",)), *uncut]
+    return {**counts, **dropped.metrics(), **noticed(lines)}
+
+
+def runs_of_letters(collection: Path) -> list[str]:
+    """A notice where passages are in scripts that the analyser cannot cut into words."""
+    rows = sample(passage_count(collection))
+    found = at_rows(collection / "passages.parquet", rows, ["passage_id", "text"]).to_pylist()
+    ids = [row["passage_id"] for row in found if run_share(row["text"]) > 0.5]
+    what = (
+        f"passages in a script without spaces, of a sample of {len(rows):,}: the English analyser cuts no words in it"
+    )
+    advice = "BM25 finds little there; bm25.run, or bm25.passages and bm25.topics, take another analyser's"
+    return [notice(what, len(ids), ids, advice)] if ids else []
 
 
 def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:

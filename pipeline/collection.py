@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import InputError
+from pipeline.notices import Examples
 from pipeline.parquet import parquet_file, parquet_writer
 from pipeline.stored import AGAIN, read_batches, read_table, told
 
@@ -67,6 +68,8 @@ class Source:
     negatives: Callable[[], Iterator[tuple[str, Negative]]] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     """Figures for ingest.json that only the reader knows; complete once the streams have been read."""
+    examples: Examples = field(default_factory=dict)
+    """The first of what some of these count: ids, or names in the source."""
 
 
 def schemas() -> dict[str, "pyarrow.Schema"]:

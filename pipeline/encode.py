@@ -5,6 +5,7 @@ import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
@@ -13,9 +14,14 @@ from pipeline import reuse, shards
 from pipeline.config import Config
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+from pipeline.notices import noticed
 from pipeline.shards import Tick
 from pipeline.vector_files import read_vector, side
 from pipeline.work import Metrics, Progress, Work
+
+if TYPE_CHECKING:
+    from pipeline.inputs import Form
+    from pipeline.ragged import Tokens
 
 
 class EncodeConfig(Config):
@@ -32,6 +38,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     Shards grow in `work.checkpoints`, so that a killed run keeps those it finished. Those that the artifacts in
     `work.earlier` have made of the same passages with the same model are taken over, to the same bytes.
     """
+    from pipeline.inputs import read_form
     from pipeline.launch import of_shards
     from pipeline.processes import workers
     from pipeline.ragged import Tokens
@@ -67,7 +74,20 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     described = {"dim": dimension, "pooling": pooling, "model": reuse.model(checkpoint), "shards": listed}
     (work.out / "embeddings.json").write_text(json.dumps(described, indent=1) + "\n")
     counts = {"shards": len(spans), "shards_reused": reused}
-    return {"passages": len(artifact.passages), "dimension": dimension, **counts}
+    metrics: Metrics = {"passages": len(artifact.passages), "dimension": dimension, **counts}
+    return {**metrics, **noticed(_cut(artifact, read_form(encoder, checkpoint, artifact.specials), config))}
+
+
+def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig) -> list[str]:
+    """Notices of texts that are longer than what the model reads of them."""
+    from pipeline.inputs import cut_notice, unread
+
+    title_N, text_N = unread(tokens, form, config.passage_tokens)
+    total = len(tokens.passages.tokens)
+    lines = [cut_notice("passages", text_N, total, "encode.passage_tokens, or shorter passages (ingest)")]
+    if form.title_tokens:
+        lines.append(cut_notice("titles", title_N, len(tokens.titles.tokens), "encoder.title_tokens"))
+    return lines
 
 
 def _put(source: Path, target: Path) -> None:

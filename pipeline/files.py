@@ -9,7 +9,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -21,6 +21,14 @@ from pipeline.paths import shown
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 """Of compressed files, none of which is UTF-8."""
+MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16's does, and so comes before it
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order marks, and the encodings that they tell."""
 CHUNK = 1 << 20  # bytes read at a time
 SHOWN = 30  # characters of a wrong value in a message
 
@@ -152,16 +160,58 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: {kind}: {error.strerror or error}") from error
 
 
+@contextmanager
+def open_text(path: Location) -> Iterator[BinaryIO]:
+    """The text as bytes in UTF-8, decompressed and without its byte order mark, which may also tell UTF-16 or UTF-32.
+
+    Raises InputError as `open_binary` does. While it is read: for what is not in the encoding that the mark tells.
+    """
+    with open_binary(path) as stream:
+        buffered = BufferedReader(cast(Any, stream), CHUNK)
+        start = buffered.peek(4)
+        mark, encoding = next(((m, name) for m, name in MARKS.items() if start.startswith(m)), (b"", "utf-8"))
+        if encoding == "utf-8":
+            buffered.read(len(mark))
+            yield buffered
+            return
+        recoded = _Recoded(buffered, encoding)
+        try:
+            yield BufferedReader(cast(Any, recoded), CHUNK)
+        except UnicodeDecodeError:
+            raise InputError(f"{path}:{recoded.line}: invalid {encoding.upper()}, here or below") from None
+
+
+class _Recoded(RawIOBase):
+    """A stream in another encoding, read as UTF-8; `line` is the number of the first line that is not yet read."""
+
+    def __init__(self, stream: BinaryIO, encoding: str) -> None:
+        self.stream, self.decoder = stream, codecs.getincrementaldecoder(encoding)()
+        self.ready, self.line, self.ended = b"", 1, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready and not self.ended:
+            chunk = self.stream.read(CHUNK)
+            self.ended = not chunk
+            self.ready = self.decoder.decode(chunk, final=self.ended).encode()
+            self.line += self.ready.count(b"\n")
+        part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
 def lines(path: Location, blank: bool = False) -> Iterator[tuple[int, str]]:
     """(line number from 1, line without its end). Blank lines are passed over unless `blank`.
 
-    Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_binary` finds.
+    Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_text` finds.
     """
     number = 0
-    with open_binary(path) as stream:
+    with open_text(path) as stream:
         for number, raw in enumerate(stream, 1):
             try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                line = raw.decode().rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise _no_text(path, number, raw, f" at byte {error.start + 1} of the line") from None
             if blank or line.strip():
@@ -192,8 +242,8 @@ def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tu
 
 def json_rows(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
     """`json_list` of a file that begins with a bracket, `json_lines` of another."""
-    with open_binary(path) as stream:
-        is_list = stream.read(1 << 10).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    with open_text(path) as stream:
+        is_list = stream.read(1 << 10).lstrip(b" \t\r\n").startswith(b"[")
     return (json_list if is_list else json_lines)(path)
 
 
@@ -256,8 +306,8 @@ def _beyond(error: Exception) -> str:
 
 def _decoded(path: Location) -> Iterator[str]:
     """The file's text in pieces. Raises InputError for an empty file and for invalid UTF-8, with its line."""
-    decode, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
-    with open_binary(path) as stream:
+    decode, line = codecs.getincrementaldecoder("utf-8")(), 1
+    with open_text(path) as stream:
         chunk = stream.read(CHUNK)
         if not chunk:
             raise InputError(f"{path}: empty file")

@@ -10,11 +10,26 @@ import pyarrow as pa
 from pipeline import runs
 from pipeline.barred import Dropped, free
 from pipeline.collection import Query, read_qrels, read_queries
+from pipeline.notices import Examples, keep
 from pipeline.parquet import parquet_writer
 from pipeline.work import Progress
 
 QUESTIONS = 512
 """Questions searched between two writes."""
+TOLD = {
+    "questions_without_hits": ("questions that find nothing", ""),
+    "questions_without_terms": ("questions of which the analyser leaves no term", ""),
+    "questions_cut": ("questions cut, longer than 20,000 characters or 4,000 weighted terms", ""),
+    "questions_with_control_characters": ("questions whose control characters became spaces", ""),
+    "questions_without_topic": ("questions that the file lacks, and so find nothing", "bm25.topics"),
+    "topics_not_asked": ("questions of the file that are not asked", "bm25.topics"),
+    "passages_empty": ("passages not indexed, without text", ""),
+    "passages_missing": ("passages that the files lack, and so are never found", "bm25.passages"),
+    "passages_unknown": ("passages of the files left out, unknown to the collection", "bm25.passages"),
+    "rows_of_other_questions": ("rows left out, of questions that are not asked", "bm25.run"),
+    "rows_of_unknown_passages": ("rows left out, of unknown passages", "bm25.run"),
+}
+"""{count of a first stage: (what is counted, advice)}."""
 
 Hits = tuple[list[str], list[float]]
 """Passage ids and scores of a question, best first."""
@@ -38,13 +53,15 @@ def write(
     depths: Mapping[str, int],
     find: Find,
     progress: Progress,
+    examples: Examples | None = None,
 ) -> Counter[str]:
     """Write `run.parquet`, `run.trec` and `negatives.parquet`; `depths` are the passages kept, by split.
 
     `barred`: see `barred.by_id`; `dropped` counts the hits that are no negatives.
-    Counts `questions`, `questions_without_hits` and `negatives`.
+    Counts `questions`, `questions_without_hits` and `negatives`; `examples` gets the first questions without hits.
     """
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
+    first = {} if examples is None else examples
     with (
         runs.writer(out) as write_run,
         parquet_writer(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
@@ -56,7 +73,10 @@ def write(
                 ids = [q.query_id for q in piece]
                 write_run(split, *columns(ids, found))
                 counts["questions"] += len(piece)
-                counts["questions_without_hits"] += sum(not passages for passages, _ in found)
+                nothing = [query_id for query_id, (passages, _) in zip(ids, found, strict=True) if not passages]
+                counts["questions_without_hits"] += len(nothing)
+                for query_id in nothing:
+                    keep(first, "questions_without_hits", query_id)
                 if split == "train" and (rows := list(negative_rows(ids, found, barred, dropped))):
                     counts["negatives"] += len(rows)
                     negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))

@@ -25,10 +25,13 @@ from pipeline.collection import (
 )
 from pipeline.errors import InputError
 from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
+from pipeline.ingest_notices import TOLD
 from pipeline.leaks import leaks
 from pipeline.metadata import keep
-from pipeline.notices import EXAMPLES, notice, noticed
+from pipeline.notices import EXAMPLES, Examples, noticed, of_counts
+from pipeline.notices import keep as keep_example
 from pipeline.readers import several, single
+from pipeline.words import count
 from pipeline.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
@@ -58,11 +61,12 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     negatives see `barred.by_id`. Passages and queries without text are dropped and counted, and so is what refers to
     them; so are judgements of unknown ids, up to 1 %, duplicate judgements, and what is no negative among the
     negatives (pipeline/barred.py). But judgements of dev and test whose passages alone are lacking are kept: a
-    relevant passage that cannot be found still counts, as by trec_eval, BEIR and MTEB. Questions of dev and test that
-    train has too are reported. Raises InputError for what is not as it should be.
+    relevant passage that cannot be found still counts, as by trec_eval, BEIR and MTEB. Notices name the first of each,
+    and questions of dev and test that train has too. Raises InputError for what is not as it should be.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
+    examples: Examples = {}
     tables = schemas()
     names = getattr(config, "metadata", ())
     told: Metrics = {}
@@ -71,7 +75,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
         counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
 
     passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
-    placed = _passages(source, passages, documents, empty, counts, work.progress)
+    placed = _passages(source, passages, documents, empty, counts, examples, work.progress)
     write("passages", (row[:-1] for row in keep(placed, names, work.out, told)))  # metadata is no column
     if not counts["passages"]:
         raise InputError(f"ingest: the {config.reader} source holds no passage with text")
@@ -83,28 +87,33 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
         run_starts((place, row.doc_id) for place, row in source.passages()),
     )
 
-    write("queries", _queries(source, queries, empty, counts))
+    write("queries", _queries(source, queries, empty, counts, examples))
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
-    ids, lacked, dropped = (known_queries, known_passages, sort(empty)), list[str](), barred.Dropped()
+    ids, dropped = (known_queries, known_passages, sort(empty)), barred.Dropped()
     counts["missing_qrels"] = 0
-    write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts, lacked), counts))
+    write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts, examples), counts, examples))
     if source.negatives:
-        rows = _known("negatives", _named(source.negatives()), *ids, counts, lacked)
+        rows = _known("negatives", _named(source.negatives()), *ids, counts, examples)
         write("negatives", _free((row for _, row in rows), barred.by_id(work.out), dropped))
         counts.update(dropped.metrics())
 
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-    lacking = "judged passages of dev and test that the corpus lacks, counted as not found"
-    missed = notice(lacking, counts["missing_qrels"], lacked) if lacked else ""
-    return metrics | noticed([missed, *dropped.notices(), *leaks(work.out)])
+    lines = of_counts(TOLD, metrics, examples | source.examples)
+    return {**metrics, **noticed([*lines, *dropped.notices(), *leaks(work.out)])}
 
 
 def _passages(
-    source: Source, ids: array, documents: array, empty: array, counts: Counter[str], progress: Progress
+    source: Source,
+    ids: array,
+    documents: array,
+    empty: array,
+    counts: Counter[str],
+    examples: Examples,
+    progress: Progress,
 ) -> Iterator[tuple[str, Passage]]:
     """(place, passage) of those with text, `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
     counts.update(documents=0, words=0, empty_passages=0)
@@ -117,6 +126,7 @@ def _passages(
             check_id(place, "document", document_id, spaces=True)
         if not row.text.strip() and not row.title.strip():
             counts["empty_passages"] += 1
+            keep_example(examples, "empty_passages", row.passage_id)
             empty.append(hash_id(row.passage_id))
             continue
         ids.append(hash_id(row.passage_id))
@@ -125,17 +135,18 @@ def _passages(
             if row.doc_id:
                 documents.append(hash_id(row.doc_id))
         document = row.doc_id
-        counts["words"] += len(row.text.split())
+        counts["words"] += count(row.text)
         yield place, row._replace(doc_id=row.doc_id or row.passage_id)
 
 
-def _queries(source: Source, ids: array, empty: array, counts: Counter[str]) -> Iterator[Query]:
+def _queries(source: Source, ids: array, empty: array, counts: Counter[str], examples: Examples) -> Iterator[Query]:
     """The queries that hold text; `ids` and `empty` take the hashes."""
     counts.update({"empty_queries": 0, **{f"{split}_queries": 0 for split in SPLITS}})
     for place, row in source.queries():
         _check(place, "query", row.query_id, row.text, *row.answers)
         if not row.text.strip():
             counts["empty_queries"] += 1
+            keep_example(examples, "empty_queries", row.query_id)
             empty.append(hash_id(row.query_id))
             continue
         ids.append(hash_id(row.query_id))
@@ -158,10 +169,10 @@ def _known(
     passages: np.ndarray,
     empty: np.ndarray,
     counts: Counter[str],
-    lacked: list[str],
+    examples: Examples,
 ) -> Iterator[tuple[str, Pair]]:
     """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not, of which
-    `lacked` gets the first ids. Raises InputError at the end if too many rows name unknown ids."""
+    `examples` gets the first ids. Raises InputError at the end if too many rows name unknown ids."""
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
     total, unknown_rows, first = 0, 0, ""
     while group := list(islice(rows, ROWS)):
@@ -175,11 +186,15 @@ def _known(
         unknown_rows += int(unknown.sum())
         measured = np.array([isinstance(row, Judgement) and row.split != "train" for _, row in group])
         missing = query_known & ~passage_known & measured
-        counts[f"{name}_to_empty"] += int((to_empty & ~missing).sum())
-        counts[f"unknown_{name}"] += int((unknown & ~missing).sum())
+        left_out = {f"unknown_{name}": unknown & ~missing, f"{name}_to_empty": to_empty & ~missing}
+        for reason, dropped in left_out.items():
+            counts[reason] += int(dropped.sum())
+            for i in np.flatnonzero(dropped)[:EXAMPLES]:
+                keep_example(examples, reason, f"{query_ids[i]} {passage_ids[i]}")
         if missing.any():
             counts[f"missing_{name}"] += int(missing.sum())
-            lacked += [passage_ids[i] for i in np.flatnonzero(missing)[:EXAMPLES]]
+            for i in np.flatnonzero(missing)[:EXAMPLES]:
+                keep_example(examples, f"missing_{name}", passage_ids[i])
         if not first and unknown.any():
             place, row = group[int(unknown.argmax())]
             kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
@@ -200,7 +215,7 @@ def _free(
             yield row
 
 
-def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> Iterator[Judgement]:
+def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:
     """Each judgement once. Memory grows with the judgements, not with the passages.
 
     Raises InputError for a passage that a query's judgements give two grades.
@@ -214,6 +229,7 @@ def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str]) -> It
                 judged = f"passage {row.passage_id!r} of query {row.query_id!r}"
                 raise InputError(f"{place}: {judged} has relevance {row.relevance} here and {grades[pair]} before")
             counts["duplicate_qrels"] += 1
+            keep_example(examples, "duplicate_qrels", f"{row.query_id} {row.passage_id}")
             continue
         grades[pair] = row.relevance
         counts[f"{row.split}_qrels"] += 1

@@ -4,7 +4,7 @@ Shapes: N rows, B rows of a chunk, T tokens of a chunk. A row is the ids of one 
 [length].
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
+from pipeline.notices import EXAMPLES, notice
 from pipeline.ragged import Specials, Tokens
 from pipeline.vector_files import side
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
 
 Ids = Sequence[np.ndarray]
 """Rows of unequal length."""
+SUBSTANTIAL = 0.1
+"""Share of the texts from which it is worth a notice that they are cut; a few long ones are as usual."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,36 @@ def question_rows(tokens: Tokens, indices: Iterable[int], form: Form) -> list[np
 def passage_rows(tokens: Tokens, indices: Iterable[int], form: Form, limit: int) -> list[np.ndarray]:
     """Rows of the passages at `indices` of passages.parquet."""
     return [passage_row(tokens.titles[int(i)], tokens.passages[int(i)], form, limit) for i in indices]
+
+
+def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each passage's title, and of its text, that a `passage_row` of `limit` ids does not hold, [N]."""
+    room = limit - 2 - len(form.before_passage) - len(form.between)
+    title_N = tokens.titles.lengths
+    kept_N = np.minimum(title_N, min(form.title_tokens, max(0, room // 2)))
+    room_N = limit - 2 - len(form.before_passage) - kept_N - (kept_N > 0) * len(form.between)
+    return title_N - kept_N, np.maximum(0, tokens.passages.lengths - np.maximum(0, room_N))
+
+
+def unread_of_questions(tokens: Tokens, rows: Sequence[int], form: Form) -> np.ndarray:
+    """Tokens of the questions at `rows` that a `question_row` does not hold."""
+    room = form.question_tokens - 2 - len(form.before_question)
+    return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - room)
+
+
+def cut_notice(
+    what: str, unread_N: np.ndarray, total: int, field: str, name: Callable[[int], str] = "row {}".format
+) -> str:
+    """A notice where a substantial share of texts is cut; empty where it is as usual. `total`: tokens of all texts.
+
+    `name`: what the text with this number is called.
+    """
+    rows = np.flatnonzero(unread_N)
+    if len(rows) < SUBSTANTIAL * len(unread_N) or not len(rows):
+        return ""
+    cut, lost = len(rows) / len(unread_N), unread_N.sum() / total
+    shares = f"{cut:.0%} of them, so that {lost:.0%} of all tokens are not read"
+    return notice(f"{what} cut, {shares}", len(rows), [name(int(row)) for row in rows[:EXAMPLES]], field)
 
 
 class Packed(NamedTuple):

@@ -7,6 +7,8 @@ artifact comes from the store.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+Examples = dict[str, list[str]]
+"""The first examples of what a count of that name counts."""
 METRIC = "notice"
 EXAMPLES = 3
 """Examples that a line names."""
@@ -20,9 +22,33 @@ def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = ""
     `examples`: ids or relative names, the first ones; a path outside the source would make equal inputs differ.
     `advice`: the field to change, or what else the user can do.
     """
-    shown = [example if len(example) <= LONGEST else f"{example[: LONGEST - 1]}…" for example in examples[:EXAMPLES]]
+    shown = [_shown(example) for example in examples[:EXAMPLES]]
     first = f" (first: {', '.join(shown)})" if shown else ""
     return f"{what}: {count:,}{first}{f'; {advice}' if advice else ''}"
+
+
+def _shown(example: str) -> str:
+    """On one line, and no longer than fits there."""
+    short = example if len(example) <= LONGEST else f"{example[: LONGEST - 1]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+
+
+def keep(examples: Examples, name: str, example: str) -> None:
+    """Adds an example of what `name` counts, if it is one of the first."""
+    kept = examples.setdefault(name, [])
+    if len(kept) < EXAMPLES:
+        kept.append(example)
+
+
+def of_counts(
+    told: Mapping[str, tuple[str, str]], counts: Mapping[str, Any], examples: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """A line for each of the counts that is not 0. `told`: {count: (what is counted, advice)}, in the lines' order."""
+    return [
+        notice(what, counts[name], (examples or {}).get(name, ()), advice)
+        for name, (what, advice) in told.items()
+        if counts.get(name)
+    ]
 
 
 def noticed(lines: Iterable[str]) -> dict[str, str]:

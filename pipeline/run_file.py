@@ -13,7 +13,7 @@ from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
 from pipeline.files import integer, is_plain, lines, words
 from pipeline.ids import check_id
-from pipeline.notices import noticed
+from pipeline.notices import Examples, noticed, of_counts
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -106,8 +106,10 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         return [hits(found, slice(*span), ids) for span in spans]
 
     no_negatives = barred.by_id(collection)
-    counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress))
-    return {**counts, **dropped.metrics(), **noticed(dropped.notices(expected=("judged",)))}
+    examples: Examples = {}
+    counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress, examples))
+    told = [*of_counts(first_stage.TOLD, counts, examples), *dropped.notices(expected=("judged",))]
+    return {**counts, **dropped.metrics(), **noticed(told)}
 
 
 def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:

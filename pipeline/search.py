@@ -21,6 +21,7 @@ from pipeline.errors import InputError
 from pipeline.exact import Found, exact_top_k
 from pipeline.index_files import Index, open_index
 from pipeline.negatives import train_positives
+from pipeline.notices import noticed
 from pipeline.stored import AGAIN
 from pipeline.work import Metrics, Progress, Work
 
@@ -76,8 +77,10 @@ def search(
 
     Training questions without a judged passage are left out unless `config.unjudged`: nothing is mined for them.
     """
+    from pipeline.inputs import cut_notice, read_form, unread_of_questions
     from pipeline.launch import device_of, of_shards
     from pipeline.processes import workers
+    from pipeline.ragged import Tokens
 
     asked = _asked(collection, config.splits, config.unjudged)
     # A folder for each size: on a machine with a GPU, lists of a run without one would be of other questions.
@@ -99,7 +102,12 @@ def search(
     if job.missing():
         open_index(index, verified=True)  # once for all that make shards
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
-    return _write(asked, job, collection, work.out)
+    artifact = Tokens.open(tokens)
+    form = read_form(encoder, checkpoint, artifact.specials)
+    unread_Q = unread_of_questions(artifact, [row for row, _ in asked], form)
+    total = len(artifact.queries.tokens)
+    cut = cut_notice("questions", unread_Q, total, "encoder.question_tokens", lambda i: asked[i][1].query_id)
+    return {**_write(asked, job, collection, work.out), **noticed([cut])}
 
 
 def run(

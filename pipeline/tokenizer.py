@@ -13,7 +13,9 @@ from pipeline import hub, wordpiece
 from pipeline.collection import passage_batches, passage_count
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.notices import notice, noticed
 from pipeline.ragged import Specials
+from pipeline.unknown import Unknown, unknown
 from pipeline.work import Metrics, Work
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
@@ -21,8 +23,10 @@ HUB_FILES = (*FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.
 BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 BATCH_ROWS = 512
-SAMPLE_ROWS = 100
 MOST_UNKNOWN = 0.5
+"""Share of the collection's characters; a tokenizer that does not know more is of no use."""
+UNKNOWN_NOTICED = 0.01
+"""Share from which the user is warned."""
 
 
 class TokenizerConfig(Config):
@@ -70,19 +74,25 @@ def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
     else:
         source = "trained"
         made = _trained(config, collection, work)
-    unknown = _unknown_share(made, collection)
-    if unknown > MOST_UNKNOWN:
-        raise InputError(f"tokenizer {source}: {unknown:.0%} of the collection's first tokens are unknown to it")
     specials, names = special_tokens(made)
+    lost = unknown(made, specials.unk, collection)
+    if lost.share > MOST_UNKNOWN:
+        first = ", ".join(word[:20] for word in lost.words)
+        raise InputError(
+            f"tokenizer {source}: {lost.share:.0%} of the collection's characters are unknown to it (first: {first}); "
+            "take another one, or train one: tokenizer.pretrained and tokenizer.path null"
+        )
     (work.out / "tokenizer_config.json").write_text(json.dumps(_description(names), indent=2) + "\n", "utf-8")
     # Not save(): that one follows no umask on every platform, and ends without a newline.
     (work.out / "tokenizer.json").write_text(made.to_str(pretty=True) + "\n", "utf-8")
-    return {"vocab_size": specials.vocab_size, "unknown_share": unknown, "model": kind(made)}
+    figures: Metrics = {"vocab_size": specials.vocab_size, "unknown_share": lost.share, "model": kind(made)}
+    return {**figures, **noticed(_warnings(lost, source))}
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a folder, without truncation, padding, or belief in special tokens that stand in a text.
 
+    WordPiece splits the words that are too long for it instead of giving [UNK] for each.
     Takes tokenizer.json as it is: transformers 5 rebuilds it where the class is named BertTokenizer, and loses its
     normaliser. Raises InputError.
     """
@@ -96,7 +106,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     loaded.no_truncation()
     loaded.no_padding()
     loaded.encode_special_tokens = True
-    kind(loaded)
+    if kind(loaded) == "wordpiece":
+        wordpiece.split_long_words(loaded)
     special_tokens(loaded)
     return loaded
 
@@ -179,7 +190,9 @@ def _trained(config: TokenizerConfig, collection: Path, work: Work) -> Tokenizer
     letters = wordpiece.alphabet(characters, normal, most)
     if not letters:
         raise InputError(f"{collection / 'passages.parquet'}: no text to train a tokenizer on")
-    return wordpiece.build(wordpiece.train(_texts(collection, work, 1), letters, config.vocab_size, normal), normal)
+    further = wordpiece.ideographs(characters, normal, letters, config.vocab_size // 2)
+    vocabulary = wordpiece.train(_texts(collection, work, 1), letters, config.vocab_size, normal, further)
+    return wordpiece.build(vocabulary, normal)
 
 
 def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
@@ -193,11 +206,12 @@ def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
         work.progress(round_ * total + done, 2 * total, "passages")
 
 
-def _unknown_share(tokenizer: Tokenizer, collection: Path) -> float:
-    """Share of [UNK] among the tokens of the first passages."""
-    texts = next(passage_batches(collection, ["text"], SAMPLE_ROWS), {"text": []})["text"]
-    ids = [i for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False) for i in encoding.ids]
-    return ids.count(special_tokens(tokenizer)[0].unk) / max(1, len(ids))
+def _warnings(lost: Unknown, source: str) -> list[str]:
+    if lost.share <= UNKNOWN_NOTICED:
+        return []
+    what = f"characters that become [UNK], {lost.share:.1%} of a sample of {lost.passages:,} passages"
+    advice = "raise tokenizer.vocab_size" if source == "trained" else "take another tokenizer (tokenizer.pretrained)"
+    return [notice(what, lost.characters, lost.words, advice)]
 
 
 def _normal(config: TokenizerConfig) -> wordpiece.Normal:

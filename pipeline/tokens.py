@@ -16,10 +16,11 @@ from pipeline.collection import passage_batches, passage_count, read_queries
 from pipeline.config import Config
 from pipeline.flat import Flat
 from pipeline.tokenizer import kind, read_tokenizer, special_tokens
+from pipeline.words import SENTENCE_END as UNSPACED_END
 from pipeline.work import Metrics, Work
 
 BATCH_ROWS = 512
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)""")
+SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)|""" + UNSPACED_END)
 
 
 class TokensConfig(Config):
@@ -58,7 +59,8 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Index of the first token of each sentence after the first one, ascending; may name a token twice.
 
     A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; and at an empty line. Byte-level BPE counts the white space to the sentence that follows it.
+    opening mark; at the signs of scripts without spaces (pipeline/words.py); and at an empty line. Byte-level BPE
+    counts the white space to the sentence that follows it.
     """
     for end in SENTENCE_END.finditer(text):
         for character in range(end.end(), len(text)):  # white space, or what the normaliser drops, may be of no token
@@ -126,7 +128,7 @@ class RaggedWriter:
 
 
 def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
-    started, done, documents, document = time.monotonic(), 0, 0, None
+    started, done, documents, document, cut = time.monotonic(), 0, 0, None, 0
     total = passage_count(collection)
     doc_offsets = Flat(work.out / "doc_offsets.npy", np.dtype(np.int64))
     with (
@@ -134,7 +136,9 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
         RaggedWriter(work.out / "titles", tokenizer) as titles,
     ):
         for batch in passage_batches(collection, ["doc_id", "title", "text"], BATCH_ROWS):
-            passages.write(*_with_sentences(tokenizer, batch["text"], max_tokens))
+            ids, starts, cut_here = _with_sentences(tokenizer, batch["text"], max_tokens)
+            passages.write(ids, starts)
+            cut += cut_here
             titles.write(encode(tokenizer, batch["title"]))
             before = [document, *batch["doc_id"]]
             firsts = [row for row, doc_id in enumerate(batch["doc_id"], start=done) if doc_id != before[row - done]]
@@ -150,16 +154,18 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
         "passage_tokens": passages.total,
         "title_tokens": titles.total,
         "tokens_per_passage": passages.total / max(1, done),
+        "passages_cut": cut,
     }
 
 
-def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> tuple[list[list[int]], list[int]]:
-    """Ids of each text, and where sentences start in all of them strung together."""
+def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> tuple[list[list[int]], list[int], int]:
+    """Ids of each text; where sentences start in all of them strung together; how many texts were cut."""
     ids: list[list[int]] = []
     starts: list[int] = []
-    total = 0
+    total = cut = 0
     for text, encoding in zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
         ids.append(encoding.ids[: max_tokens or None])
         starts += [total + token for token in sentence_tokens(text, encoding) if token < len(ids[-1])]
         total += len(ids[-1])
-    return ids, starts
+        cut += len(ids[-1]) < len(encoding.ids)
+    return ids, starts, cut

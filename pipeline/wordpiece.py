@@ -1,5 +1,7 @@
 """WordPiece: how a tokenizer is built from a vocabulary, and how a vocabulary is trained."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +10,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MOST_CHARACTERS = 1000
+LONGEST_WORD = 100
+"""Characters of a word that WordPiece takes for [UNK] if it is longer."""
+COVERAGE = 0.9995
+"""Share of a text's characters that the alphabet holds, as far as ideographs can bring it there."""
+IDEOGRAPHS = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+"""Characters that BERT's normaliser makes words of their own."""
 RULES = r"[!-/:-@\[-`{-~]{3,}"
 IDENTIFIER_BREAKS = r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
 
@@ -27,7 +37,7 @@ def build(vocabulary: Sequence[str], normal: Normal) -> Tokenizer:
     All of `normal` lies in the tokenizer's own normaliser, so that every tool that reads tokenizer.json gets equal ids.
     """
     ids = {token: i for i, token in enumerate(vocabulary)}
-    tokenizer = _bare(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100), normal)
+    tokenizer = _bare(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD), normal)
     tokenizer.add_special_tokens(list(SPECIALS))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
@@ -43,18 +53,46 @@ def alphabet(characters: Counter[str], normal: Normal, most: int) -> list[str]:
 
     `characters` counts the characters of the texts as they stand. Ties are broken by code point.
     """
+    return sorted(_by_frequency(_normalised(characters, normal))[:most])
+
+
+def ideographs(characters: Counter[str], normal: Normal, letters: Sequence[str], most: int) -> list[str]:
+    """The most frequent ideographs beyond the `letters`, up to `COVERAGE` of the text, sorted by code point.
+
+    They take one entry each, as none is ever within a word. With the entries of the letters they are `most`.
+    """
+    counts = _normalised(characters, normal)
+    missing = counts.total() - sum(counts[letter] for letter in letters)
+    found: list[str] = []
+    for character in _by_frequency(counts)[len(letters) :]:
+        if missing <= (1 - COVERAGE) * counts.total() or len(found) >= most - 2 * len(letters) - len(SPECIALS):
+            break
+        if IDEOGRAPHS.match(character):
+            found.append(character)
+            missing -= counts[character]
+    return sorted(found)
+
+
+def _normalised(characters: Counter[str], normal: Normal) -> Counter[str]:
+    """The characters as the tokenizer sees them, white space left out."""
     normalizer = _normalizer(normal)
     counts: Counter[str] = Counter()
     for character, count in characters.items():
         for normalised in normalizer.normalize_str(character):
             if not normalised.isspace():
                 counts[normalised] += count
-    frequent = sorted(counts, key=lambda c: (-counts[c], c))[:most]
-    return sorted(frequent)
+    return counts
 
 
-def train(texts: Iterable[list[str]], letters: Sequence[str], vocab_size: int, normal: Normal) -> list[str]:
-    """A WordPiece vocabulary of at most `vocab_size` entries: `SPECIALS`, the letters, their `##` forms, merges.
+def _by_frequency(counts: Counter[str]) -> list[str]:
+    return sorted(counts, key=lambda c: (-counts[c], c))
+
+
+def train(
+    texts: Iterable[list[str]], letters: Sequence[str], vocab_size: int, normal: Normal, ideographs: Sequence[str] = ()
+) -> list[str]:
+    """A WordPiece vocabulary of at most `vocab_size` entries: `SPECIALS`, the letters, their `##` forms, the
+    `ideographs`, merges.
 
     The trainer takes continuation letters in the order of a hash table, another one in each process, and with it
     breaks ties between merges. Given as special tokens, letters have fixed ids and equal texts an equal vocabulary.
@@ -63,7 +101,7 @@ def train(texts: Iterable[list[str]], letters: Sequence[str], vocab_size: int, n
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=[*SPECIALS, *letters, *("##" + letter for letter in letters)],
+        special_tokens=[*SPECIALS, *letters, *("##" + letter for letter in letters), *ideographs],
         initial_alphabet=list(letters),
         limit_alphabet=len(letters),
         show_progress=False,
@@ -77,7 +115,23 @@ def _bare(model: models.WordPiece, normal: Normal) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = _normalizer(normal)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    split_long_words(tokenizer)
     return tokenizer
+
+
+def split_long_words(tokenizer: Tokenizer) -> None:
+    """Have words that are longer than the model takes split into pieces, where they are not yet.
+
+    Text without spaces has such words (Thai, DNA, base64), and each would be one [UNK]. Shorter words stay as they are.
+    """
+    description = json.loads(tokenizer.to_str())
+    words = description["pre_tokenizer"]
+    longest = description["model"]["max_input_chars_per_word"]
+    pattern = rf"[\s\S]{{{longest}}}"
+    if words is None or json.dumps(pattern) in json.dumps(words):
+        return
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([tokenizer.pre_tokenizer, split])
 
 
 def _normalizer(normal: Normal) -> normalizers.Normalizer:

@@ -7,6 +7,7 @@ from artifacts.keys import canonical
 from artifacts.lineage import Made, ancestry
 from artifacts.records import Record, Ref
 from artifacts.store import Store
+from pipeline.notices import read_notices
 from pipeline.report.lineage import Step
 
 
@@ -34,6 +35,7 @@ def step(store: Store, record: Record) -> Step:
         gpus=record.gpus,
         versions=record.versions,
         created=made(store, record).created,
+        notices=tuple(read_notices(record.metrics)),
     )
 
 

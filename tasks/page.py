@@ -15,6 +15,7 @@ from uuid import UUID
 
 from artifacts.records import Ref
 from pipeline.history_file import history_file
+from pipeline.notices import METRIC, read_notices
 from pipeline.parquet import read_parquet
 from pipeline.training import losses
 from pipeline.work import Progress
@@ -98,7 +99,8 @@ def show_metrics(node: str, ref: Ref, how: str, since: float) -> None:
         ("digest", f"`{ref.digest}`"),
         ("folder", f"`{ref.path}`"),
         ("seconds", round(time.monotonic() - since, 1)),
-        *((name, value) for name, value in ref.metrics.items() if value is not None),
+        *((name, value) for name, value in ref.metrics.items() if value is not None and name != METRIC),
+        *((METRIC, line) for line in read_notices(ref.metrics)),
     ]
     table = "\n".join(f"| {escaped(name)} | {escaped(value)} |" for name, value in rows)
     create_markdown_artifact(

@@ -25,6 +25,7 @@ from artifacts.store import Built, Store
 from pipeline.config import Config
 from pipeline.notices import read_notices
 from pipeline.resume import saved_state
+from pipeline.stage_notices import with_notices
 from pipeline.work import Machine, Metrics, Progress, Work
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
@@ -114,7 +115,8 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
             elsewhere = partial(spread, order.node, progress) if on_ray else None
             work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
-            return entry.function(order.config, **order.shared, **folders, **lineage, work=work)
+            metrics = entry.function(order.config, **order.shared, **folders, **lineage, work=work)
+            return with_notices(order.stage, metrics)
 
     def wait_for_gpu(index: int) -> None:
         tell(f"{order.node}: waiting for GPU {index}, which another run holds")

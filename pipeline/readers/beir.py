@@ -13,6 +13,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names
+from pipeline.notices import Examples, keep
 from pipeline.paths import shown
 from pipeline.work import Progress
 
@@ -68,11 +69,13 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     questions = files.find(folder, "queries.jsonl") or folder / "queries.jsonl"
     qrels = _qrels_files(folder)
     counts: Counter[str] = Counter()
+    examples: Examples = {}
     return Source(
         passages=lambda: _passages(corpus, config.document_key),
-        queries=lambda: _queries(questions, qrels, counts) if qrels else iter(()),
+        queries=lambda: _queries(questions, qrels, counts, examples) if qrels else iter(()),
         qrels=lambda: _qrels(qrels),
         counts=counts,
+        examples=examples,
     )
 
 
@@ -107,7 +110,9 @@ def _passages(path: Path, document_key: str) -> Iterator[tuple[str, Passage]]:
         yield place, Passage(files.text_of(place, row, "_id"), document, title, text, further)
 
 
-def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterator[tuple[str, Query]]:
+def _queries(
+    path: Path, qrels: dict[str, Path], counts: Counter[str], examples: Examples
+) -> Iterator[tuple[str, Query]]:
     """The queries with the split of the qrels file that judges them. Memory grows with the judged queries."""
     splits: dict[str, str] = {}
     for place, judgement in _qrels(qrels):
@@ -116,10 +121,12 @@ def _queries(path: Path, qrels: dict[str, Path], counts: Counter[str]) -> Iterat
                 f"{place}: query {judgement.query_id!r} is already judged in {splits[judgement.query_id]}.tsv"
             )
     counts["unjudged_queries"] = 0
+    examples.pop("unjudged_queries", None)
     for place, row in files.json_lines(path):
         query_id = files.text_of(place, row, "_id")
         if query_id not in splits:
             counts["unjudged_queries"] += 1
+            keep(examples, "unjudged_queries", query_id)
             continue
         answers = files.strings_of(place, row, "answers")
         yield place, Query(query_id, splits[query_id], files.text_of(place, row, "text"), answers)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from pipeline.words import count
+
 QUESTION_WORDS = 4  # at least
 QUESTION_CHARACTERS = 200  # at most
 NOT_PROSE = ("Args", ":param", ">>>", "->")
@@ -59,13 +61,13 @@ def question_of(text: str, remaining_words: int) -> tuple[str, str] | None:
     question = " ".join(paragraph.split())
     prose = (
         question[:1].isalpha()
-        and len(question.split()) >= QUESTION_WORDS
+        and count(question) >= QUESTION_WORDS
         and len(question) <= QUESTION_CHARACTERS
         and not any(mark in question for mark in NOT_PROSE)
         and not SIGNATURE.match(question)
         and not UNDERLINE.search(paragraph)
     )
-    return (question, rest) if prose and len(rest.split()) >= remaining_words else None
+    return (question, rest) if prose and count(rest) >= remaining_words else None
 
 
 def documents(found: Iterable[tuple[str, str, str]], remaining_words: int) -> list[Document]:

@@ -10,46 +10,69 @@ from urllib.parse import quote
 
 from pipeline import files
 from pipeline.errors import InputError
+from pipeline.notices import Examples, keep
 from pipeline.readers.sections import Document, document, plain
 
 if TYPE_CHECKING:
     from pipeline.readers.text import TextConfig
 
 MARKUP = {"md": "markdown", "markdown": "markdown", "html": "html", "htm": "html"}
-LEFT_OUT = ("hidden", "other", "empty", "binary", "undecodable")
+LEFT_OUT = ("hidden", "other", "empty", "binary", "undecodable", "unmatched", "link", "special")
+ALL = "**/*"
 
 
-def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str]]:
-    """{name in the folder: path} of the texts, and how many files were passed over, by reason.
+def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str], Examples]:
+    """{name in the folder: path} of the texts; how many files were passed over, by reason, and the first of them.
 
     Raises InputError where no text is left.
     """
+    examples: Examples = {}
     if not config.path.is_dir():
-        return {config.path.name: config.path}, Counter(files=1)
+        return {config.path.name: config.path}, Counter(files=1), examples
     counts = Counter({f"{reason}_files": 0 for reason in LEFT_OUT})
     shows_hidden = any(part.startswith(".") for part in PurePath(config.pattern).parts)
-    matching = {path.relative_to(config.path): path for path in config.path.glob(config.pattern) if path.is_file()}
+    matching = _inside(config.path, config.pattern)
+    unmatched = _inside(config.path, ALL).keys() - matching.keys() if config.pattern != ALL else ()
     paths = {}
-    for relative, path in sorted((name.as_posix(), path) for name, path in matching.items()):
-        if not shows_hidden and any(part.startswith(".") for part in PurePath(relative).parts):
-            counts["hidden_files"] += 1
+    for relative, path in matching.items():
+        if not shows_hidden and _hidden(relative):
+            reason = "hidden"
+        elif not path.is_file():
+            reason = "link" if path.is_symlink() else "special"
         elif config.endings and _ending(path) not in config.endings:
-            counts["other_files"] += 1
-        elif reason := _no_text(relative, path):
-            counts[f"{reason}_files"] += 1
-        else:
+            reason = "other"
+        elif not (reason := _no_text(relative, path)):
             paths[relative] = path
+            continue
+        counts[f"{reason}_files"] += 1
+        keep(examples, f"{reason}_files", relative)
+    for relative in sorted(name for name in unmatched if not _hidden(name)):
+        counts["unmatched_files"] += 1
+        keep(examples, "unmatched_files", relative)
     if not matching:
         raise InputError(f"{config.path}: no file matches ingest.pattern '{config.pattern}'")
     if not paths:
         reasons = ", ".join(f"{counts[f'{reason}_files']} {reason}" for reason in LEFT_OUT if counts[f"{reason}_files"])
         raise InputError(f"{config.path}: no text among the files that match ingest.pattern and endings ({reasons})")
     counts["files"] = len(paths)
-    return paths, counts
+    return paths, counts, examples
+
+
+def _inside(folder: Path, pattern: str) -> dict[str, Path]:
+    """{name in the folder: path} of what matches and is no folder, in the order of the names.
+
+    A link to a folder is not followed, and counts as no folder.
+    """
+    found = (path for path in folder.glob(pattern) if not path.is_dir() or path.is_symlink())
+    return dict(sorted((path.relative_to(folder).as_posix(), path) for path in found))
+
+
+def _hidden(relative: str) -> bool:
+    return any(part.startswith(".") for part in PurePath(relative).parts)
 
 
 def _no_text(name: str, path: Path) -> str:
-    """Why the file is no text in UTF-8, or its name is not; empty where both are.
+    """Why the file is no text in UTF-8, or UTF-16 with its mark, or its name is not UTF-8; empty where both are.
 
     JSONL is not looked into: its faults are errors.
     """
@@ -58,20 +81,20 @@ def _no_text(name: str, path: Path) -> str:
     except UnicodeEncodeError:
         return "undecodable"
     decode = codecs.getincrementaldecoder("utf-8")()
-    with files.open_binary(path) as stream:
-        chunk = stream.read(files.CHUNK)
-        if not chunk:
-            return "empty"
-        if _ending(path) == "jsonl":
-            return ""
-        while chunk:
-            if b"\0" in chunk:
-                return "binary"
-            try:
-                decode.decode(chunk)
-            except UnicodeDecodeError:
-                return "undecodable"
+    with files.open_text(path) as stream:
+        try:
             chunk = stream.read(files.CHUNK)
+            if not chunk:
+                return "empty"
+            if _ending(path) == "jsonl":
+                return ""
+            while chunk:
+                if b"\0" in chunk:
+                    return "binary"
+                decode.decode(chunk)
+                chunk = stream.read(files.CHUNK)
+        except UnicodeDecodeError:
+            return "undecodable"
     return "undecodable" if decode.getstate()[0] else ""
 
 

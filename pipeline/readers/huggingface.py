@@ -14,6 +14,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.judgements import grade, some
 from pipeline.metadata import EXACT, Cell, Names, demand
+from pipeline.notices import Examples, keep
 from pipeline.readers.cut import cut
 from pipeline.readers.tables import KINDS, rows
 from pipeline.work import Progress
@@ -106,11 +107,13 @@ def read(config: HuggingFaceConfig, progress: Progress) -> Source:
     if (queries is None) != (not qrels):
         raise InputError("ingest.queries and ingest.train_qrels, dev_qrels or test_qrels: set both or neither")
     counts: Counter[str] = Counter()
+    examples: Examples = {}
     return Source(
         passages=lambda: _passages(config),
-        queries=lambda: _queries(queries, config, qrels, counts) if queries else iter(()),
+        queries=lambda: _queries(queries, config, qrels, counts, examples) if queries else iter(()),
         qrels=lambda: _qrels(config, qrels),
         counts=counts,
+        examples=examples,
     )
 
 
@@ -179,7 +182,7 @@ def _check_exact(place: str, column: str, value: object) -> None:
 
 
 def _queries(
-    table: Table, config: HuggingFaceConfig, qrels: dict[str, Table], counts: Counter[str]
+    table: Table, config: HuggingFaceConfig, qrels: dict[str, Table], counts: Counter[str], examples: Examples
 ) -> Iterator[tuple[str, Query]]:
     """The queries with the split whose qrels judge them. Memory grows with the judged queries."""
     splits: dict[str, str] = {}
@@ -187,10 +190,12 @@ def _queries(
         if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:
             raise InputError(f"{place}: query '{judgement.query_id}' is judged in two splits")
     counts["unjudged_queries"] = 0
+    examples.pop("unjudged_queries", None)
     for number, place, row in _rows(table):
         query_id = _text(place, row, config.query_id_column) if config.query_id_column else str(number)
         if query_id not in splits:
             counts["unjudged_queries"] += 1
+            keep(examples, "unjudged_queries", query_id)
             continue
         answers: list[str] = []
         if config.answers_column:

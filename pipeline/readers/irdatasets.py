@@ -18,6 +18,7 @@ from pipeline.ids import first_distinct
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names, demand
 from pipeline.network import answers
+from pipeline.notices import Examples, keep
 from pipeline.paths import given
 from pipeline.work import Progress
 
@@ -75,13 +76,15 @@ def read(config: IrDatasetsConfig, progress: Progress) -> Source:
     """The dataset's rows. A query without a judgement is left out and counted."""
     given = {split: name for split in SPLITS if (name := getattr(config, split))}
     counts: Counter[str] = Counter()
+    examples: Examples = {}
     negatives = config.negatives
     return Source(
         passages=lambda: _passages(config.collection, config.metadata),
-        queries=lambda: _queries(given, counts),
+        queries=lambda: _queries(given, counts, examples),
         qrels=lambda: (row for split, name in given.items() for row in _qrels(split, name)),
         negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
         counts=counts,
+        examples=examples,
     )
 
 
@@ -118,9 +121,10 @@ def _title_and_text(row: Any) -> tuple[str, str]:
     return "", row.default_text()
 
 
-def _queries(given: dict[str, str], counts: Counter[str]) -> Iterator[tuple[str, Query]]:
+def _queries(given: dict[str, str], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
     """Memory grows with the judged queries."""
     counts["unjudged_queries"] = 0
+    examples.pop("unjudged_queries", None)
     for split, name in given.items():
         judged = {row.query_id for _, row in _qrels(split, name)}
         for place, row in _rows(name, "queries"):
@@ -128,6 +132,7 @@ def _queries(given: dict[str, str], counts: Counter[str]) -> Iterator[tuple[str,
                 yield place, Query(row.query_id, split, row.default_text(), [])
             else:
                 counts["unjudged_queries"] += 1
+                keep(examples, "unjudged_queries", row.query_id)
 
 
 def _qrels(split: str, name: str) -> Iterator[tuple[str, Judgement]]:

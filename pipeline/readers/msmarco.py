@@ -14,6 +14,7 @@ from pipeline.errors import InputError
 from pipeline.ids import first_distinct
 from pipeline.judgements import grade, some
 from pipeline.metadata import distinct
+from pipeline.notices import Examples, keep
 from pipeline.work import Progress
 
 OFFICIAL = "https://msmarco.z22.web.core.windows.net/msmarcoranking"
@@ -99,13 +100,15 @@ def read(config: MarcoConfig, progress: Progress) -> Source:
             raise InputError(f"ingest.{split}_queries and ingest.{split}_qrels: set both or neither")
     given = {split: (queries, qrels) for split, (queries, qrels) in pairs.items() if queries and qrels}
     counts: Counter[str] = Counter()
+    examples: Examples = {}
     negatives = config.negatives
     return Source(
         passages=lambda: _passages(config),
-        queries=lambda: _queries(given, counts),
+        queries=lambda: _queries(given, counts, examples),
         qrels=lambda: (row for split, (_, path) in given.items() for row in _qrels(split, path)),
         negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
         counts=counts,
+        examples=examples,
     )
 
 
@@ -126,9 +129,12 @@ def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
         raise InputError(f"{title_place}: passage {title_id!r} is unknown, or out of the collection's order")
 
 
-def _queries(given: dict[str, tuple[Path, Path]], counts: Counter[str]) -> Iterator[tuple[str, Query]]:
+def _queries(
+    given: dict[str, tuple[Path, Path]], counts: Counter[str], examples: Examples
+) -> Iterator[tuple[str, Query]]:
     """Memory grows with the judged queries."""
     counts["unjudged_queries"] = 0
+    examples.pop("unjudged_queries", None)
     for split, (queries, qrels) in given.items():
         judged = {row.query_id for _, row in _qrels(split, qrels)}
         for place, (query_id, text) in files.columns(queries, 2):
@@ -136,6 +142,7 @@ def _queries(given: dict[str, tuple[Path, Path]], counts: Counter[str]) -> Itera
                 yield place, Query(query_id, split, text.strip(), [])
             else:
                 counts["unjudged_queries"] += 1
+                keep(examples, "unjudged_queries", query_id)
 
 
 def _qrels(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:

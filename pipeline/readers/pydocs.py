@@ -16,6 +16,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.metadata import distinct
+from pipeline.notices import Examples, keep
 from pipeline.readers.cut import cut
 from pipeline.readers.docstrings import docstrings, documents
 from pipeline.work import Progress
@@ -111,7 +112,8 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     The split of a question is chosen by a hash of its file's name, so that no file is in two.
     """
     counts: Counter[str] = Counter()
-    kept = documents(_docstrings(config, counts, progress), config.remaining_words)
+    examples: Examples = {}
+    kept = documents(_docstrings(config, counts, examples, progress), config.remaining_words)
     if config.limit:
         chosen = {document.name for document in nsmallest(config.limit, kept, key=lambda d: hash_id(d.name))}
         kept = [document for document in kept if document.name in chosen]
@@ -136,7 +138,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
                         Judgement(split_of(document.file), document.name, f"{document.name}#{i}", 1),
                     )
 
-    return Source(passages=passages, queries=queries, qrels=qrels, counts=counts)
+    return Source(passages=passages, queries=queries, qrels=qrels, counts=counts, examples=examples)
 
 
 def split_of(file: str) -> str:
@@ -150,7 +152,9 @@ def _module(file: str) -> str:
     return ".".join(folders if name == "__init__" else (*folders, name))
 
 
-def _docstrings(config: PydocsConfig, counts: Counter[str], progress: Progress) -> Iterator[tuple[str, str, str]]:
+def _docstrings(
+    config: PydocsConfig, counts: Counter[str], examples: Examples, progress: Progress
+) -> Iterator[tuple[str, str, str]]:
     """(file, qualified name, docstring) of every docstring that is long enough."""
     paths = sources(config)
     counts.update(files=len(paths), unparsed_files=0)
@@ -162,6 +166,7 @@ def _docstrings(config: PydocsConfig, counts: Counter[str], progress: Progress) 
                     yield file, name, text
         except (SyntaxError, ValueError):
             counts["unparsed_files"] += 1
+            keep(examples, "unparsed_files", file)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
     progress(len(paths), len(paths), "files")

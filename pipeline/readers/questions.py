@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pipeline.ids import hash_id
-from pipeline.readers.cut import WORD, cut
+from pipeline.readers.cut import cut
 from pipeline.readers.sections import Document, words
+from pipeline.words import SENTENCE_END as UNSPACED_END
+from pipeline.words import count, spans
 
 if TYPE_CHECKING:
     from pipeline.readers.text import TextConfig
@@ -23,7 +25,7 @@ SAYING_NOTHING = {
     *("on this page", "other changes", "quick start", "read more", "release notes", "see also", "table of contents"),
     *("what's new", "what’s new", "what is new", "what's changed", "what’s changed", "what next", "what's next"),
 }
-SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z)""")
+SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z)|""" + UNSPACED_END)
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
 ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|al|[A-Z])\.$")
 SIGNS = frozenset("{}[]<>|=_\\/#$@*^~`+&%;")
@@ -40,11 +42,11 @@ class Question(NamedTuple):
 
 
 class Made(NamedTuple):
-    """(title, text) of a document's passages, its questions, and why what could have asked does not."""
+    """(title, text) of a document's passages, its questions, and (why, id) of what could have asked and does not."""
 
     passages: list[tuple[str, str]]
     questions: list[Question]
-    left_out: list[str]
+    left_out: list[tuple[str, str]]
 
 
 def split_of(document_id: str, config: "TextConfig") -> str:
@@ -75,24 +77,25 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
     sentence for the rest of its section (without subsections), a crop for the rest of its passage. A heading asks
     without the document's title, which stands over all its passages and would find them alone.
     """
-    split = split_of(document.document_id, config)
-    left_out: list[str] = []
-    asked: dict[tuple[Kind, int], str] = {}
-    lengths = [len(WORD.findall(section.text)) for section in document.sections]
-    answering = _answering(document)
-    for kind, place, text in _candidates(document, config):
-        rest = sum(lengths[i] for i in answering(kind, place)) - (len(text.split()) if kind == "first_sentences" else 0)
-        if _says_nothing(kind, text, config):
-            left_out.append("saying_nothing")
-        elif repeated(text):
-            left_out.append("repeated")
-        elif rest < config.remaining_words:
-            left_out.append("without_rest")
-        else:
-            asked[kind, place] = text
 
     def question_id(kind: Kind, place: int) -> str:
         return f"{document.document_id}?{kind}:{place}"
+
+    split = split_of(document.document_id, config)
+    left_out: list[tuple[str, str]] = []
+    asked: dict[tuple[Kind, int], str] = {}
+    lengths = [count(section.text) for section in document.sections]
+    answering = _answering(document)
+    for kind, place, text in _candidates(document, config):
+        rest = sum(lengths[i] for i in answering(kind, place)) - (count(text) if kind == "first_sentences" else 0)
+        if _says_nothing(kind, text, config):
+            left_out.append(("saying_nothing", question_id(kind, place)))
+        elif repeated(text):
+            left_out.append(("repeated", question_id(kind, place)))
+        elif rest < config.remaining_words:
+            left_out.append(("without_rest", question_id(kind, place)))
+        else:
+            asked[kind, place] = text
 
     def removed(kind: Kind, place: int) -> bool:
         if (kind, place) not in asked:
@@ -119,9 +122,9 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
         for i, (passage_title, text) in enumerate(passages):
             crop = _crop(text, config)
             if not crop:
-                left_out.append("without_rest")
+                left_out.append(("without_rest", question_id("crops", i)))
             elif repeated(crop[0]):
-                left_out.append("repeated")
+                left_out.append(("repeated", question_id("crops", i)))
             else:
                 asked["crops", i] = crop[0]
                 questions.append(Question(question_id("crops", i), "crops", crop[0], [i]))
@@ -146,9 +149,10 @@ def _says_nothing(kind: Kind, text: str, config: "TextConfig") -> bool:
     if kind == "first_sentences":
         low, high = config.sentence_words
         prose = sum(c in SIGNS for c in text) <= SIGNS_SHARE * len(text)
-        return not (low <= len(text.split()) <= high and text[:1].isalpha() and prose)
+        return not (low <= count(text) <= high and text[:1].isalpha() and prose)
     plain = words(text)
-    return sum(len(word) > 1 for word in plain.split()) < config.heading_words or plain in SAYING_NOTHING
+    longer = " ".join(word for word in plain.split() if len(word) > 1)
+    return count(longer) < config.heading_words or plain in SAYING_NOTHING
 
 
 def _answering(document: Document) -> Callable[[Kind, int], Sequence[int]]:
@@ -176,14 +180,14 @@ def _sentence_end(text: str) -> int:
 
 def _crop(text: str, config: "TextConfig") -> tuple[str, str] | None:
     """(a random span of whole words, the rest); None where either is too short. Equal texts give equal crops."""
-    spans = [match.span() for match in WORD.finditer(text)]
+    found = spans(text)
     draw = random.Random(hash_id(f"{config.seed} crop {text}"))
     low, high = config.sentence_words
-    length = min(max(round(draw.uniform(*config.crop_share) * len(spans)), low), high)
-    if len(spans) - length < config.remaining_words:
+    length = min(max(round(draw.uniform(*config.crop_share) * len(found)), low), high)
+    if len(found) - length < config.remaining_words:
         return None
-    first = draw.randrange(len(spans) - length + 1)
-    start, end = spans[first][0], spans[first + length - 1][1]
+    first = draw.randrange(len(found) - length + 1)
+    start, end = found[first][0], found[first + length - 1][1]
     rest = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
     return " ".join(text[start:end].split()), rest
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from pipeline.collection import Passage, Source
 from pipeline.config import Config
+from pipeline.notices import Examples, keep
 from pipeline.readers import single
 from pipeline.work import Progress
 
@@ -47,6 +48,7 @@ def read(config: SeveralConfig, progress: Progress) -> Source:
     """All parts' passages, part by part; ids of passages and documents begin with the part's number, as in `0/`."""
     parts = [single.read(part, progress) for part in config.parts]
     counts: Counter[str] = Counter()
+    examples: Examples = {}
 
     def passages() -> Iterator[tuple[str, Passage]]:
         for n, part in enumerate(parts):
@@ -54,7 +56,11 @@ def read(config: SeveralConfig, progress: Progress) -> Source:
                 passage_id, doc_id = (f"{n}/{name}" if name else "" for name in (row.passage_id, row.doc_id))
                 yield place, row._replace(passage_id=passage_id, doc_id=doc_id)
         counts.clear()
-        for part in parts:
+        examples.clear()
+        for n, part in enumerate(parts):
             counts.update(part.counts)
+            for name, first in part.examples.items():
+                for example in first:
+                    keep(examples, name, f"{n}/{example}")
 
-    return Source(passages=passages, counts=counts)
+    return Source(passages=passages, counts=counts, examples=examples)

@@ -15,6 +15,7 @@ from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.metadata import Names
+from pipeline.notices import Examples, keep
 from pipeline.readers.folder import documents_of, listing
 from pipeline.readers.questions import Kind, Made, asking, make, split_of
 from pipeline.readers.sections import Document, words
@@ -117,7 +118,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
     folder, what is no text is passed over and counted. A text that would ask in several places does not ask. Memory:
     one document, and the questions.
     """
-    paths, counts = listing(config)
+    paths, counts, examples = listing(config)
     documents: Documents = partial(documents_of, paths, config)
     repeated: set[int] = set()
     asked: list[Asked] = []
@@ -127,7 +128,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
         for _, found in documents():
             seen.update(map(_hash, asking(found, config)))
         repeated.update(text for text, times in seen.items() if times > 1)
-        asked = _questions(documents, config, repeated, counts)
+        asked = _questions(documents, config, repeated, counts, examples)
     return Source(
         passages=lambda: _passages(documents, config, repeated),
         queries=lambda: ((place, query) for place, query, _ in asked),
@@ -137,6 +138,7 @@ def read(config: TextConfig, progress: Progress) -> Source:
             for passage in passages
         ),
         counts=counts,
+        examples=examples,
     )
 
 
@@ -157,7 +159,9 @@ def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> I
             yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text, found.metadata)
 
 
-def _questions(documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str]) -> list[Asked]:
+def _questions(
+    documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str], examples: Examples
+) -> list[Asked]:
     """All questions. Adds to `repeated` the crops that several passages would give, and counts.
 
     Raises InputError where there is no question, none to train on, or none held out though a share of them should be.
@@ -167,7 +171,9 @@ def _questions(documents: Documents, config: TextConfig, repeated: set[int], cou
     total, left_out = 0, Counter({"saying_nothing": 0, "repeated": 0, "without_rest": 0})
     for place, found, made in _made(documents, config, repeated):
         total += 1
-        left_out.update(made.left_out)
+        for reason, question_id in made.left_out:
+            left_out[reason] += 1
+            keep(examples, f"{reason}_left_out", question_id)
         split = split_of(found.document_id, config)
         seen.update(_hash(question.text) for question in made.questions if question.kind == "crops")
         for question in made.questions:
@@ -175,8 +181,13 @@ def _questions(documents: Documents, config: TextConfig, repeated: set[int], cou
             query = Query(question.question_id, split, question.text, [])
             asked.append((question.kind, (place, query, passages)))
     repeated.update(text for text, times in seen.items() if times > 1)
-    kept = [(kind, one) for kind, one in asked if kind != "crops" or _hash(one[1].text) not in repeated]
-    left_out["repeated"] += len(asked) - len(kept)
+    kept = []
+    for kind, one in asked:
+        if kind == "crops" and _hash(one[1].text) in repeated:
+            left_out["repeated"] += 1
+            keep(examples, "repeated_left_out", one[1].query_id)
+        else:
+            kept.append((kind, one))
 
     made_from = Counter(kind for kind, _ in kept)
     counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})

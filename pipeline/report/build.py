@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.report import results
-from pipeline.report.lineage import Step, summary
+from pipeline.report.lineage import Step, notices, summary
 from pipeline.report.published import Published
 from pipeline.report.trainings import architecture, history, shown_counts, training
 from pipeline.stored import read_json
@@ -83,6 +83,7 @@ def report(
         questions=questions,
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
+        notices=notices(lineage),
         lineage=summary(lineage) if lineage else None,
         command=shlex.join(config.command),
         changed=[word for flag, word in itertools.pairwise(config.command) if flag == "--set"],

@@ -24,6 +24,8 @@ class Step:
     """Of the libraries that made it."""
     created: str
     """ISO 8601, UTC."""
+    notices: tuple[str, ...] = ()
+    """What its making dropped, cut or did not know, a line each (pipeline/notices.py)."""
 
 
 SHOWN = 12
@@ -61,6 +63,11 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
 def called(step: Step, first: str) -> str:
     """The node; of bytes that an earlier node has too, with that node's name."""
     return step.node if step.node == first else f"{step.node} (equal to {first})"
+
+
+def notices(steps: Sequence[Step]) -> list[tuple[str, str]]:
+    """(node, line) of every notice, in the order of the steps."""
+    return [(step.node, line) for step in steps for line in step.notices]
 
 
 def versions(steps: Sequence[Step]) -> dict[str, str]:

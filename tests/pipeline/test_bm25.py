@@ -19,6 +19,7 @@ from pipeline.bm25_process import cleaned, contents
 from pipeline.errors import InputError
 from pipeline.lucene import best, index
 from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.notices import METRIC, read_notices
 from pipeline.runs import read
 from pipeline.searcher import Searcher
 
@@ -62,7 +63,9 @@ def built(collection) -> tuple[Path, dict]:
 
 def test_counts(built):
     _, counts = built
-    assert counts == {
+    assert read_notices(counts)[0].startswith("questions that find nothing: 3 (first: ")
+    assert len(read_notices(counts)) == 5
+    assert {name: count for name, count in counts.items() if name != METRIC} == {
         "passages": 49,
         "passages_empty": 2,
         "questions": 9,

@@ -18,6 +18,7 @@ from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics
 from pipeline.collection import read_queries
 from pipeline.errors import InputError
 from pipeline.lucene import pieces
+from pipeline.notices import METRIC
 from pipeline.searcher import Searcher
 
 IDS = [f"p{n}" for n in range(200)]
@@ -80,6 +81,11 @@ def test_run_file(collection, tmp_path):
     with gzip.open(run, "wt") as file:
         file.write("\n".join(lines) + "\n")
     counts = build(collection, tmp_path / "out", config(run=run))
+    assert counts.pop(METRIC).splitlines() == [
+        "questions that find nothing: 1 (first: e1)",
+        "rows left out, of questions that are not asked: 2; bm25.run",
+        "rows left out, of unknown passages: 1; bm25.run",
+    ]
     assert counts == {
         "rows": 107,
         "rows_of_other_questions": 2,
@@ -148,6 +154,7 @@ def test_expanded_passages_and_questions(collection, tmp_path):
     (folder / "README.txt").write_text("no passages")
     topics = lines_of(tmp_path / "topics.tsv", "d0\tzebras flying", "e0\tzebra\x07", "t1\tzebra", "e1\tof the")
     counts = build(collection, tmp_path / "out", config(passages=folder, topics=topics))
+    assert "passages that the files lack, and so are never found: 197; bm25.passages" in counts.pop(METRIC)
     assert counts == {
         "passages": 2,
         "passages_empty": 1,

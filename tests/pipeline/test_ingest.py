@@ -197,6 +197,40 @@ def test_unknown_judgements_up_to_one_percent(tmp_path, ingested):
         ingested(**beir(folder))
 
 
+P4 = '{"_id": "p4", "text": " "}'
+DROPPED = {
+    "a passage without text": ({"corpus": [*CORPUS, P4]}, "passages dropped, without text and title: 1 (first: p4)"),
+    "a question without text": (
+        {"queries": ['{"_id": "q4", "text": ""}'], "train": ["q4\tp1\t1"]},
+        "questions dropped, without text: 1 (first: q4)",
+    ),
+    "a question without a judgement": (
+        {"queries": [f'{{"_id": "u{i}", "text": "u"}}' for i in range(5)]},
+        "questions left out, without a judgement: 6 (first: q3, u0, u1)",
+    ),
+    "a judgement of a passage without text": (
+        {"corpus": [*CORPUS, P4], "train": ["q1\tp4\t1"]},
+        "judgements dropped, of questions or passages without text: 1 (first: q1 p4)",
+    ),
+    "a judgement twice": (
+        {"train": ["q1\tp1\t2"]},
+        "judgements that occur again, each counted once: 1 (first: q1 p1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_what_is_dropped_is_noticed_with_the_first(tmp_path, ingested, name):
+    changed, line = DROPPED[name]
+    folder = write(
+        tmp_path / "set",
+        changed.get("corpus", CORPUS),
+        [*QUERIES, *changed.get("queries", ())],
+        {"train": [*QRELS["train"], *changed.get("train", ())], "test": QRELS["test"]},
+    )
+    assert line in ingested(**beir(folder)).notices
+
+
 DESCRIBED = [
     '{"_id": "p1", "text": "first", "doc": "d1", "year": 2020, "metadata": {"lang": "en", "year": 1999}}',
     '{"_id": "empty", "text": " ", "doc": "d1", "year": 1, "metadata": {"lang": "no one"}}',

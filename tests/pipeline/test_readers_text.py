@@ -131,6 +131,9 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
         "empty_files": 2,
         "undecodable_files": 2,
         "binary_files": 1,
+        "unmatched_files": 0,
+        "link_files": 0,
+        "special_files": 0,
     }
     assert ingested(**fields(folder, pattern=".git/*")).passages[0][3] == "hidden"
     (folder / "good.md").unlink()
@@ -387,3 +390,121 @@ def test_equal_folders_give_equal_bytes(many, ingested):
     for name in ("passages.parquet", "queries.parquet", "qrels.parquet", "ingest.json"):
         assert (one / name).read_bytes() == (two / name).read_bytes()
     assert json.loads((one / "ingest.json").read_text())["questions_from_crops"] > 0
+
+
+TEXT = "Größe und Maß\nZweite Zeile\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.html", "a.txt.gz"])
+def test_a_byte_order_mark_tells_the_encoding(tmp_path, ingested, encoding, name):
+    mark = {"utf-16-be": b"\xfe\xff", "utf-16-le": b"\xff\xfe"}.get(encoding, b"")
+    content = mark + TEXT.replace("\n", "\r\n").encode(encoding)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    made = ingested(**fields(tmp_path / "set"))
+    assert " ".join(made.passages[0][3].split()) == "Größe und Maß Zweite Zeile"
+    assert made.notices == []
+
+
+LEFT_OUT = {
+    "latin": (
+        b"caf\xe9",
+        "files left out, not UTF-8 or named so: 4 (first: f0.txt, f1.txt, f2.txt); save them as UTF-8",
+    ),
+    "cut": (b"\xff\xfea\0b", "files left out, not UTF-8 or named so: 4 (first"),
+    "picture": (b"GIF\0", "files left out, binary: 4 (first: f0.txt"),
+    "utf-16 without a mark": ("text".encode("utf-16-le"), "files left out, binary: 4 (first: f0.txt"),
+    "empty": (b"", "files left out, empty: 4 (first: f0.txt"),
+    "a mark alone": (b"\xff\xfe", "files left out, empty: 4 (first: f0.txt"),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_OUT)
+def test_files_left_out_are_noticed(tmp_path, ingested, kind):
+    content, line = LEFT_OUT[kind]
+    put(tmp_path, "set/good.md", "text")
+    for i in range(4):
+        (tmp_path / "set" / f"f{i}.txt").write_bytes(content)
+    (found,) = ingested(**fields(tmp_path / "set")).notices
+    assert found.startswith(line)
+    assert str(tmp_path) not in found
+
+
+def test_files_that_the_recipe_leaves_out_are_noticed(tmp_path, ingested):
+    put(tmp_path, "set/deep/good.md", "text")
+    for name in ("a.rst", "deep/b.rst", ".git/config", "line\nbreak.rst"):
+        put(tmp_path, f"set/{name}", "text")
+    (tmp_path / "set" / "nowhere.md").symlink_to("gone.md")
+    (tmp_path / "set" / "folder.md").symlink_to("deep")
+    os.mkfifo(tmp_path / "set" / "pipe.md")
+    assert ingested(**fields(tmp_path / "set", endings=["md"])).notices == [
+        "files left out, of other endings: 3 (first: a.rst, deep/b.rst, line\\nbreak.rst); "
+        "add theirs to ingest.endings",
+        "files left out, hidden: 1 (first: .git/config); name a hidden folder in ingest.pattern to take its files",
+        "links left out, to folders or to nothing: 2 (first: folder.md, nowhere.md); "
+        "put the files themselves into ingest.path",
+        "files left out, neither files nor folders: 1 (first: pipe.md)",
+    ]
+    made = ingested(**fields(tmp_path / "set", pattern="deep/*.md"))
+    assert made.notices[0].startswith(
+        "files left out, not matched by ingest.pattern: 6 (first: a.rst, deep/b.rst, folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "files", "first"),
+    [
+        ("saying_nothing", {"a.md": ["# See also", REST], "b.md": ["# Big cats and dogs", REST]}, "a.md?titles:0"),
+        (
+            "repeated",
+            {"a.md": ["# One two", REST], "b.md": ["# One two", REST], "c.md": ["# Three four", REST]},
+            "a.md?",
+        ),
+        ("without_rest", {"a.md": ["# One two", "short"], "b.md": ["# Big cats and dogs", REST]}, "a.md?titles:0"),
+    ],
+)
+def test_texts_that_do_not_ask_are_noticed(tmp_path, ingested, reason, files, first):
+    for name, lines in files.items():
+        put(tmp_path, f"set/{name}", *lines)
+    made = ingested(**fields(tmp_path / "set", questions=["titles"]))
+    (line,) = made.notices
+    assert line.startswith("texts that do not ask, as ")
+    assert f": {made.counts[f'{reason}_left_out']} (first: {first}" in line
+
+
+SCRIPTS = {
+    "chinese": ("灯塔的看守日记", "傍晚浮标旁边的人修理了罗盘，然后修理锚链。"),
+    "japanese": ("灯台守の航海日誌", "夕方にブイのそばの人が羅針盤を修理した。"),
+    "thai": ("บันทึกของคนเฝ้าประภาคาร", "ตอนเย็นคนข้างทุ่นซ่อมเข็มทิศแล้วซ่อมโซ่สมอ "),
+    "khmer": ("កំណត់ហេតុអ្នកយាមបង្គោលភ្លើង", "ពេលល្ងាចមនុស្សក្បែរពោងជួសជុលត្រីវិស័យ។"),
+    "korean": ("등대 지기의 일기", "저녁에 부표 옆에서 사람이 나침반을 고쳤다. "),
+}
+
+
+@pytest.mark.parametrize("kind", ["titles", "headings", "crops"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_questions_in_any_script(tmp_path, ingested, script, kind):
+    title, sentence = SCRIPTS[script]
+    for i in range(3):
+        text = "".join(sentence[(7 * i + k * k) % (len(sentence) // 2) :] for k in range(40))
+        put(tmp_path, f"set/{i}.md", f"# {title}{title[0] * (2 * i + 1)}", f"## {title}{title[0] * 2 * i}", text)
+    made = ingested(**fields(tmp_path / "set", passage_words=80, questions=[kind], remaining_words=20))
+    assert made.counts[f"questions_from_{kind}"] >= 3
+    assert made.counts["passages"] >= 6
+
+
+@pytest.mark.parametrize("script", ["chinese", "japanese", "khmer"])
+def test_first_sentences_without_spaces(tmp_path, ingested, script):
+    sentence = SCRIPTS[script][1]
+    put(tmp_path, "set/a.txt", sentence + "x" + 9 * sentence)
+    made = ingested(**fields(tmp_path / "set", questions=["first_sentences"]))
+    assert [query.text for query in made.queries] == [sentence]
+
+
+@pytest.mark.parametrize("title", ["介绍", "概要", "ไทย"])
+def test_short_titles_do_not_ask(tmp_path, ingested, title):
+    put(tmp_path, "set/a.md", f"# {title}", REST)
+    put(tmp_path, "set/b.md", "# Big cats", REST)
+    made = ingested(**fields(tmp_path / "set", questions=["titles"]))
+    assert [query.text for query in made.queries] == ["Big cats"]

@@ -20,8 +20,9 @@ CONFIG = ReportConfig(
     command=["cocondenser", "run", "tiny", "--set", "title=<script>"],
 )
 OLDER, NEWER = {"python": "3.11.2"}, {"python": "3.12.1"}
+NOTICES = ("files left out: 2 (first: <a>.md, b.md); save them as UTF-8", "passages dropped: 1")
 LINEAGE = [
-    Step("ingest", "ingest", "c0" * 32, "5a" * 32, False, 13.04, 0, OLDER, "2026-01-01T10:00:00+00:00"),
+    Step("ingest", "ingest", "c0" * 32, "5a" * 32, False, 13.04, 0, OLDER, "2026-01-01T10:00:00+00:00", NOTICES),
     Step("stage2", "finetune", "a1" * 32, "5b" * 32, True, 5400.0, 2, NEWER, "2026-01-03T10:00:00+00:00"),
     Step("old", "mine", "a2" * 32, "5c" * 32, False, 60.0, None, {}, "2026-01-02T10:00:00+00:00"),
     Step("gone", "", "a3" * 32, "", False, None, None, {}, ""),

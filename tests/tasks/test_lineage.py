@@ -7,6 +7,8 @@ from pathlib import Path
 from artifacts.keys import Key, make_key
 from artifacts.records import Ref
 from artifacts.store import Store
+from pipeline.notices import noticed
+from pipeline.report.lineage import notices
 from tasks.lineage import steps
 
 
@@ -36,6 +38,18 @@ def test_every_artifact_once_after_what_it_was_made_from(store: Store) -> None:
     assert all(step.seconds is not None and step.seconds >= 0 for step in found)
     assert found[0].code == found[1].code != ""
     assert "python" in found[0].versions
+
+
+def test_notices_of_all_steps_are_told(store: Store) -> None:
+    lines = ["files left out: 2 (first: a.md, b.md)", "questions cut: 1"]
+
+    def make(out: Path, checkpoints: Path) -> dict:
+        (out / "text").write_text("a")
+        return {"files": 1, **noticed(lines)}
+
+    ingest = store.build(key("ingest"), make, node="ingest-whole", recipe="tiny", gpus=lambda: 0).ref
+    tokens = build(store, key("tokens", collection=ingest), "b")
+    assert notices(steps(store, {"tokens": tokens})) == [("ingest-whole", line) for line in lines]
 
 
 def test_of_equal_bytes_the_record_of_the_same_recipe_counts(store: Store) -> None:

@@ -2,6 +2,8 @@
 
 import re
 
+from artifacts.records import Ref
+from pipeline.notices import noticed
 from tasks import page
 
 
@@ -17,3 +19,11 @@ def test_keys_tell_the_letters_of_any_script() -> None:
     one, other = (page.key("loss", f"stage1 ({label})") for label in ("größe", "gräße"))
     assert one == page.key("loss", "stage1 (GRÖßE)") != other
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", one)
+
+
+def test_each_notice_has_a_row_of_its_own(monkeypatch, tmp_path) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("prefect.artifacts.create_markdown_artifact", lambda text, **_: shown.append(text))
+    metrics = {"files": 2, **noticed(["files left out: 1 (first: a|b.md)", "questions cut: 3"])}
+    page.show_metrics("ingest", Ref("ingest", "0" * 64, "1" * 64, "1" * 64, tmp_path, metrics), "built", 0.0)
+    assert "| notice | files left out: 1 (first: a\\|b.md) |\n| notice | questions cut: 3 |\n" in shown[0]

@@ -20,7 +20,8 @@ from pipeline.adopt import AdoptConfig, adopt
 from pipeline.biencoder import encode_rows, load_encoders
 from pipeline.encode import EncodeConfig, encode
 from pipeline.errors import InputError
-from pipeline.inputs import passage_rows
+from pipeline.inputs import passage_rows, unread
+from pipeline.notices import METRIC, read_notices
 from pipeline.ragged import Ragged, Tokens
 
 CONFIG = EncodeConfig(passage_tokens=40, shard_passages=32)
@@ -44,6 +45,9 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
         load_encoders(world.checkpoint)[1], passage_rows(Tokens.open(world.tokens), range(120), FORM, 40), 1
     )
     np.testing.assert_allclose(np.concatenate(shards), expected, atol=2e-3)
+    cut_NN = unread(Tokens.open(world.tokens), FORM, 40)
+    assert len(read_notices(metrics)) == sum((cut_N > 0).mean() >= 0.1 for cut_N in cut_NN) > 0
+    metrics.pop(METRIC, None)
     assert metrics == {"passages": 120, "dimension": 16, "shards": len(shards), "shards_reused": 0}
     assert sorted(path.name for path in done.out.iterdir()) == [
         "embeddings.json",

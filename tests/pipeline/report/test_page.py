@@ -93,6 +93,18 @@ def test_the_lineage_tells_steps_and_what_they_took(page):
     assert (told["time"], told["gpu_hours"], told["unknown"], told["kept"]) == ("1 h 31 min", "3.00", 1, 1)
 
 
+def test_notices_are_listed_by_node(page):
+    listed = page[page.index('<section id="notices">') : page.index('<section id="reproduce">')]
+    assert listed.count("<dt>ingest</dt>") == 2
+    assert "files left out: 2 (first: &lt;a&gt;.md, b.md); save them as UTF-8" in listed
+    assert "passages dropped: 1" in listed
+
+
+def test_without_notices_there_is_no_such_section(inputs, tmp_path):
+    report(CONFIG, **inputs, lineage=LINEAGE[1:], work=work(tmp_path / "out"))
+    assert "#notices" not in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_times_as_people_say_them():
     assert [duration(s) for s in (0.04, 9.96, 59.4, 59.6, 3599.6, 100_000)] == [
         *("0.0 s", "10 s", "59 s", "1 min 00 s", "1 h 00 min", "27 h 47 min")

@@ -1,0 +1,35 @@
+"""What ingest says of each of its counts that stands for something left out: what it is, and what the user can do."""
+
+TOLD = {
+    "undecodable_files": (
+        "files left out, not UTF-8 or named so",
+        "save them as UTF-8, or as UTF-16 with its byte order mark",
+    ),
+    "binary_files": ("files left out, binary", "if they are UTF-16, save them with their byte order mark"),
+    "empty_files": ("files left out, empty", ""),
+    "other_files": ("files left out, of other endings", "add theirs to ingest.endings"),
+    "unmatched_files": ("files left out, not matched by ingest.pattern", "change it to take them"),
+    "hidden_files": ("files left out, hidden", "name a hidden folder in ingest.pattern to take its files"),
+    "link_files": ("links left out, to folders or to nothing", "put the files themselves into ingest.path"),
+    "special_files": ("files left out, neither files nor folders", ""),
+    "unparsed_files": ("files left out, not Python of this version", ""),
+    "empty_passages": ("passages dropped, without text and title", ""),
+    "empty_queries": ("questions dropped, without text", ""),
+    "unjudged_queries": ("questions left out, without a judgement", ""),
+    "qrels_to_empty": ("judgements dropped, of questions or passages without text", ""),
+    "unknown_qrels": ("judgements dropped, of unknown questions or passages", "check the ids"),
+    "missing_qrels": ("judged passages of dev and test that the corpus lacks, counted as not found", ""),
+    "duplicate_qrels": ("judgements that occur again, each counted once", ""),
+    "negatives_to_empty": ("negatives dropped, of questions or passages without text", ""),
+    "unknown_negatives": ("negatives dropped, of unknown questions or passages", "check the ids"),
+    "saying_nothing_left_out": (
+        "texts that do not ask, as they are too short, too long or say nothing",
+        "ingest.heading_words, ingest.sentence_words",
+    ),
+    "repeated_left_out": ("texts that do not ask, as they occur several times", ""),
+    "without_rest_left_out": (
+        "texts that do not ask, as too little else is left to find",
+        "ingest.remaining_words",
+    ),
+}
+"""{count in ingest.json: (what is counted, advice)}."""

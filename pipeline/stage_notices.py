@@ -1,0 +1,62 @@
+"""What a stage's counts mean to the user, for the counts that stand for something dropped, cut or filled up.
+
+Stages that know examples, or need more than a count, give their notices themselves: ingest, tokenizer, bm25, encode,
+search. Evaluation's counts stand under its tables.
+"""
+
+from pipeline.notices import noticed, of_counts, read_notices
+from pipeline.work import Metrics
+
+CUT = {"questions_cut": ("questions cut for the cross-encoder", "cross_encoder.question_tokens")}
+SKIPPED = {"updates_skipped": ("updates skipped, without a finite loss and gradient", "optimiser.learning_rate")}
+FILLED = {
+    "negatives_filled": (
+        "negatives an epoch drawn from the whole collection, as questions have too few of their own",
+        "bm25.negatives_depth, mine.number",
+    )
+}
+NEGATIVES = {
+    "questions_absent": ("training questions without negatives, as nothing was ranked for them", ""),
+    "questions_empty": ("training questions of whose candidates none is left", ""),
+}
+
+TOLD = {
+    "tokens": {"passages_cut": ("passages cut", "tokens.max_tokens")},
+    "ict": {
+        "passages_one_sentence": ("passages left out of ICT, of one sentence", ""),
+        "passages_without_segment": (
+            "passages left out of ICT, without a long enough sentence",
+            "ict.segment_min",
+        ),
+    }
+    | SKIPPED,
+    "condenser": SKIPPED,
+    "cocondenser": {"documents_too_short": ("documents left out, too short for two spans", "cocondenser.span_min")}
+    | SKIPPED,
+    "finetune": FILLED | SKIPPED,
+    "cross_encoder": FILLED | CUT | SKIPPED,
+    "mine": NEGATIVES,
+    "given": NEGATIVES,
+    "scores": CUT,
+    "denoise": {
+        "dropped": ("negatives dropped, as the cross-encoder takes them for relevant", "denoise.threshold"),
+        "questions_without_negatives": ("questions without a negative left", "denoise.threshold"),
+    },
+    "pseudo": {
+        "questions_without_positives": ("questions without a pseudo-label", "pseudo.positive_above"),
+        "questions_without_negatives": ("questions with a pseudo-label, but no negative", "pseudo.negative_below"),
+    }
+    | CUT,
+    "rerank": CUT,
+    "sentence_table": {
+        f"{split}_left_out": (f"rows of {split} left out by their label", "left_out")
+        for split in ("train", "dev", "test")
+    }
+    | {f"{split}_in_train": (f"rows of {split} that are in train too", "") for split in ("dev", "test")},
+}
+"""{stage: {count: (what is counted, advice)}}."""
+
+
+def with_notices(stage: str, metrics: Metrics) -> Metrics:
+    """The metrics, with a line for each count of `TOLD` that is not 0 behind the stage's own lines."""
+    return {**metrics, **noticed([*read_notices(metrics), *of_counts(TOLD.get(stage, {}), metrics)])}

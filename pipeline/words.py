@@ -1,0 +1,115 @@
+"""Words of a text, also in scripts that write none: the one measure of how long a text is.
+
+A word is what stands between spaces. Where a script has no spaces, some characters count as a word each, so that a
+passage of 80 words holds about as much text as in English; so does a run of more than `LONGEST` other characters, such
+as a DNA sequence, base64 or a long URL.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import cycle, pairwise, repeat
+from unicodedata import category
+
+LONGEST = 300
+"""Characters of a run without spaces that is one word, as nearly all URLs in prose are."""
+PIECE = 5
+"""Characters that count as a word in a longer run, and in alphabets without spaces. English has 4 to 5 a word."""
+DENSE_PIECES = (2, 1)
+"""Characters of Han, kana, Bopomofo and Yi that count as a word, in turn: 1.5 in the mean."""
+
+DENSE = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303b\u3041-\u3096\u3099-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua48f\uf900-\ufaff\uff66-\uff9f"
+    "\U00016fe0-\U00018dff\U0001aff0-\U0001b2ff\U00020000-\U000323af"
+)
+"""Characters that are words, or nearly so."""
+ALPHABETS = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ede\u0edf\u0f00\u0f40-\u0fbc\u1000-\u103f\u1050-\u109f\u1780-\u17d3\u17dc\u17dd"
+    "\u1950-\u1974\u1980-\u19c9\u1a20-\u1a7c\u1b05-\u1b4c\ua980-\ua9c0\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f\uaa80-\uaadf"
+)
+"""Thai, Lao, Tibetan, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Balinese, Javanese, Tai Viet."""
+ENDS = "。｡！？។៕။།༎"
+"""Ends of sentences in these scripts; no space needs to follow."""
+CLOSING = "\"'”’)]」』】》〉）］｣"
+"""What may follow the end of a sentence and belongs to it."""
+OPENING = "「『【《〈（［｢“‘(["
+SENTENCE_END = f"[{ENDS}][{re.escape(CLOSING + ENDS)}]*"
+"""The end of a sentence in these scripts, as a regular expression."""
+JOINING = "เแโใไເແໂໃໄ" + "\u1039\u17d2\u1a60\u1b44\ua9c0"
+"""Vowels written before their consonant, and signs that put the next letter below the one before."""
+
+RUN = re.compile(r"\S+")
+UNSPACED = re.compile(f"[{DENSE}{ALPHABETS}]")
+IN_ALPHABET = re.compile(f"[{ALPHABETS}]")
+KINDS = re.compile(f"(?P<dense>[{DENSE}]+)|(?P<alphabet>[{ALPHABETS}]+)|[^{DENSE}{ALPHABETS}]+")
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """(start, end) of each word, in order; what lies between two of them is white space or nothing."""
+    found = [match.span() for match in RUN.finditer(text)]
+    if not _has_unspaced(text) and all(end - start <= LONGEST for start, end in found):
+        return found
+    return [word for start, end in found for word in pairwise([*_starts(text, start, end), end])]
+
+
+def count(text: str) -> int:
+    """The number of words."""
+    words = text.split()
+    if not _has_unspaced(text) and max(map(len, words), default=0) <= LONGEST:
+        return len(words)
+    return len(spans(text))
+
+
+def run_share(text: str) -> float:
+    """Share of the characters, without white space, that are of alphabets without spaces between words."""
+    if text.isascii():
+        return 0.0
+    return len(IN_ALPHABET.findall(text)) / max(1, sum(map(len, text.split())))
+
+
+def ends_sentence(text: str, start: int, end: int) -> bool:
+    """Whether the word `text[start:end]` ends a sentence as these scripts do: by a sign, or in Thai by a space."""
+    if text[start:end].rstrip(CLOSING).endswith(tuple(ENDS)):
+        return True
+    return text[end : end + 1].isspace() and IN_ALPHABET.match(text, end - 1) is not None
+
+
+def _has_unspaced(text: str) -> bool:
+    return not text.isascii() and UNSPACED.search(text) is not None
+
+
+def _starts(text: str, start: int, end: int) -> Iterator[int]:
+    """Where the words of `text[start:end]`, which holds no space, begin.
+
+    Signs belong to the word before them, those that open something to the one behind them.
+    """
+    yield start
+    opened = None
+    for match in KINDS.finditer(text, start, end):
+        at = match.start()
+        if match.lastgroup is None:
+            while at < match.end() and not text[at].isalnum() and text[at] not in OPENING:
+                at += 1
+            if not any(c.isalnum() for c in text[at : match.end()]) and match.end() - at <= LONGEST:
+                opened = at if at < match.end() and opened is None else opened
+                continue
+        first = at if opened is None else opened
+        if first > start:
+            yield first
+        opened = None
+        if match["dense"]:
+            yield from _inside(text, at, match.end(), cycle(DENSE_PIECES))
+        elif match["alphabet"] or match.end() - at > LONGEST:
+            yield from _inside(text, at, match.end(), repeat(PIECE))
+
+
+def _inside(text: str, start: int, end: int, sizes: Iterable[int]) -> Iterator[int]:
+    """Where pieces of these sizes begin after the first; none begins with a mark that belongs to a letter before it."""
+    at = start
+    for size in sizes:
+        at += size
+        while at < end and (category(text[at])[0] == "M" or text[at - 1] in JOINING):
+            at += 1
+        if at >= end:
+            return
+        yield at

@@ -1,0 +1,106 @@
+"""Lines of what was dropped, cut or not known: by stage, with the first examples."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline.inputs import Form, cut_notice, unread, unread_of_questions
+from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
+from pipeline.ragged import Specials
+from pipeline.stage_notices import TOLD, with_notices
+
+SPECIALS = Specials(100, 0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("example", "shown"),
+    [
+        ("a\nb", "a\\nb"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("caf\udce9.md", "caf\\udce9.md"),
+        ("tab\tzero\0", "tab\\tzero\\x00"),
+        ("灯塔.md", "灯塔.md"),
+        ("x" * 100, "x" * (LONGEST - 1) + "…"),
+    ],
+)
+def test_an_example_stays_on_its_line(example, shown):
+    line = notice("files left out", 1, [example], "save them")
+    assert line == f"files left out: 1 (first: {shown}); save them"
+    assert read_notices(noticed([line])) == [line]
+
+
+def test_the_first_examples_are_kept():
+    examples: dict[str, list[str]] = {}
+    for i in range(10):
+        keep(examples, "cut", str(i))
+    assert examples == {"cut": [str(i) for i in range(EXAMPLES)]}
+    told = {"cut": ("passages cut", "field"), "none": ("nothing", ""), "absent": ("nothing", "")}
+    assert of_counts(told, {"cut": 10, "none": 0}, examples) == ["passages cut: 10 (first: 0, 1, 2); field"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "metrics", "lines"),
+    [
+        ("tokens", {"passages_cut": 2}, ["passages cut: 2; tokens.max_tokens"]),
+        ("finetune", {"updates_skipped": 0, "negatives_filled": 0}, []),
+        (
+            "rerank",
+            {"questions_cut": 1200},
+            ["questions cut for the cross-encoder: 1,200; cross_encoder.question_tokens"],
+        ),
+        (
+            "cocondenser",
+            {"documents_too_short": 3, "notice": "its own"},
+            ["its own", "documents left out, too short for two spans: 3; cocondenser.span_min"],
+        ),
+        ("ingest", {"empty_passages": 1}, []),
+    ],
+)
+def test_counts_of_a_stage_become_lines(stage, metrics, lines):
+    found = with_notices(stage, metrics)
+    assert read_notices(found) == lines
+    assert {k: v for k, v in found.items() if k != "notice"} == {k: v for k, v in metrics.items() if k != "notice"}
+
+
+def test_every_stage_named_is_one():
+    from tasks.stages import STAGES
+
+    assert TOLD.keys() <= STAGES.keys()
+
+
+def texts(*lengths: int) -> SimpleNamespace:
+    return SimpleNamespace(lengths=np.array(lengths))
+
+
+def test_what_of_passages_and_questions_is_not_read_is_what_rows_leave_out():
+    from pipeline.inputs import passage_row, question_row
+
+    draw = np.random.default_rng(1)
+    for _ in range(200):
+        title, text, limit = draw.integers(0, 30), draw.integers(0, 60), draw.integers(8, 40)
+        between = (SPECIALS.sep,) if draw.random() < 0.5 else ()
+        form = Form(SPECIALS, 12, int(draw.integers(0, 10)), (7, 7), (8,), between)
+        row = passage_row(np.full(title, 50), np.full(text, 60), form, int(limit))
+        tokens = SimpleNamespace(titles=texts(title), passages=texts(text), queries=texts(text))
+        title_N, text_N = unread(tokens, form, int(limit))
+        assert title_N[0] == title - (row == 50).sum()
+        assert text_N[0] == text - (row == 60).sum()
+        asked = question_row(np.full(text, 60), form)
+        assert unread_of_questions(tokens, [0], form)[0] == text - (asked == 60).sum()
+
+
+@pytest.mark.parametrize(
+    ("unread_N", "line"),
+    [
+        ([0] * 10, ""),
+        ([0] * 19 + [5], ""),
+        (
+            [0] * 8 + [20, 30],
+            "passages cut, 20% of them, so that 50% of all tokens are not read: 2 (first: row 8, row 9); f",
+        ),
+        ([], ""),
+    ],
+)
+def test_cut_texts_are_noticed_where_they_are_many(unread_N, line):
+    assert cut_notice("passages", np.array(unread_N, np.int64), 100, "f") == line

@@ -1,0 +1,98 @@
+"""How long a text is, and where it is cut, in scripts with spaces and without."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from pipeline.readers.cut import cut
+from pipeline.words import LONGEST, count, ends_sentence, run_share, spans
+
+
+def words(text: str) -> list[str]:
+    return [text[start:end] for start, end in spans(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain words, here.", ["plain", "words,", "here."]),
+        ("한국어 문장입니다.", ["한국어", "문장입니다."]),
+        (
+            "BERT模型是2018年发布的，它（很）好。",
+            ["BERT", "模型", "是", "2018", "年发", "布", "的，", "它", "（很）", "好。"],
+        ),
+        ("これはテストです。", ["これ", "は", "テス", "ト", "です。"]),
+        ("「你好」他说。", ["「你好」", "他说。"]),
+        ("か\u3099か\u3099か\u3099", ["か\u3099", "か\u3099", "か\u3099"]),
+        ("สวัสดี ฉันกำลัง", ["สวัสดี", "ฉันกำ", "ลัง"]),
+        ("ภาษาไทยที่", ["ภาษาไท", "ยที่"]),
+        ("ភាសាខ្មែរ។", ["ភាសាខ្មែ", "រ។"]),
+        ("。。。", ["。。。"]),
+        ("", []),
+        (" \n", []),
+    ],
+)
+def test_words(text, expected):
+    assert words(text) == expected
+    assert count(text) == len(expected)
+
+
+@pytest.mark.parametrize("kind", ["ACGT", "abcXYZ019+/", "https://example.org/a?b=%20"])
+def test_a_run_without_spaces_is_a_word_up_to_a_length(kind):
+    run = (kind * LONGEST)[: LONGEST + 1]
+    assert count(f"a {run[:-1]} b") == 3
+    assert count(f"a {run} b") == 2 + (LONGEST + 1 + 4) // 5
+    assert count(f"{'-' * 1000} b") == 2
+
+
+LETTERS = {
+    "chinese": ("灯塔的看守日记傍晚浮标旁边", "，。", 1.0),
+    "japanese": ("これはテストで漢字カナ", "、。", 1.0),
+    "thai": ("กขคงจชซดตถทนบปผพฟมยรลวสหอ", "  ", 4.0),
+    "khmer": ("កខគឃងចឆជឈញដឋឌណត", " ។", 4.0),
+}
+
+
+@pytest.mark.parametrize("script", LETTERS)
+def test_passages_hold_about_as_much_text_as_in_english(script):
+    letters, (comma, end), scale = LETTERS[script]
+    draw = random.Random(1)
+    clause = lambda: "".join(draw.choice(letters) for _ in range(draw.randint(6, 15)))  # noqa: E731
+    text = "".join(f"{clause()}{comma}{clause()}{end}" for _ in range(100))
+    pieces = cut(text, 80)
+    assert len(pieces) > 4
+    assert all(100 * scale * 0.65 <= len(piece) <= 150 * scale * 1.35 for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    if script in ("chinese", "japanese"):
+        assert sum(piece.endswith(end) for piece in pieces) >= 0.9 * len(pieces)
+
+
+@pytest.mark.parametrize("run", ["ACGT" * 1000, "QUJD+/" * 600, "https://example.org/" + "a/b" * 900])
+def test_a_long_run_is_cut(run):
+    pieces = cut(f"Before it. {run} And after it.", 80)
+    assert len(pieces) > 5
+    assert max(map(len, pieces)) <= 5 * 80 * 1.5
+    assert "".join("".join(pieces).split()) == f"Beforeit.{run}Andafterit."
+
+
+def test_words_cover_the_text_in_order():
+    draw = random.Random(2)
+    kinds = "ab .,-!1 中文字。「」かな กา ่ែាខ្ \n" + "x" * 5
+    for _ in range(300):
+        text = "".join(draw.choice(kinds) for _ in range(draw.randint(0, 60)))
+        found = spans(text)
+        assert "".join(text[a:b] for a, b in found) == "".join(text.split())
+        assert all(a < b for a, b in found)
+        assert all(not text[b:c].strip() for (_, b), (c, _) in pairwise(found))
+        assert count(text) == len(found)
+
+
+def test_ends_of_sentences():
+    text = "好。」他说 ไทย ไทย"
+    assert [ends_sentence(text, *span) for span in spans(text)] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(("text", "share"), [("", 0.0), ("plain ü", 0.0), ("ไทย", 1.0), ("ab กข", 0.5), ("中文", 0.0)])
+def test_share_of_alphabets_without_spaces(text, share):
+    assert run_share(text) == share
