@@ -151,10 +151,8 @@ def runs_of_letters(collection: Path) -> list[str]:
     rows = sample(passage_count(collection))
     found = at_rows(collection / "passages.parquet", rows, ["passage_id", "text"]).to_pylist()
     ids = [row["passage_id"] for row in found if run_share(row["text"]) > 0.5]
-    what = (
-        f"passages in a script without spaces, of a sample of {len(rows):,}: the English analyser cuts no words in it"
-    )
-    advice = "BM25 finds little there; bm25.run, or bm25.passages and bm25.topics, take another analyser's"
+    what = f"passages in a script without spaces, which the analyser cuts into no words, in a sample of {len(rows):,}"
+    advice = "BM25 finds little there; bm25.run, bm25.passages and bm25.topics take another analyser's work"
     return [notice(what, len(ids), ids, advice)] if ids else []
 
 

@@ -14,8 +14,8 @@ from searched import CONFIG, build, hits_of, rows, write_collection
 
 from pipeline import sparse
 from pipeline.bm25 import BM25Config, missing
-from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics
-from pipeline.collection import read_queries
+from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics, runs_of_letters
+from pipeline.collection import read_queries, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.lucene import pieces
 from pipeline.notices import METRIC
@@ -315,3 +315,15 @@ def test_missing_reads_the_beginnings(tmp_path):
     assert len(said) == 1
     assert said[0].startswith(f"bm25.passages: {bad}:1: invalid JSON")
     assert missing(config(run=run))[0].startswith(f"bm25.run: {run}:1: 6 columns expected")
+
+
+@pytest.mark.parametrize(
+    ("text", "noticed"),
+    [("ภาษาไทยไม่มีช่องว่าง", 2), ("ພາສາລາວບໍ່ມີຊ່ອງຫວ່າງ", 2), ("ភាសាខ្មែរ", 2), ("中文没有空格", 0), ("plain ไทย words", 0)],
+)
+def test_a_script_that_the_analyser_cannot_cut_is_noticed(tmp_path, text, noticed):
+    rows = [("p0", "p0", "", text), ("p1", "p1", "", text), ("p2", "p2", "", "plain words")]
+    write_table(tmp_path / "passages.parquet", schemas()["passages"], rows)
+    lines = runs_of_letters(tmp_path)
+    assert len(lines) == bool(noticed)
+    assert all("in a sample of 3: 2 (first: p0, p1)" in line for line in lines)
