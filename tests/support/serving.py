@@ -60,7 +60,7 @@ class Conditions:
 def make_run() -> Any:
     recipe = {"recipe": {"title": "A title", "example_question": None}}
     one: Any = SimpleNamespace(name="one", created="2026-01-01", details=recipe)
-    engine = Engine(one, {"labels": {"bm25": "BM25"}}, "fusion")
+    engine = Engine(one, {"labels": {"bm25": "BM25"}, "dense": None, "fusion": None}, "fusion")
     passages, where = SimpleNamespace(count=7), Conditions()
     return SimpleNamespace(
         engine=engine, passages=passages, where=where, ways=["fusion", "dense"], problems={"bm25": "no index"}
