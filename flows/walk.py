@@ -9,7 +9,6 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
-from rich.markup import escape
 
 from artifacts.errors import Damaged
 from artifacts.live import live
@@ -53,16 +52,16 @@ def whole(store: Store, name: str, make: Callable[[], Mapping[str, Ref]], wanted
         while True:
             try:
                 refs = make()
-                store.check(refs[node] for node in shown(wanted) if node in refs)
+                store.check(refs[node] for node in nodes_to_check(wanted) if node in refs)
                 return
             except Damaged as error:
                 if str(error) in seen:
                     raise
                 seen.add(str(error))
-                tell(f"{escape(str(error))}; it is built again")
+                tell(f"{error}; it is built again")
 
 
-def shown(wanted: Iterable[Node]) -> list[str]:
+def nodes_to_check(wanted: Iterable[Node]) -> list[str]:
     """The nodes whose files a user is shown at the end: those that no other reads, and what the terminal tells of."""
     wanted = list(wanted)
     read = {given.name for node in wanted for given in node.inputs.values() if given is not None}
@@ -113,9 +112,9 @@ def logs_of(tracking: Tracking, store: Path, name: str, begun: datetime) -> Logs
 
 
 def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
-    """Told when node `name` is there: what of `wanted` is bound to fail with it.
+    """Called once node `name` exists: raises InputError for what in `wanted` will fail with it.
 
-    Raises InputError, or `Damaged` where the reason may be that an artifact is not as it was written.
+    Raises `Damaged` where the reason may be that an artifact is not as it was written.
     """
     try:
         _check_first(name, refs, recipe, wanted)

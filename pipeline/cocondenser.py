@@ -130,7 +130,7 @@ def batch_size(config: CocondenserConfig) -> tuple[int, str]:
 
 
 def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | None) -> None:
-    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time.
+    """InputError where the stage will fail with these tokens and a start of that shape; called early.
 
     `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
     """
@@ -142,6 +142,7 @@ def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | Non
 
 
 def check_batch(config: CocondenserConfig, data: Tokens) -> None:
+    """Raises InputError where an epoch has no full batch."""
     if config.steps != 0:
         batches_in(long_documents(config, data).size_N, *batch_size(config))
 

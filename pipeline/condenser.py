@@ -65,7 +65,7 @@ class CondenserConfig(Config):
 
 
 def check_condenser(config: CondenserConfig, tokens: Path) -> None:
-    """InputError, with values that fit, where these tokens are less than one batch: asked early, in time."""
+    """InputError, with values that fit, where these tokens are less than one batch; called early."""
     if config.checkpoint is not None or config.steps == 0:
         return
     data = Tokens.open(tokens)

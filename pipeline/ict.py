@@ -86,7 +86,7 @@ def usable_passages(config: IctConfig, texts: Ragged) -> Usable:
 
 
 def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
-    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time.
+    """InputError where the stage will fail with these tokens and a start of that shape; called early.
 
     `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
     """
@@ -98,6 +98,7 @@ def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
 
 
 def check_batch(config: IctConfig, texts: Ragged) -> None:
+    """Raises InputError where an epoch has no full batch."""
     if config.steps != 0:
         found = usable_passages(config, texts)
         batches_in(np.ones_like(found.row_P), config.batch_passages, "ict.batch_passages")

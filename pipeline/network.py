@@ -57,7 +57,8 @@ def spare_loopback(environment: MutableMapping[str, str], host: str | None = Non
     """
     given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     entries = [entry for entry in map(str.strip, given.split(",")) if entry and _readable(entry)]
-    spared = ",".join(dict.fromkeys([*entries, *LOOPBACK, *([host] if host else [])]))
+    named = ",".join(dict.fromkeys([*entries, *LOOPBACK, *([host] if host else [])]))
+    spared = "*" if entries == ["*"] else named  # urllib and requests know `*` only where it is alone
     environment.update(NO_PROXY=spared, no_proxy=spared)
 
 

@@ -16,7 +16,7 @@ def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
         raise InputError(f"{name.split('.')[0]}: the collection holds no text to train on")
     batches = int(size_N.sum()) // budget
     if batches == 0:
-        raise InputError(f"{name}: {budget:,} asked for, but the whole collection holds {int(size_N.sum()):,}")
+        raise InputError(f"{name}: {budget:,} is more than the whole collection holds ({int(size_N.sum()):,})")
     return batches
 
 

@@ -93,13 +93,19 @@ def test_fuse(tmp_path: Path) -> None:
     arguments = ["fuse", str(first), str(second), "--out", str(out), "--qrels", str(qrels)]
     shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    assert f"{out}: reciprocal rank, weight 0.1 of {first}, chosen on 1 question of {qrels}" in shown.output
+    assert f"{out}: reciprocal ranks, weight 0.1 of {first}, chosen on 1 question of {qrels}" in shown.output
     assert [line.split() for line in shown.output.splitlines()[1:4]] == [
         [str(first), ".500"], [str(second), "1.000"], ["fused", "1.000"]
     ]  # fmt: skip
     assert [line.split()[2] for line in out.read_text().splitlines()] == ["b", "a"]
     as_json = json.loads(CliRunner().invoke(app, [*arguments, "--weight", "0.99", "--json"]).output)
     assert (as_json["out"], as_json["weight"], as_json["measured"]["fused"]) == (str(out), 0.99, 0.5)
+
+
+CUT_AT_2 = (
+    "RR@10 and RR@100 are RR@2, R@20, R@50, R@100 and R@1000 are R@2, Success@5, Success@20 and Success@100 are "
+    "Success@2 there, and nDCG@10 and AP are cut"
+)
 
 
 def test_evaluate(tmp_path: Path) -> None:
@@ -118,6 +124,10 @@ def test_evaluate(tmp_path: Path) -> None:
         f"warning: {qrels}: questions left out, for want of a relevant passage: 1",
         f"warning: {first}: questions without results, each counted as zero: 1",
         f"warning: {first}: rows left out, whose questions have no relevant passage in the judgements: 1 of 3",
+        *(
+            f"warning: {path}: no list is longer than {longest}; {cut}"
+            for path, longest, cut in ((first, 2, CUT_AT_2), (second, 1, CUT_AT_2.replace("@2", "@1")))
+        ),
     ]
     as_json = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert as_json["questions"] == 2

@@ -101,7 +101,7 @@ def test_batches_by_tokens_are_about_as_large():
 
 
 def test_a_collection_below_one_batch_is_refused():
-    with pytest.raises(InputError, match=r"^x.batch_documents: 2,048 asked for, but the whole collection holds 12"):
+    with pytest.raises(InputError, match=r"^x.batch_documents: 2,048 is more than the whole collection holds \(12"):
         sampling.sampler(np.ones(12, int), 2048, 0, "x.batch_documents")
 
 

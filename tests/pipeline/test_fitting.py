@@ -118,7 +118,7 @@ def test_so_it_is_of_any_small_collection(seed: int, given) -> None:
 def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
     tokens = given(tokens_of([90] * 3, 0.0))
     assert str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens))) == (
-        "condenser.batch_tokens: 4,096 asked for, but the whole collection holds 276; "
+        "condenser.batch_tokens: 4,096 is more than the whole collection holds (276); "
         "take --set condenser.batch_tokens=128"
     )
     said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))

@@ -84,6 +84,15 @@ def test_this_machine_is_asked_without_a_proxy(monkeypatch, answering, proxy, sp
     assert urllib.request.proxy_bypass("127.0.0.1:4200")
 
 
+@pytest.mark.parametrize("spared", ["*", " *", "*,"])
+def test_a_machine_without_any_proxy_stays_without(monkeypatch, spared):
+    monkeypatch.setenv("http_proxy", DEAD)
+    monkeypatch.setenv("no_proxy", spared)
+    network.without_proxy(os.environ)
+    assert urllib.request.proxy_bypass("huggingface.co")
+    assert urllib.request.proxy_bypass("127.0.0.1:4200")
+
+
 @pytest.mark.parametrize("spared", ["", "localhost,10.0.0.0/8", "intern.example"])
 def test_other_machines_keep_their_proxy(monkeypatch, answering, spared):
     monkeypatch.setenv("http_proxy", answering)
