@@ -26,7 +26,7 @@ def verify(store: Store, which: str | None = None) -> list[str]:
 
 
 def _object(store: Store, folder: Path) -> list[str]:
-    problem = store.inspect(folder.name, deep=True, set_aside=False)
+    problem = store.inspect(folder.name, deep=True)
     if problem is None or problem == "is missing":  # which its key's line says
         return []
     also: list[str] = []

@@ -9,7 +9,6 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
-from rich.markup import escape
 
 from artifacts.errors import Damaged
 from artifacts.live import live
@@ -59,7 +58,7 @@ def whole(store: Store, name: str, make: Callable[[], Mapping[str, Ref]], wanted
                 if str(error) in seen:
                     raise
                 seen.add(str(error))
-                tell(f"{escape(str(error))}; it is built again")
+                tell(f"{error}; it is built again")
 
 
 def shown(wanted: Iterable[Node]) -> list[str]:

@@ -134,6 +134,50 @@ def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, k
     assert verify(store) == []
 
 
+def cut(ref):
+    os.truncate(ref.path / "model.bin", 1)
+
+
+def lose(ref):
+    (ref.path / "sub/words.txt").unlink()
+
+
+def lose_manifest(ref):
+    (ref.path / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (cut, "model.bin has 1 bytes, not 8"),
+        (lose, "sub/words.txt is missing"),
+        (lose_manifest, "manifest.json is missing"),
+    ],
+)
+def test_damage_that_a_lookup_finds_is_named_with_what_goes_with_it(store, chain, writes, damage, problem):
+    keys, refs, build = chain
+    unchecked(store, keys[1])
+    damage(refs[0])
+    said = []
+    assert not store.build(keys[0], writes("passages"), node="ingest", on_damage=said.append).hit
+    assert said == [
+        f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {problem}: set aside; "
+        f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside; "
+        f"report (objects/{refs[2].digest[:12]}) may be built from damaged bytes: set aside"
+    ]
+    assert [build(n).hit for n in (1, 2)] == [False, False]
+
+
+@pytest.mark.parametrize("name", ["model.bin", "sub/words.txt", "manifest.json"])
+def test_damage_that_a_build_of_equal_bytes_finds_is_named(store, chain, writes, name):
+    keys, refs, _ = chain
+    flip(refs[0].path / name)
+    said = []
+    store.build(keys[0], writes("passages"), node="ingest", refresh_since=datetime.now(UTC), on_damage=said.append)
+    assert said == [f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {name} was changed: set aside"]
+    assert verify(store) == []
+
+
 def test_what_was_built_before_the_last_verification_is_kept(store, chain):
     keys, refs, build = chain
     unchecked(store, keys[1])
