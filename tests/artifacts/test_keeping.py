@@ -281,6 +281,22 @@ def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, wri
     assert digests(store) == set()
 
 
+@pytest.mark.parametrize("ahead", [-3600, 700, 3600, 100 * 86_400])
+def test_gc_spares_what_a_run_has_built_by_a_file_servers_clock(store, three, key, writes, ahead):
+    def by_the_servers_clock(path):
+        os.utime(path, (time.time() + ahead,) * 2)
+
+    with live(store, "tiny"):
+        [lock] = store.locks.glob("run-*")
+        by_the_servers_clock(lock)
+        ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+        by_the_servers_clock(store.keys / f"{ref.key}.json")
+        gc(store, runs=0, days=0)
+        assert ref.digest in digests(store)
+    gc(store, runs=0, days=0)
+    assert digests(store) == set()
+
+
 def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
     script = """
         import sys, time
