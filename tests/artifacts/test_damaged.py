@@ -3,10 +3,11 @@
 import json
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from artifacts import files, objects, records, signed
+from artifacts import files, objects, records, runs, signed
 from artifacts.errors import Damaged
 from artifacts.store import Store
 from artifacts.verify import verify
@@ -253,6 +254,21 @@ def test_signed_json_is_read_as_written(fields):
     assert json.loads(signed.verified(signed.dump(fields))) == fields
     with pytest.raises(ValueError, match="changed"):
         signed.verified(signed.dump(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
+
+
+@pytest.mark.parametrize(
+    "read", [signed.verified, records.parse, lambda data: runs.parse(Store(Path("store")), data)], ids=str
+)
+def test_json_that_is_nested_deeply_is_a_value_error(read):
+    """From some depth on it can be read and not be written."""
+    problems = set()
+    for depth in range(900, 1010):
+        data = b'{"sha256": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
+        try:
+            read(data)
+        except ValueError as error:
+            problems.add(str(error))
+    assert {"was changed", "is nested too deeply"} <= problems
 
 
 @pytest.mark.parametrize("days", [1, 365, 36500])
