@@ -67,9 +67,8 @@ def _run(store: Store, path: Path) -> list[str]:
 def _dated(created: str) -> list[str]:
     if not dates.is_future(created):
         return []
-    return [
-        f"dated later than now ({created[:19]}), and so taken as older than all others; remove it once it is of no use"
-    ]
+    taken = "and so taken as older than all others; remove it when you no longer need it"
+    return [f"dated later than now ({created[:19]}), {taken}"]
 
 
 def _unreadable(store: Store, path: Path) -> list[str]:

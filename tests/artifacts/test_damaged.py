@@ -281,7 +281,7 @@ def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
     assert [record.key for record in store.records()][-1] == keys[0].hex
     assert verify(store) == [
         f"keys/{path.name}: dated later than now ({then.isoformat()[:19]}), and so taken as older than all others; "
-        "remove it once it is of no use"
+        "remove it when you no longer need it"
     ]
     assert store.lookup(keys[0]) is not None
     assert not store.build(keys[0], chain_maker, node="ingest", refresh_since=datetime.now(UTC)).hit

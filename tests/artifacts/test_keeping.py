@@ -189,7 +189,7 @@ def test_what_is_no_object_is_found_and_set_aside(store, three, kind):
         place.symlink_to("nowhere")
     else:
         place.mkdir()
-    problem = "manifest.json is missing" if kind == "other name" else "is no folder"
+    problem = "manifest.json is missing" if kind == "other name" else "is not a folder"
     assert f"objects/{place.name[:12]}: {problem}" in verify(store)
     assert not os.path.lexists(place)
     assert len(list(store.broken.iterdir())) == 1
