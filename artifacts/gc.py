@@ -35,12 +35,15 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
     if not dry_run:
         store.prepare()
     free = _is_free if dry_run else locks.try_hold
-    oldest = min(time.time() - days * DAY_SECONDS, live.began(store))
+    began = live.began(store)
+    oldest = min(time.time() - days * DAY_SECONDS, began)
     removed = []
     # Builders file their artifacts under this lock, so none loses an object between its filing and its key's.
     with files.storage_errors(store.root), nullcontext() if dry_run else store.commit_lock():
         # One by one: what is yielded is under its key's lock until the next is asked for.
-        targets = chain(_artifacts(store, runs, oldest, free), _work(store, oldest, free), _left_over(store, oldest))
+        targets = chain(
+            _artifacts(store, runs, oldest, began, free), _work(store, oldest, free), _left_over(store, oldest)
+        )
         for target in targets:
             if not dry_run:
                 _remove(store, store.root / target.path)
@@ -58,15 +61,17 @@ def _is_free(lock: Path) -> AbstractContextManager[bool]:
     return nullcontext(not locks.is_held(lock))
 
 
-def _artifacts(store: Store, count: int, oldest: float, free: Free) -> Iterator[Removed]:
+def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free) -> Iterator[Removed]:
     named = {ref.key for run in all_runs(store)[:count] for ref in run.nodes.values()}
     read = _being_read(store, free)
     kept: set[str] = set()
     for record in store.records():
         path = store.keys / f"{record.key}.json"
         with free(store.lock_file(record.key)) as unlocked:
-            used = dates.seconds(path.stat().st_mtime)
-            if unlocked and record.key not in named and record.identity not in read and used <= oldest:
+            used = path.stat().st_mtime
+            # `began` is by the same clock, of the file system: neither lies in a future that says nothing.
+            unused = used <= began and dates.seconds(used) <= oldest
+            if unlocked and record.key not in named and record.identity not in read and unused:
                 yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
             else:
                 kept.add(record.digest)

@@ -69,7 +69,7 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
         data = (folder / MANIFEST).read_bytes()
     except OSError:
         if os.path.lexists(folder) and not folder.is_dir():
-            return "is no folder"
+            return "is not a folder"
         return f"{MANIFEST} is missing" if folder.is_dir() else "is missing"
     if hashlib.sha256(data).hexdigest() != digest:
         return f"{MANIFEST} was changed"

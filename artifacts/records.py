@@ -63,8 +63,8 @@ class Record:
     input_keys: dict[str, Hex] | None = None
     """The key that each input was read by, of those that gave its bytes; None: not known, as in older records."""
     checked: dict[str, Hex] | None = None
-    """Parameter name -> digest of the input, whose files were hashed before and after the build read them; None: they
-    were not, as in older versions."""
+    """Parameter name -> digest of the input, whose files were hashed before the build read them, and had the same size,
+    inode, mtime and ctime afterwards (else they were hashed again); None: they were not, as in older versions."""
 
 
 _RECORD = TypeAdapter(Record)

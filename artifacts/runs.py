@@ -84,8 +84,14 @@ def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], create
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
     """Runs (of one name), newest first. Records that cannot be read are passed over."""
-    found = [read(store, path) for path in _newest_first(store)]
-    return [run for run in found if run is not None and name in (None, run.name)]
+    return runs_and_unreadable(store, name)[0]
+
+
+def runs_and_unreadable(store: Store, name: str | None = None) -> tuple[list[Run], list[Path]]:
+    """As `runs`, and the files of all records that cannot be read."""
+    found = [(path, read(store, path)) for path in _newest_first(store)]
+    named = [run for _, run in found if run is not None and name in (None, run.name)]
+    return named, [path for path, run in found if run is None and path.exists()]
 
 
 def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
@@ -99,11 +105,6 @@ def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
             raise StoreError(f"{path}: no record of a run to read; once you remove it, the runs before it are found")
         if name in (None, run.name):
             yield run
-
-
-def unreadable(store: Store) -> list[Path]:
-    """Records' files that `runs` passes over."""
-    return [path for path in _newest_first(store) if read(store, path) is None]
 
 
 def in_file_name(name: str) -> str:

@@ -15,7 +15,8 @@ def dump(fields: Mapping[str, Any]) -> bytes:
 
 
 def verified(data: bytes) -> bytes:
-    """The JSON without its digest. Raises ValueError where the digest is not that of the other fields.
+    """The JSON without its digest. Raises ValueError where the digest is not that of the other fields, or
+    these are nested too deeply.
 
     Older versions wrote none. What is no JSON object passes: whoever parses it says what is wrong.
     """
@@ -26,9 +27,12 @@ def verified(data: bytes) -> bytes:
     if not isinstance(fields, dict) or FIELD not in fields:
         return data
     digest = fields.pop(FIELD)
-    if digest != _digest(fields):
-        raise ValueError("was changed")
-    return json.dumps(fields).encode()
+    try:
+        if digest != _digest(fields):
+            raise ValueError("was changed")
+        return json.dumps(fields).encode()
+    except RecursionError:  # writing takes more of the stack than reading
+        raise ValueError("is nested too deeply") from None
 
 
 def _digest(fields: Mapping[str, Any]) -> str:

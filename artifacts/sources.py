@@ -84,7 +84,7 @@ def verify(cache: Path) -> list[str]:
 
 
 def _is_right(path: str, entry: object) -> bool:
-    """Whether an entry gives the file's digest, or is of another state of it and so of no account."""
+    """Whether an entry gives the file's digest, or is of another state of it: stale, and so ignored."""
     if not _is_entry(entry):
         return False
     try:

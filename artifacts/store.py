@@ -23,6 +23,10 @@ from artifacts.suspects import suspects
 FORMAT = 1
 
 
+def ignore(line: str) -> None:
+    """For callers with no terminal."""
+
+
 @dataclass(frozen=True)
 class Built:
     """What `Store.build` gives."""
@@ -85,13 +89,13 @@ class Store:
             self.prepare()
         return sources.digests(named, self.sources)
 
-    def lookup(self, key: Key, deep: bool = False, set_aside: bool = True) -> Ref | None:
-        """The artifact of `key`, if all of it is there (stat only; `deep` hashes every file).
-
-        A broken one is moved to broken/, unless `set_aside` is False (as a plan wants it).
-        """
-        record = self._find(key.hex, None, deep, set_aside)
-        return None if record is None else self.ref(record)
+    def lookup(self, key: Key, deep: bool = False) -> Ref | None:
+        """The artifact of `key`, if all of it is there (stat only; `deep` hashes every file)."""
+        record = self.record(key.hex)
+        if record is None or self.inspect(record.digest, deep) is not None:
+            return None
+        self._use(record)
+        return self.ref(record)
 
     def build(
         self,
@@ -104,6 +108,7 @@ class Store:
         keep: bool = False,
         refresh_since: datetime | None = None,
         on_wait: Callable[[Holder], None] | None = None,
+        on_damage: Callable[[str], None] = ignore,
         gpus: Callable[[], int | None] = lambda: None,
         clock: Clock | None = None,
         reads: Mapping[str, Ref | None] | None = None,
@@ -114,21 +119,22 @@ class Store:
         and is removed once the artifact is filed. `identity`: `key` where the bytes vary from build to build.
         `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
         `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
-        another process is at the same key, with its holder. For the record `gpus` counts those that `make` has held,
-        and `clock` runs in `make` while that is at work (None: all the time). `reads`: the artifacts that `make` reads,
-        by the names of the key's inputs; `check` looks at them before and after, and the lineage follows their keys.
+        another process is at the same key, with its holder; `on_damage` with a line for an artifact of the key that was
+        found damaged, and so set aside (`condemn`). For the record `gpus` counts those that `make` has held, and
+        `clock` runs in `make` while that is at work (None: all the time). `reads`: the artifacts that `make` reads, by
+        the names of the key's inputs; `check` looks at them before and after, and the lineage follows their keys.
         Raises `Damaged` where one of them is, `StoreError` on a full or read-only disk, else whatever `make` raises.
         """
         self.prepare()
         with files.storage_errors(self.root):
-            found = self._accept(key, node, recipe, keep, refresh_since)
+            found = self._accept(key, node, recipe, keep, refresh_since, on_damage)
             if found is not None:
                 return found
             with locks.hold(self.lock_file(key.hex), locks.holder(key.stage, node, key.inputs), on_wait):
-                found = self._accept(key, node, recipe, keep, refresh_since)
+                found = self._accept(key, node, recipe, keep, refresh_since, on_damage)
                 if found is not None:
                     return found
-                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, reads or {})
+                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, reads or {}, on_damage)
                 return Built(ref, hit=False, kept=False)
 
     def older(self, key: Key) -> Record | None:
@@ -163,38 +169,38 @@ class Store:
 
     def problem(self, record: Record, deep: bool = False) -> str | None:
         """What is wrong with the record's artifact, naming the file; None if nothing is."""
-        line = self.inspect(record.digest, deep, set_aside=False)
+        line = self.inspect(record.digest, deep)
         return None if line is None else f"objects/{record.digest[:12]}: {line}"
 
-    def inspect(self, digest: str, deep: bool, set_aside: bool = True) -> str | None:
-        """What is wrong with an object, if anything, after `condemn` unless `set_aside` is False."""
-        folder = self.objects / digest
-        inode = folder.lstat().st_ino if os.path.lexists(folder) else None
+    def inspect(self, digest: str, deep: bool) -> str | None:
+        """What is wrong with an object, if anything; sets nothing aside."""
         begun = _now()
-        problem = objects.problem(folder, digest, deep)
+        problem = objects.problem(self.objects / digest, digest, deep)
         if problem is None and deep:
             self._note_whole(digest, begun)
-        if problem is not None and inode is not None and set_aside:
-            self.condemn(digest, inode)
         return problem
 
     def whole(self, digest: str) -> str | None:
-        """What is wrong with an object's bytes, if anything; sets nothing aside. A process hashes an object once."""
-        if objects.hashed(self.objects / digest):
-            return None
-        return self.inspect(digest, deep=True, set_aside=False)
+        """`inspect`, deep. A process hashes an object once."""
+        return None if objects.hashed(self.objects / digest) else self.inspect(digest, deep=True)
 
     def check(self, refs: Iterable[Ref]) -> None:
         """Raises `Damaged` for the first artifact that is not `whole`, once it is condemned."""
         for ref in refs:
-            problem = self.whole(ref.digest)
-            if problem is None:
-                continue
-            folder = self.objects / ref.digest
-            inode = folder.lstat().st_ino if os.path.lexists(folder) else None
-            also = [] if inode is None else self.condemn(ref.digest, inode)
-            aside = "; ".join(["" if inode is None else ": set aside", *also])
-            raise Damaged(f"{self.root}: {ref.stage} (objects/{ref.digest[:12]}): {problem}{aside}")
+            line = self.clear(ref.stage, ref.digest)
+            if line is not None:
+                raise Damaged(line)
+
+    def clear(self, stage: str, digest: str, deep: bool = True) -> str | None:
+        """Condemns an object that is not `whole` (not `deep`: of another size): the line that says so."""
+        folder = self.objects / digest
+        inode = folder.lstat().st_ino if os.path.lexists(folder) else None
+        problem = self.whole(digest) if deep else self.inspect(digest, deep=False)
+        if problem is None:
+            return None
+        also = [] if inode is None else self.condemn(digest, inode)
+        aside = "; ".join(["" if inode is None else ": set aside", *also])
+        return f"{self.root}: {stage} (objects/{digest[:12]}): {problem}{aside}"
 
     def condemn(self, digest: str, inode: int) -> list[str]:
         """Sets a damaged object aside (by its inode), and first all that may have been built from it, a line each."""
@@ -232,10 +238,13 @@ class Store:
         except (OSError, ValueError):
             return None
 
-    def file(self, out: Path, record: Record) -> Ref:
-        """Moves a sealed folder in as the record's object, unless equal content is there, and writes the record."""
+    def file(self, out: Path, record: Record, on_damage: Callable[[str], None] = ignore) -> Ref:
+        """Moves a sealed folder in as the record's object, unless equal content is there, and writes the record.
+
+        `on_damage` is called with a line where what is there is damaged, and so condemned.
+        """
         target = self.objects / record.digest
-        self.inspect(record.digest, deep=True)
+        self._clear(record, on_damage, deep=True)
         with self.commit_lock():
             if not target.exists():
                 out.rename(target)
@@ -253,9 +262,19 @@ class Store:
     def lock_file(self, key: str) -> Path:
         return self.locks / f"{key}.lock"
 
-    def _accept(self, key: Key, node: str, recipe: str | None, keep: bool, since: datetime | None) -> Built | None:
-        record = self._find(key.hex, since, deep=False, set_aside=True)
-        if record is not None:
+    def _accept(
+        self,
+        key: Key,
+        node: str,
+        recipe: str | None,
+        keep: bool,
+        since: datetime | None,
+        on_damage: Callable[[str], None],
+    ) -> Built | None:
+        record = self.record(key.hex)
+        old = record is not None and since is not None and dates.age(record.created) < (True, since)
+        if record is not None and not old and self._clear(record, on_damage, deep=False):
+            self._use(record)
             return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
         older = self.older(key) if keep and since is None else None
         if older is None:
@@ -276,6 +295,7 @@ class Store:
         gpus: Callable[[], int | None],
         clock: Clock | None,
         reads: Mapping[str, Ref | None],
+        on_damage: Callable[[str], None],
     ) -> Ref:
         work, own = self.work / key.hex, clock or Clock()
         out = work / "out"
@@ -307,7 +327,7 @@ class Store:
                     input_keys={name: ref.key for name, ref in inputs.items()} if known else None,
                     checked={name: ref.digest for name, ref in inputs.items()} if known else None,
                 )
-                ref = self.file(out, record)
+                ref = self.file(out, record, on_damage)
         except BaseException:
             # Bad input, above all: without a checkpoint there is nothing to go on from.
             shutil.rmtree(out if any((work / "checkpoints").glob("*")) else work, ignore_errors=True)
@@ -315,15 +335,17 @@ class Store:
         shutil.rmtree(work, ignore_errors=True)
         return ref
 
-    def _find(self, key: str, since: datetime | None, deep: bool, set_aside: bool) -> Record | None:
-        record = self.record(key)
-        if record is None or (since is not None and dates.age(record.created) < (True, since)):
-            return None
-        if self.inspect(record.digest, deep, set_aside) is not None:
-            return None
+    def _clear(self, record: Record, on_damage: Callable[[str], None], deep: bool) -> bool:
+        """Whether the record's object is whole, as far as one looks; one that is there and is not is reported."""
+        there = os.path.lexists(self.objects / record.digest)
+        line = self.clear(record.stage, record.digest, deep)
+        if line is not None and there:
+            on_damage(line)
+        return line is None
+
+    def _use(self, record: Record) -> None:
         with suppress(OSError):
-            os.utime(self.keys / f"{key}.json")
-        return record
+            os.utime(self.keys / f"{record.key}.json")
 
     def _read(self, path: Path) -> Record | None:
         try:

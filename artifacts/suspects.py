@@ -11,7 +11,7 @@ def suspects(records: Iterable[Record], digest: str, whole: datetime | None) -> 
     """Records of what may have been made of damaged bytes of the object `digest`, oldest first.
 
     `whole`: when it was last found whole; None: never. What was made before that read good bytes, and so did a build
-    that hashed its inputs before and after it read them (`Record.checked`). What was made of a suspect is one too,
+    that checked its inputs before and after it read them (`Record.checked`). What was made of a suspect is one too,
     whenever that was and however carefully it was read.
     """
     everything = [record for record in records if record.digest != digest]
@@ -24,7 +24,7 @@ def suspects(records: Iterable[Record], digest: str, whole: datetime | None) -> 
         and (whole is None or dates.moment(record.created) >= whole)
     }
     while True:
-        # An identity that another record has by good right is that of good bytes.
+        # An identity that a record beyond suspicion has too is that of good bytes.
         good = {record.identity for record in everything if record.key not in found}
         bad = {record.identity for record in found.values()} - good
         more = [r for r in everything if r.key not in found and bad & {*r.inputs.values()}]

@@ -31,6 +31,8 @@ class Unpacked:
     """Nodes of which the store keeps its own artifact for the pack's: of equal inputs, where bytes cannot be equal."""
     left_out: list[str]
     """Nodes whose files the pack does not hold."""
+    damaged: list[str]
+    """A line for each artifact of the store that the pack's replaces because it was damaged."""
     bytes: int
     run: Path
     """The run's record."""
@@ -130,6 +132,13 @@ def file(
     nodes = {ref.key: node for node, ref in run.nodes.items()}
     refs = {record.key: store.ref(record) for record in records}
     there, new, kept = 0, 0, []
+    damaged = [  # before anything is filed, which would be set aside with the input that it was built from
+        line
+        for record in records
+        if record.key not in index.without
+        and (store.objects / record.digest).exists()
+        and (line := store.clear(record.stage, record.digest)) is not None
+    ]
     for record in records:
         if record.key in index.without:
             continue
@@ -147,4 +156,4 @@ def file(
     path = runs.record_run(store, run.name, of_nodes, run.details, datetime.fromisoformat(run.created))
     left_out = sorted(node for node, ref in run.nodes.items() if ref.key in index.without)
     total = sum(size for _, size, _ in index.members)
-    return Unpacked(run.name, run.created, there, new, sorted(kept), left_out, total, path)
+    return Unpacked(run.name, run.created, there, new, sorted(kept), left_out, damaged, total, path)

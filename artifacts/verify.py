@@ -26,7 +26,7 @@ def verify(store: Store, which: str | None = None) -> list[str]:
 
 
 def _object(store: Store, folder: Path) -> list[str]:
-    problem = store.inspect(folder.name, deep=True, set_aside=False)
+    problem = store.inspect(folder.name, deep=True)
     if problem is None or problem == "is missing":  # which its key's line says
         return []
     also: list[str] = []
@@ -67,9 +67,8 @@ def _run(store: Store, path: Path) -> list[str]:
 def _dated(created: str) -> list[str]:
     if not dates.is_future(created):
         return []
-    return [
-        f"dated later than now ({created[:19]}), and so taken as older than all others; remove it once it is of no use"
-    ]
+    taken = "and so taken as older than all others; remove it when you no longer need it"
+    return [f"dated later than now ({created[:19]}), {taken}"]
 
 
 def _unreadable(store: Store, path: Path) -> list[str]:

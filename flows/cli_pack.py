@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli_artifacts import opened
-from flows.cli_options import Json, StoreFolder, out, print_json, terminal
+from flows.cli_options import Json, StoreFolder, out, print_json, terminal, warn
 from pipeline.paths import given
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def import_run(
     for what, nodes in (("the store's own stands for", done.kept), ("not in the pack:", done.left_out)):
         if nodes:
             out.print(f"{what} {', '.join(nodes)}", markup=False, highlight=False, soft_wrap=True)
+    for line in done.damaged:
+        warn(line)
 
 
 @contextmanager

@@ -53,17 +53,17 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List the runs in the store, newest first, with the measures of what was best on dev (where there is dev)."""
-    from artifacts.runs import runs as recorded
-    from artifacts.runs import unreadable
+    from artifacts.runs import runs_and_unreadable
     from flows import layers
 
     shelf = opened(store)
-    found = recorded(shelf, recipe)
+    found, unreadable = runs_and_unreadable(shelf, recipe)
     if recipe and not found:
         layers.read(recipe)  # a name misspelt is no recipe without runs
     rows = [listed(run) for run in found[:number]]
     if as_json:
         print_json([asdict(row) for row in rows])
+        warn_of(unreadable)
         return
     if rows:
         print_table(table(rows))
@@ -72,11 +72,16 @@ def runs(
             warn(row.problem)
     for line in notes(rows):
         out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
-    for path in unreadable(shelf):
-        warn(f"{path}: no record of a run")
+    warn_of(unreadable)
     newest = f", the newest {number} of them" if len(found) > number else ""
     makes = "" if found else f"; `cocondenser run {recipe or 'pydocs-small'}` makes one"
     out.print(f"\nRuns in {shelf.root}: {len(found)}{newest}{makes}", markup=False, highlight=False, soft_wrap=True)
+
+
+def warn_of(unreadable: Sequence[Path]) -> None:
+    """On standard error, so that JSON stays JSON."""
+    for path in unreadable:
+        warn(f"{path}: no record of a run")
 
 
 def listed(run: "Run") -> Listed:

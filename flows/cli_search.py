@@ -36,7 +36,7 @@ def search(
     from flows.answers import as_json
     from flows.asking import Question, ask, checked
     from flows.opening import opened
-    from flows.search import check_whole, newest_engine
+    from flows.search import newest_engine
     from flows.selection import store_folder
 
     if where is not None and not where.strip():  # a variable of the shell that is not set
@@ -44,7 +44,7 @@ def search(
     engine = newest_engine(Store(store_folder(store)), recipe, by)
     if engine.instead:
         terminal.print("by dense: a fusion was best on dev, but its first stage is a run file", style="dim")
-    with terminal.status("Loading ...") as status, opened(engine, check=check_whole) as run:
+    with terminal.status("Loading ...") as status, opened(engine) as run:
         asked = checked(run, Question(question, k, engine.how, where))
         loaded = time.perf_counter()
         status.update("Searching ...")

@@ -25,7 +25,7 @@ def serve_search(
 ) -> None:
     """Answer questions on a page at http://127.0.0.1:8080 and as JSON, for this machine alone; Ctrl-C ends it."""
     from artifacts.store import Store
-    from flows.search import check_whole, newest_engine
+    from flows.search import newest_engine
     from flows.selection import store_folder
 
     engine = newest_engine(Store(store_folder(store)), recipe, by)
@@ -37,7 +37,7 @@ def serve_search(
             from flows.opening import opened
             from flows.serve import serve
 
-            run = running.enter_context(opened(engine, engine.ways(), often=True, check=check_whole))
+            run = running.enter_context(opened(engine, engine.ways(), often=True))
         page = f"http://{ADDRESS}:{port}"
         terminal.print(f"{engine.run.name}, {engine.label(engine.how)}", style="dim", markup=False, highlight=False)
         terminal.print(f"\nPage:   {page}\nJSON:   {page}/api/search?q=...\nStop:   Ctrl-C\n", highlight=False)

@@ -7,6 +7,7 @@ from typing import Any
 from flows import layers
 from pipeline import files, paths
 from pipeline.errors import InputError
+from pipeline.readers import beir
 
 JUDGED = ("dev", "test")
 DEV = ("dev", "validation", "valid", "val", "dev/small")
@@ -42,7 +43,11 @@ def _of_folder(folder: Path) -> Collection:
     for name in ("corpus.jsonl", "queries.jsonl"):
         if files.find(folder, name) is None:
             raise InputError(f"--collection {folder}: {name} does not exist, plain or compressed")
-    if not any(files.find(folder / "qrels", f"{split}.tsv") for split in JUDGED):
+    try:
+        judged = beir.qrels_files(folder)
+    except InputError as error:
+        raise InputError(f"--collection {folder}: {error}") from None
+    if not any(split in judged for split in JUDGED):
         raise InputError(f"--collection {folder}: no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists")
     return Collection(folder.name, {"reader": "beir", "folder": str(folder), "document_key": "", "metadata": []})
 

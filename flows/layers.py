@@ -18,7 +18,7 @@ from pipeline.errors import InputError
 from pipeline.paths import given, shown
 
 Keys = tuple[str, ...]
-PROJECT = Path(__file__).parent
+PROJECT = Path(__file__).resolve().parent
 """Its own recipes are in it, and name what lies below the current folder."""
 
 

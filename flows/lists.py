@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # torch is loaded while Java starts
 
 SPARE = 16
 """Hits beyond a list's end, so that equal scores rarely ask for a second search."""
-AT_ONCE = 1 << 30
-"""Bytes of an index that is compared with its digests at each start, a second; a server does so with any."""
 WIDER = 4
 """How many times as many hits a next search asks for, where the filter or equal scores left too few."""
 RARE = 4.0
@@ -150,7 +148,7 @@ def open_dense(engine: Engine, passages: int, often: bool) -> Dense:
 
     recipe, checkpoint = engine.recipe, engine.run.nodes[engine.model].path
     folder = engine.run.nodes[engine.part(f"index-{engine.metrics['dense']}")].path
-    index = open_index(folder, verified=often or bytes_of(folder) < AT_ONCE)
+    index = open_index(folder)
     if len(index.vectors_ND) != passages:
         found = f"{len(index.vectors_ND):,} vectors for {passages:,} passages"
         raise InputError(f"{index.folder}: {found}; it is of another collection")
@@ -162,10 +160,6 @@ def open_dense(engine: Engine, passages: int, often: bool) -> Dense:
     given = recipe["search"]["approximate"]
     effort = given and ApproximateConfig(**given)
     return Dense(encoder, index, effort, TOGETHER if not often or encoder.is_steady() else 1)
-
-
-def bytes_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 def join(lexical: Sequence[Ranking], dense: Sequence[Ranking], choice: Choice, reciprocal_k: float) -> list[Ranking]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from artifacts.runs import Run
 from flows.answers import questions_of
 from flows.asking import Question, ask
-from flows.lists import AT_ONCE, Dense, Lexical, bytes_of, open_dense
-from flows.search import By, Engine
+from flows.lists import Dense, Lexical, open_dense
+from flows.search import By, Engine, check_whole
 from pipeline.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.passages import Passages, in_memory_map, in_parquet
@@ -59,12 +59,12 @@ def opened(
     engine: Engine,
     ways: Iterable[By] | None = None,
     often: bool = False,
-    check: Callable[[Run, str], None] = trust,
+    check: Callable[[Run, str], None] = check_whole,
 ) -> Iterator[Opened]:
     """Opens what the `ways` of asking need (None: `engine.how`); closes it with the block.
 
     `often`: take longer to open and answer quicker, for a server. `check`: called for each node before its artifact is
-    read, such as `check_whole`.
+    read.
     Raises InputError for what `engine.how` needs and is damaged, or of different models or collections; other ways are
     left out.
     """
@@ -84,8 +84,7 @@ def opened(
             artifact = engine.run.nodes[engine.part("bm25")].path
             try:
                 check(engine.run, engine.part("bm25"))
-                verified = often or bytes_of(artifact / "index") < AT_ONCE
-                searcher = running.enter_context(Searcher(artifact, verified))  # Java loads while the rest does
+                searcher = running.enter_context(Searcher(artifact))  # Java loads while the rest does
             except InputError as error:
                 leave_out("bm25", error)
         import torch

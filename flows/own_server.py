@@ -1,12 +1,16 @@
-"""A Prefect server of a command's own: one after the other is begun in a home, and one that is killed begins again."""
+"""The Prefect server that a command starts for itself.
 
+First starts in one PREFECT_HOME wait for each other; a killed server is restarted.
+"""
+
+import _thread
 import fcntl
 import subprocess
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,12 +25,13 @@ Server = subprocess.Popen[bytes]
 
 START_SECONDS = 120
 LOOK_SECONDS = 0.2
-BEGINNINGS = 5
-"""A server that was killed so many times is not begun again."""
+MAX_RESTARTS = 5
+"""Restarts before a killed server is given up."""
 LOCK = "cocondenser.lock"
 """In Prefect's home: held while a server makes or migrates its database, for two at once damage it."""
-SAID = 200
-"""Lines of a server's output that are kept for its reason."""
+OUTPUT_LINES = 200
+"""The last lines of a server's output, kept for its reason."""
+GIVEN_UP = f"Prefect's server has ended {MAX_RESTARTS + 1} times and is not started again; the same command resumes"
 ELSEWHERE = "set PREFECT_HOME=DIR, another folder that can be written"
 FIXES = {
     ("Can't locate revision",): f"its database {{database}} is another version's of Prefect; {ELSEWHERE}",
@@ -39,7 +44,7 @@ FIXES = {
     ),
 }
 """What a server's reason contains -> what to do."""
-UNTELLING = ("Application startup failed", "Background on this error", "Server stopped!", "Waiting for application")
+UNINFORMATIVE = ("Application startup failed", "Background on this error", "Server stopped!", "Waiting for application")
 
 
 def expect_no_home() -> None:
@@ -51,56 +56,72 @@ def expect_no_home() -> None:
 def own_server(port: int, more: Mapping[str, str] = {}, folder: Path | None = None) -> Iterator[str]:
     """Prefect's server at `port`, with the variables `more`: yields its API's address once it answers.
 
-    One that is killed begins again at the same address, so that a run goes on. Raises InputError with the server's own
-    reason where it does not start.
+    A killed server is restarted at the same address, so that a run continues; after MAX_RESTARTS the block is
+    interrupted. Raises InputError for that, and with the server's own reason where it does not start.
     """
     expect_no_home()
     api = f"http://127.0.0.1:{port}/api"
     variables = {**environment(), **more, "PREFECT_API_URL": api}
     serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    said: deque[str] = deque(maxlen=SAID)
-    begin = partial(prefect_process, serve, variables, folder, said)
+    output: deque[str] = deque(maxlen=OUTPUT_LINES)
+    start = partial(prefect_process, serve, variables, folder, output)
+    over, given_up = threading.Event(), threading.Event()
+
+    def give_up() -> None:
+        given_up.set()
+        _thread.interrupt_main()
+
     with ExitStack() as running:
         with first_start(home()):
-            server = running.enter_context(begin())
+            server = running.enter_context(start())
             import prefect.flows  # noqa: F401  (takes seconds, in which the server starts)
 
-            wait_until_healthy(api, server, said)
-        over = threading.Event()
-        keeper = threading.Thread(target=keep, args=(server, begin, over), daemon=True)
-        keeper.start()
+            wait_until_healthy(api, server, output)
+        keeper = threading.Thread(target=keep, args=(server, start, over, give_up), daemon=True)
         try:
+            keeper.start()
             yield api
+        except BaseException:
+            if given_up.is_set():  # whatever it was that could not do without a server
+                raise InputError(GIVEN_UP) from None
+            raise
         finally:
             over.set()
             keeper.join()
 
 
-def wait_until_healthy(api: str, server: Server, said: Iterable[str]) -> None:
-    """Raises InputError, with what the server `said`, where it ends or is silent for START_SECONDS."""
+def wait_until_healthy(api: str, server: Server, output: Collection[str]) -> None:
+    """Raises InputError, with the reason in the server's `output`, where it ends or is silent for START_SECONDS."""
     end = time.monotonic() + START_SECONDS
     while not healthy(api):
         if server.poll() is not None or time.monotonic() > end:
-            time.sleep(LOOK_SECONDS)  # its last words are on their way
-            raise InputError(f"Prefect's server does not start: {reason(said)}")
+            time.sleep(LOOK_SECONDS)  # its last lines are on their way, and may still arrive
+            raise InputError(f"Prefect's server does not start: {reason(tuple(output))}")
         time.sleep(LOOK_SECONDS)
 
 
-def keep(server: Server, begin: Callable[[], AbstractContextManager[Server]], over: threading.Event) -> None:
-    """Begins the server again whenever it has ended, until `over`.
+def keep(
+    server: Server,
+    start: Callable[[], AbstractContextManager[Server]],
+    over: threading.Event,
+    give_up: Callable[[], None],
+) -> None:
+    """Restarts the server whenever it has ended, until `over`; calls `give_up` after MAX_RESTARTS.
 
-    In one thread, for a process ends with the thread that began it.
+    In one thread, for a process ends with the thread that started it.
     """
-    killed = ended(server, over)
-    for _ in range(BEGINNINGS):
+    killed = wait_until_ended(server, over)
+    for _ in range(MAX_RESTARTS):
         if not killed:
             return
-        with begin() as again:
-            killed = ended(again, over)
+        with start() as restarted:
+            killed = wait_until_ended(restarted, over)
+    if killed:
+        give_up()
 
 
-def ended(server: Server, over: threading.Event) -> bool:
-    """Waits until the server has ended; not beyond `over`."""
+def wait_until_ended(server: Server, over: threading.Event) -> bool:
+    """Whether the server has ended before `over`."""
     while server.poll() is None:
         if over.wait(LOOK_SECONDS):
             return False
@@ -108,6 +129,7 @@ def ended(server: Server, over: threading.Event) -> bool:
 
 
 def home() -> Path:
+    """Prefect's folder for its database and its settings."""
     from prefect.settings import PREFECT_HOME
 
     return Path(PREFECT_HOME.value())
@@ -162,10 +184,10 @@ def known(lock: IO[str]) -> str:
     return lock.read()
 
 
-def reason(said: Iterable[str]) -> str:
+def reason(output: Iterable[str]) -> str:
     """The server's own last line that tells why, and what to do about it."""
-    telling = [line for line in said if line.strip() and not any(word in line for word in UNTELLING)]
-    last = " ".join(telling[-1].split()) if telling else "it left no message"
+    informative = [line for line in output if line.strip() and not any(word in line for word in UNINFORMATIVE)]
+    last = " ".join(informative[-1].split()) if informative else "it left no message"
     for words, fix in FIXES.items():
         if any(word in last for word in words):
             return f"{last}: {fix.format(home=home(), database=database())}"

@@ -54,7 +54,7 @@ def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) 
         key = key_of(store, node.stage, node.config, {name: step.ref for name, step in given.items()}, node.shared)
     except StoreError as error:
         return Step(node.name, "build", [str(error)], seconds, size, None)
-    ref = store.lookup(key, set_aside=False)
+    ref = store.lookup(key)
     if ref is not None:
         return Step(node.name, "reuse", [], 0.0, 0, ref)
     return Step(node.name, "build", explain(store, key, node.name), seconds, size, None)

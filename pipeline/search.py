@@ -99,8 +99,6 @@ def search(
         "token_budget": work.machine.token_budget,
     }
     job = shards.Job("pipeline.search:run", arguments, folder, _spans(asked, size), "questions")
-    if job.missing():
-        open_index(index, verified=True)  # once for all that make shards
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     artifact = Tokens.open(tokens)
     form = read_form(encoder, checkpoint, artifact.specials)

@@ -28,18 +28,12 @@ class Searcher:
     Raises InputError for an artifact that was made from a run file. Its methods raise Ended.
     """
 
-    def __init__(self, artifact: Path, verified: bool = False) -> None:
-        """`verified`: all bytes of the index are read and compared with Lucene's checksums, a second a gigabyte."""
+    def __init__(self, artifact: Path) -> None:
         settings = read_settings(artifact)
         if settings["scores"] == "run":
             raise InputError("the first stage came as a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        job = {
-            "index": str((artifact / "index").resolve()),
-            **settings,
-            "verified": verified,
-            "threads": min(cores(), 4),
-        }
+        job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4)}
         self._child = start("pipeline.searcher_process", job, self._stderr, stdin=subprocess.PIPE)
         self._lock = threading.Lock()
         self._ready = False

@@ -34,18 +34,15 @@ class Numbered(NamedTuple):
     """Passage ids -> a Query for these passages."""
 
 
-def whole(autoclass: Any, job: Mapping[str, Any]) -> Lucene:
-    """The index, its files read and compared with Lucene's own checksums where `job["verified"]`. Raises InputError."""
-    from jnius import JavaException, cast
+def readable(autoclass: Any, job: Mapping[str, Any]) -> Lucene:
+    """The index. Raises InputError where Lucene cannot read it."""
+    from jnius import JavaException
 
     try:
-        lucene = opened(autoclass, Path(job["index"]), job)
-        for leaf in lucene.searcher.getLeafContexts() if job["verified"] else ():
-            cast("org.apache.lucene.index.CodecReader", leaf.reader()).checkIntegrity()
+        return opened(autoclass, Path(job["index"]), job)
     except JavaException as error:
         said = str(error).partition("\n")[0]
         raise InputError(f"{job['index']}: damaged: Lucene cannot read it ({said}); {AGAIN}") from error
-    return lucene
 
 
 def numbered(autoclass: Any, lucene: Lucene) -> Numbered:
@@ -100,7 +97,7 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
     {"questions": [[text, k, filter or null], ...]} with {"hits": [[numbers, scores], ...]}, {"numbers": [...]} with
     {"ids": [...]}. {"keep": [ids]} makes a filter and is answered with {"filter": number}, {"drop": number} ends it.
     """
-    lucene = numbered(autoclass, whole(autoclass, job))
+    lucene = numbered(autoclass, readable(autoclass, job))
     filters: dict[int | None, Any] = {None: None}
     numbers = count()
     with ThreadPoolExecutor(job["threads"]) as pool:

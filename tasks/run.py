@@ -124,6 +124,9 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     def wait_for(holder: Holder) -> None:
         tell(f"{order.node}: waiting for process {holder.pid} on {holder.host}, which is building it")
 
+    def damaged(line: str) -> None:
+        tell(f"{order.node}: {line}; it is built again")
+
     return store.build(
         key,
         make,
@@ -133,6 +136,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         keep=order.keep,
         refresh_since=order.refresh_since,
         on_wait=wait_for,
+        on_damage=damaged,
         gpus=held,
         clock=clock,
         reads=inputs,

@@ -48,7 +48,7 @@ def missing(config: BeirConfig) -> list[str]:
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
         return [f"ingest.folder: {shown(folder)} is no folder{how if name in NAMES else ''}"]
     try:
-        judged = _qrels_files(folder)
+        judged = qrels_files(folder)
     except InputError as error:
         return [str(error)]
     found = {
@@ -67,7 +67,7 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     folder = config.folder
     corpus = files.find(folder, "corpus.jsonl") or folder / "corpus.jsonl"
     questions = files.find(folder, "queries.jsonl") or folder / "queries.jsonl"
-    qrels = _qrels_files(folder)
+    qrels = qrels_files(folder)
     counts: Counter[str] = Counter()
     examples: Examples = {}
     return Source(
@@ -79,10 +79,10 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     )
 
 
-def _qrels_files(folder: Path) -> dict[str, Path]:
+def qrels_files(folder: Path) -> dict[str, Path]:
     """The files of judgements by split; none where qrels/ is absent or empty.
 
-    Raises InputError for a qrels/ that is no folder, cannot be read or holds other files alone.
+    Raises InputError for a qrels/ that is not a folder, cannot be read or holds other files alone.
     """
     qrels = folder / "qrels"
     if not os.path.lexists(qrels):

@@ -3,10 +3,11 @@
 import json
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from artifacts import files, objects, records, signed
+from artifacts import files, objects, records, runs, signed
 from artifacts.errors import Damaged
 from artifacts.store import Store
 from artifacts.verify import verify
@@ -134,6 +135,50 @@ def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, k
     assert verify(store) == []
 
 
+def cut(ref):
+    os.truncate(ref.path / "model.bin", 1)
+
+
+def lose(ref):
+    (ref.path / "sub/words.txt").unlink()
+
+
+def lose_manifest(ref):
+    (ref.path / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (cut, "model.bin has 1 bytes, not 8"),
+        (lose, "sub/words.txt is missing"),
+        (lose_manifest, "manifest.json is missing"),
+    ],
+)
+def test_damage_that_a_lookup_finds_is_named_with_what_goes_with_it(store, chain, writes, damage, problem):
+    keys, refs, build = chain
+    unchecked(store, keys[1])
+    damage(refs[0])
+    said = []
+    assert not store.build(keys[0], writes("passages"), node="ingest", on_damage=said.append).hit
+    assert said == [
+        f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {problem}: set aside; "
+        f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside; "
+        f"report (objects/{refs[2].digest[:12]}) may be built from damaged bytes: set aside"
+    ]
+    assert [build(n).hit for n in (1, 2)] == [False, False]
+
+
+@pytest.mark.parametrize("name", ["model.bin", "sub/words.txt", "manifest.json"])
+def test_damage_that_a_build_of_equal_bytes_finds_is_named(store, chain, writes, name):
+    keys, refs, _ = chain
+    flip(refs[0].path / name)
+    said = []
+    store.build(keys[0], writes("passages"), node="ingest", refresh_since=datetime.now(UTC), on_damage=said.append)
+    assert said == [f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {name} was changed: set aside"]
+    assert verify(store) == []
+
+
 def test_what_was_built_before_the_last_verification_is_kept(store, chain):
     keys, refs, build = chain
     unchecked(store, keys[1])
@@ -211,6 +256,21 @@ def test_signed_json_is_read_as_written(fields):
         signed.verified(signed.dump(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
 
 
+@pytest.mark.parametrize(
+    "read", [signed.verified, records.parse, lambda data: runs.parse(Store(Path("store")), data)], ids=str
+)
+def test_json_that_is_nested_deeply_is_a_value_error(read):
+    """From some depth on it can be read and not be written."""
+    problems = set()
+    for depth in range(900, 1010):
+        data = b'{"sha256": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
+        try:
+            read(data)
+        except ValueError as error:
+            problems.add(str(error))
+    assert {"was changed", "is nested too deeply"} <= problems
+
+
 @pytest.mark.parametrize("days", [1, 365, 36500])
 def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
     keys = chain[0]
@@ -221,7 +281,7 @@ def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
     assert [record.key for record in store.records()][-1] == keys[0].hex
     assert verify(store) == [
         f"keys/{path.name}: dated later than now ({then.isoformat()[:19]}), and so taken as older than all others; "
-        "remove it once it is of no use"
+        "remove it when you no longer need it"
     ]
     assert store.lookup(keys[0]) is not None
     assert not store.build(keys[0], chain_maker, node="ingest", refresh_since=datetime.now(UTC)).hit

@@ -189,7 +189,7 @@ def test_what_is_no_object_is_found_and_set_aside(store, three, kind):
         place.symlink_to("nowhere")
     else:
         place.mkdir()
-    problem = "manifest.json is missing" if kind == "other name" else "is no folder"
+    problem = "manifest.json is missing" if kind == "other name" else "is not a folder"
     assert f"objects/{place.name[:12]}: {problem}" in verify(store)
     assert not os.path.lexists(place)
     assert len(list(store.broken.iterdir())) == 1
@@ -277,6 +277,22 @@ def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, wri
         assert digests(store) == {ref.digest}
         gc(store, runs=0, days=0, dry_run=True)
     assert list(store.locks.glob("run-*")) == []
+    gc(store, runs=0, days=0)
+    assert digests(store) == set()
+
+
+@pytest.mark.parametrize("ahead", [-3600, 700, 3600, 100 * 86_400])
+def test_gc_spares_what_a_run_has_built_by_a_file_servers_clock(store, three, key, writes, ahead):
+    def by_the_servers_clock(path):
+        os.utime(path, (time.time() + ahead,) * 2)
+
+    with live(store, "tiny"):
+        [lock] = store.locks.glob("run-*")
+        by_the_servers_clock(lock)
+        ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+        by_the_servers_clock(store.keys / f"{ref.key}.json")
+        gc(store, runs=0, days=0)
+        assert ref.digest in digests(store)
     gc(store, runs=0, days=0)
     assert digests(store) == set()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from artifacts import objects
-from artifacts.errors import StoreError
+from artifacts.errors import Damaged, StoreError
 from artifacts.spent import Clock
 from artifacts.store import Store
 
@@ -182,11 +182,10 @@ def forge_manifest(ref):
 def test_damage_is_noticed_set_aside_and_mended(store, key, writes, damage):
     ref = store.build(key(), writes(), node="a").ref
     damage(ref)
-    assert store.lookup(key(), set_aside=False) is None
-    assert list(store.broken.iterdir()) == []
     assert store.lookup(key()) is None
-    assert len(list(store.broken.iterdir())) == (damage is not lose)
+    assert list(store.broken.iterdir()) == []
     built = store.build(key(), writes(), node="a")
+    assert len(list(store.broken.iterdir())) == (damage is not lose)
     assert not built.hit
     assert built.ref == ref == store.lookup(key(), deep=True)
 
@@ -195,8 +194,9 @@ def test_a_flipped_bit_is_noticed_when_one_looks(store, key, writes, never):
     ref = store.build(key(), writes("model"), node="a").ref
     (ref.path / "model.bin").write_text("mudel")
     assert store.build(key(), never, node="a").hit
-    assert store.lookup(key(), deep=True, set_aside=False) is None
     assert store.lookup(key(), deep=True) is None
+    with pytest.raises(Damaged):
+        store.check([ref])
     assert not store.build(key(), writes("model"), node="a").hit
     assert (ref.path / "model.bin").read_text() == "model"
 

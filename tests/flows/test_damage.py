@@ -1,11 +1,15 @@
 """A finished run with a file missing or damaged: search and its server say in one line which, and what to do."""
 
+import hashlib
+import os
 import random
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +20,7 @@ from artifacts.errors import StoreError
 from artifacts.runs import readable_runs, record_run, runs
 from artifacts.store import Store
 from flows.cli import app
-from flows.opening import opened
+from flows.opening import opened, trust
 from flows.search import check_whole, newest_engine
 from pipeline.errors import InputError
 
@@ -117,7 +121,7 @@ def test_a_flipped_bit_of_any_file(copy: Store) -> None:
 
 def verify_lines(store: Store, folder: Path) -> list[str]:
     """What `verify` says of an object, which stays where it is."""
-    problem = store.inspect(folder.name, deep=True, set_aside=False)
+    problem = store.inspect(folder.name, deep=True)
     return [problem] if problem else []
 
 
@@ -126,7 +130,7 @@ def test_the_server_refuses_a_flipped_bit(copy: Store, name: str) -> None:
     flip(file(copy, name), random.Random(1))
     engine = newest_engine(copy, None)
     with pytest.raises(InputError, match=r"\(objects/\w+\): .* was changed; `cocondenser artifacts verify`"):
-        opened(engine, engine.ways(), often=True, check=check_whole).__enter__()
+        opened(engine, engine.ways(), often=True).__enter__()
 
 
 def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
@@ -169,7 +173,7 @@ def test_the_server_says_it_too(copy: Store, name: str) -> None:
     engine = newest_engine(copy, None)
     inner = name.partition("/")[2]
     with pytest.raises(InputError, match=rf"objects/\w+/{inner}: cannot be read .*; `cocondenser artifacts verify`"):
-        opened(engine, engine.ways(), often=True).__enter__()
+        opened(engine, engine.ways(), often=True, check=trust).__enter__()
 
 
 def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> None:
@@ -177,7 +181,7 @@ def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> No
     engine = newest_engine(copy, None, "dense")
     with opened(engine, engine.ways(), often=True) as run:
         assert run.ways == ["dense"]
-        assert "bm25.json: cannot be read" in run.problems["bm25"]
+        assert "bm25.json has 5 bytes" in run.problems["bm25"]
 
 
 def test_a_folder_of_lucenes_that_is_gone(copy: Store) -> None:
@@ -192,15 +196,36 @@ def test_a_changed_byte_of_lucenes_index(copy: Store) -> None:
     """It would change a score: Lucene itself looks at its checksums only when it is told to."""
     [lengths] = file(copy, "bm25/index").glob("*.nvd")
     flip(lengths, random.Random(2))
-    with pytest.raises(InputError, match=rf"/index: damaged: Lucene cannot read it \(.*{lengths.name}"):
+    with pytest.raises(InputError, match=rf"bm25 \(objects/\w+\): index/{lengths.name} was changed; "):
         opened(newest_engine(copy, None)).__enter__()
+
+
+def test_every_file_is_hashed_once(copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening what the store has hashed reads no index a second time."""
+    hashed: Counter[Path] = Counter()
+    real = hashlib.file_digest
+
+    def digest(opened: Any, name: str) -> Any:
+        hashed[Path(opened.name)] += 1
+        return real(opened, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", digest)
+    for path in (path for path in copy.objects.rglob("*") if path.is_file()):
+        os.utime(path, ns=(0, 0))
+    monkeypatch.setattr("artifacts.objects.SETTLED_NS", -(10**10))
+    engine = newest_engine(copy, None)
+    with opened(engine, engine.ways(), often=True) as run:
+        assert run.ways == ["fusion", "dense", "bm25"]
+    for node in ("index-stage1", "bm25", "ingest"):
+        paths = [path for path in artifact(copy, node).rglob("*") if path.is_file() and path.name != "manifest.json"]
+        assert {node: {hashed[path] for path in paths}} == {node: {1}}
 
 
 def test_an_index_of_before_index_json(copy: Store) -> None:
     file(copy, "index-stage1/index.json").unlink()
     engine = newest_engine(copy, None)
     with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index was made before the present"):
-        opened(engine).__enter__()
+        opened(engine, check=trust).__enter__()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])

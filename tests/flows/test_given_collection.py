@@ -1,6 +1,7 @@
 """Collections that `cocondenser evaluate --collection` finds: folders, recipes and catalogues' ids."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,39 @@ def test_collections_that_are_nowhere_or_not_judged(tmp_path: Path) -> None:
         with pytest.raises(InputError) as told:
             given_collection.find(given)
         assert str(told.value).startswith(f"--collection {given}: {line}")
+
+
+def a_file(qrels: Path) -> None:
+    qrels.write_text("")
+
+
+def a_link_to_nothing(qrels: Path) -> None:
+    qrels.symlink_to("gone")
+
+
+def of_other_files(qrels: Path) -> None:
+    qrels.mkdir()
+    (qrels / "readme.txt").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (a_file, "a folder with train.tsv, dev.tsv, test.tsv is expected, but it cannot be read: Not a directory"),
+        (
+            a_link_to_nothing,
+            "a folder with train.tsv, dev.tsv, test.tsv is expected, but it cannot be read: No such file",
+        ),
+        (of_other_files, "holds none of train.tsv, dev.tsv, test.tsv; without judgements, remove this folder"),
+    ],
+)
+def test_judgements_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], None], line: str) -> None:
+    folder = beir(tmp_path / "house", splits=["test"])
+    shutil.rmtree(folder / "qrels")
+    make(folder / "qrels")
+    with pytest.raises(InputError) as told:
+        given_collection.find(str(folder))
+    assert str(told.value).startswith(f"--collection {folder}: {folder}/qrels: {line}")
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
 """A Prefect server of a run's own: its reasons, first starts at once, and a run whose server is killed."""
 
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -147,13 +149,86 @@ def test_a_server_that_is_killed_begins_again(monkeypatch: pytest.MonkeyPatch, k
     first = Ending()
     if kills:
         first.dead.set()
-    keeper = threading.Thread(target=own_server.keep, args=(first, begin, over))
+    given_up: list[bool] = []
+    keeper = threading.Thread(target=own_server.keep, args=(first, begin, over, lambda: given_up.append(True)))
     keeper.start()
     keeper.join(0.3)
     over.set()
     keeper.join(5)
     assert not keeper.is_alive()
-    assert len(begun) == min(kills, own_server.BEGINNINGS)
+    assert len(begun) == min(kills, own_server.MAX_RESTARTS)
+    assert given_up == [True] * (kills > own_server.MAX_RESTARTS)
+
+
+@pytest.fixture
+def without_restarts(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ending]]:
+    """`own_server` with stand-ins for its processes: the first server, and dead ones after it."""
+    servers = [Ending()]
+
+    @contextmanager
+    def start(*given: object) -> Iterator[Ending]:
+        if len(servers) > 1:
+            servers[-1].dead.set()
+        servers.append(Ending())
+        yield servers[-2]
+
+    monkeypatch.setattr(own_server, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(own_server, "prefect_process", start)
+    monkeypatch.setattr(own_server, "wait_until_healthy", lambda *given: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield servers
+    signal.signal(signal.SIGINT, before)
+
+
+def wait_long() -> None:
+    time.sleep(30)
+
+
+def lose_the_server() -> None:
+    with suppress(KeyboardInterrupt):
+        wait_long()
+    raise OSError("all connection attempts failed")
+
+
+def end_the_process() -> None:
+    with suppress(KeyboardInterrupt):
+        wait_long()
+    sys.exit(130)
+
+
+@pytest.mark.parametrize("work", [wait_long, lose_the_server, end_the_process])
+def test_what_needs_a_server_that_was_given_up_ends_in_one_line(
+    without_restarts: list[Ending], work: Callable[[], None]
+) -> None:
+    threading.Timer(0.1, without_restarts[0].dead.set).start()
+    with (
+        pytest.raises(InputError, match=r"^Prefect's server has ended 6 times and is not started again; the same"),
+        own_server.own_server(4200),
+    ):
+        work()
+
+
+def test_an_interrupt_of_the_users_stays_one(without_restarts: list[Ending]) -> None:
+    with pytest.raises(KeyboardInterrupt), own_server.own_server(4200):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("lines", [1, 3, own_server.OUTPUT_LINES])
+def test_a_server_may_write_while_its_reason_is_read(home: Path, lines: int) -> None:
+    output: deque[str] = deque(maxlen=own_server.OUTPUT_LINES)
+
+    class Line(str):
+        """One that another comes after as soon as it is read."""
+
+        def strip(self, *given: object) -> str:  # type: ignore[override]
+            output.append("the next line")
+            return super().strip()
+
+    output.extend(Line(f"line {n}") for n in range(lines))
+    dead = Ending()
+    dead.dead.set()
+    with pytest.raises(InputError, match=f"^Prefect's server does not start: line {lines - 1}$"):
+        own_server.wait_until_healthy("http://127.0.0.1:9/api", dead, output)
 
 
 NOTES = ["--set", "ingest.questions=[]", "--until", "ingest", "--json"]

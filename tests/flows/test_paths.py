@@ -1,5 +1,8 @@
 """Paths as users write them: `~` everywhere, relative ones from where they are written, and how messages name them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -102,6 +105,23 @@ def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> No
     assert all(
         not path.is_absolute() for path in resolve("marco").ingest.model_dump().values() if isinstance(path, Path)
     )
+
+
+@pytest.mark.parametrize("linked", ["code", "here/of/the/code", "flows"])
+def test_those_of_own_recipes_where_the_code_is_reached_by_a_link(tmp_path: Path, linked: str) -> None:
+    root = Path(layers.__file__).resolve().parents[1]
+    link = tmp_path / linked
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(root / "flows" if linked == "flows" else root)
+    code = link.parent if linked == "flows" else link
+    script = "from flows import layers; print(layers.__file__, layers.read('marco').folder(('ingest', 'corpus')))"
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env={**os.environ, "PYTHONPATH": f"{code}{os.pathsep}{root}"},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout == f"{code}/flows/layers.py None\n", ended.stderr
 
 
 def test_those_of_a_recipe_that_is_given_by_a_relative_path(home: Path) -> None:

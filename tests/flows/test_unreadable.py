@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from artifacts import runs
 from artifacts.keys import make_key
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -19,6 +20,8 @@ COMMANDS = {
     "path": ["artifacts", "path", "stage1"],
     "verify": ["artifacts", "verify"],
     "runs": ["runs"],
+    "runs of tiny": ["runs", "--recipe", "tiny"],
+    "runs as JSON": ["runs", "--json"],
     "plan": ["plan", "tiny"],
     "search": ["search", "a question"],
     "export": ["artifacts", "export", "tiny", "OUT"],
@@ -130,7 +133,8 @@ def loop_for_objects(store: Store) -> None:
 def test_objects_that_cannot_be_opened(built: Store, ended: Callable, name: str, damage: Callable) -> None:
     damage(built)
     code, line = ended(built.root, name)
-    assert code == {"verify": 1, "search": 2, "export": 2}.get(name, 0)
+    verified = 1 if damage is no_objects else 2  # of what is no folder nothing can be verified
+    assert code == {"verify": verified, "search": 2, "export": 2}.get(name, 0)
     assert "Traceback" not in line
 
 
@@ -174,11 +178,23 @@ def test_a_format_file_that_is_none(built: Store, ended: Callable, name: str, te
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[" * 100_000, '{"name": "x", "nodes": {"a": 1}}'])
-def test_runs_names_the_records_that_it_cannot_read(built: Store, ended: Callable, text: str) -> None:
+@pytest.mark.parametrize("command", ["runs", "runs of tiny", "runs as JSON"])
+def test_runs_names_the_records_that_it_cannot_read(built: Store, ended: Callable, command: str, text: str) -> None:
     (built.runs / "20000101T000000.000000Z-x.json").write_text(text)
-    code, line = ended(built.root, "runs")
+    code, line = ended(built.root, command)
     assert code == 0
     assert "20000101T000000.000000Z-x.json: no record of a run" in line.replace("\n", " ")
+
+
+def test_runs_reads_each_record_once(built: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (built.runs / "20000101T000000.000000Z-x.json").write_text("{}")
+    read: list[Path] = []
+    real = runs.read
+    monkeypatch.setattr(runs, "read", lambda store, path: read.append(path) or real(store, path))
+    found, unreadable = runs.runs_and_unreadable(built)
+    assert [run.name for run in found] == ["tiny"]
+    assert unreadable == [built.runs / "20000101T000000.000000Z-x.json"]
+    assert sorted(read) == sorted(built.runs.iterdir())
 
 
 @pytest.mark.parametrize("name", [b"/tmp/st\xff", b"/tmp/\xe4\xf6\xfc/store", b"st\xc3"])

@@ -128,10 +128,15 @@ def test_a_notice_is_told_each_time(store: Store, machine: Machine, monkeypatch:
     assert ["few letters" in line for line in notices] == [False, True] * 2
 
 
-def test_a_broken_artifact_is_built_anew(store: Store, machine: Machine) -> None:
+def test_a_broken_artifact_is_named_and_built_anew(
+    store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ref = run(order(store, machine, "a"), {"before": None}).result()
     (ref.path / "letter").unlink()
+    told: list[str] = []
+    monkeypatch.setattr("tasks.run.say", told.append)
     again = run(order(store, machine, "a"), {"before": None})
+    assert f"objects/{ref.digest[:12]}): letter is missing: set aside; it is built again" in told[0]
     assert again.name == "Completed"
     assert (again.result().path / "letter").read_text() == "a"
 

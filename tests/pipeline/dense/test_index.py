@@ -75,7 +75,7 @@ def test_what_the_folder_holds(given, built, kind):
     assert (said["kind"], said["passages"], said["dimension"], said["model"]) == (kind, N, D, "a model")
     assert said["longest"] == pytest.approx(np.linalg.norm(vectors, axis=1).max(), rel=1e-7)
     assert (folder / "docid").read_text().splitlines() == [f"p{n}" for n in range(N)]
-    opened = open_index(folder, verified=True)
+    opened = open_index(folder)
     np.testing.assert_array_equal(opened.vectors_ND.astype(np.float32), vectors)
     loaded = faiss.read_index(str(folder / "index"))
     assert (loaded.ntotal, loaded.d) == (N, D)
@@ -249,21 +249,17 @@ FILES.remove(("flat", "vectors.npy"))  # its vectors are in `index`
 
 
 @pytest.mark.parametrize(("kind", "name"), FILES)
-@pytest.mark.parametrize("damage", ["absent", "cut", "changed"])
+@pytest.mark.parametrize("damage", ["absent", "cut"])
 def test_damage_is_an_input_error(built, tmp_path, kind, name, damage):
     folder = shutil.copytree(built[kind], tmp_path / "copy")
     path = folder / name
-    content = path.read_bytes()
-    changed = {"absent": b"", "cut": content[:-7], "changed": content[:200] + b"\x15" + content[201:]}[damage]
-    path.write_bytes(changed)
-    if damage == "absent":
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
         path.unlink()
     with pytest.raises(InputError, match=str(path)) as told:
-        open_index(folder, verified=True)
+        open_index(folder)
     assert "\n" not in str(told.value)
-    if damage != "changed":
-        with pytest.raises(InputError, match=str(path)):
-            open_index(folder)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivfpq", "int8", "binary"])

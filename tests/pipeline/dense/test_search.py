@@ -130,8 +130,8 @@ def test_another_models_index_is_refused(world, built, work, inline, tmp_path, u
 def test_a_damaged_index_is_not_searched(world, built, work, inline):
     path = built[1] / "index"
     content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(InputError, match="index: damaged"):
+    path.write_bytes(content[:-1])
+    with pytest.raises(InputError, match=str(path)):
         search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], work("refused"))
 
 
