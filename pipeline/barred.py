@@ -36,11 +36,12 @@ DESCRIPTIONS = {
     "question": "the question itself",
     "repeated": "listed again",
     "other_split": "of dev and test questions",
-    "unknown": "of ids that the collection lacks",
+    "unknown": "with unknown ids",
+    "margin": "which score too close to the positive",
 }
-"""Of these reasons, and of those of a file (pipeline/given.py)."""
+"""Of these reasons, and of those of a file (pipeline/given.py) and of mining (pipeline/mine.py)."""
 FREE = -1
-"""In the place of a reason: the passage may be a negative of the question."""
+"""Instead of a reason: the passage may be a negative of the question."""
 MASK = (1 << 32) - 1
 NO_PAIR = np.iinfo(np.int64).max
 

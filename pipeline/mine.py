@@ -14,6 +14,7 @@ from pipeline.collection import ROWS
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.negatives import Ranking, Taken, best_place, sample, train_positives, write
+from pipeline.notices import keep
 from pipeline.parquet import parquet_file
 from pipeline.stored import read_batches, told
 from pipeline.work import Metrics, Progress, Work
@@ -77,14 +78,17 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     shards.finish(job, work, machine, workers(work.machine))
 
     sampled = [np.load(folder / shards.name(i)) for i in range(len(spans))]
-    dropped.counts["margin"] = sum(int(part["margin"].sum()) for part in sampled)
+    dropped.counts["margin"] = 0
 
     def chosen() -> Iterator[Taken]:
-        for ranking, places in zip(rankings(path), (p for part in sampled for p in part["places"]), strict=True):
+        for ranking, record in zip(rankings(path), (record for part in sampled for record in part), strict=True):
             if ranking.query_id in positives:
+                if record["margin"]:
+                    dropped.counts["margin"] += int(record["margin"])
+                    keep(dropped.first, "margin", f"of {ranking.query_id}")
                 looked_at = ranking.passage_ids[: config.depth]
                 dropped.count(ranking.query_id, looked_at, no_negatives.get(ranking.query_id, {}))
-                yield Taken(ranking, places[places >= 0])
+                yield Taken(ranking, record["places"][record["places"] >= 0])
 
     return write(
         chosen(),

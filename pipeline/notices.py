@@ -34,9 +34,9 @@ def _shown(example: str) -> str:
 
 
 def keep(examples: Examples, name: str, example: str) -> None:
-    """Adds an example of what `name` counts, if it is one of the first."""
+    """Adds an example of what `name` counts, if it is one of the first ones that differ."""
     kept = examples.setdefault(name, [])
-    if len(kept) < EXAMPLES:
+    if len(kept) < EXAMPLES and example not in kept:
         kept.append(example)
 
 

@@ -51,7 +51,7 @@ def on_dev(metrics: Mapping[str, Any]) -> bool:
 
 
 def asked_first(metrics: Mapping[str, Any]) -> str:
-    """How a run answers unless told: what was best on dev; without dev the dense run, or BM25 alone."""
+    """How a run answers by default: what was best on dev; without dev the dense run, or BM25 alone."""
     return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
 
 

@@ -108,7 +108,7 @@ def test_a_missing_question_is_a_zero_of_the_difference_too(collection, dense, t
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([*LINES, "q0 Q0 p5 3 1.0 x"], "other.trec:6: this passage stands twice under its question"),
+        ([*LINES, "q0 Q0 p5 3 1.0 x"], "other.trec:6: this passage appears twice for its question"),
         (["q0 Q0 p5 1 9.0 x", "q1 Q0 p5 1 9.0 x", "q0 Q0 p5 2 9.0 x"], "other.trec:3: this passage stands twice"),
         ([*LINES, "q2 Q0 p5 1 nan x"], "other.trec:6: score 'nan' is no number"),
         ([*LINES, "q2 Q0 p5 1 inf x"], "other.trec:6: score 'inf' is no number"),
