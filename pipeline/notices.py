@@ -22,9 +22,13 @@ def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = ""
     `examples`: ids or relative names, the first ones; a path outside the source would make equal inputs differ.
     `advice`: the field to change, or what else the user can do.
     """
+    return f"{what}: {count:,}{first(examples)}{f'; {advice}' if advice else ''}"
+
+
+def first(examples: Sequence[str]) -> str:
+    """` (first: a.md, b.md, c.md)`; empty where there are none."""
     shown = [_shown(example) for example in examples[:EXAMPLES]]
-    first = f" (first: {', '.join(shown)})" if shown else ""
-    return f"{what}: {count:,}{first}{f'; {advice}' if advice else ''}"
+    return f" (first: {', '.join(shown)})" if shown else ""
 
 
 def _shown(example: str) -> str:
