@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import runs
-from pipeline.barred import Dropped, free
+from pipeline.barred import ById, Dropped, free
 from pipeline.collection import Query, read_qrels, read_queries
 from pipeline.notices import Examples, keep, of_counts
 from pipeline.parquet import parquet_writer
@@ -57,7 +57,7 @@ def asked(collection: Path) -> list[Query]:
 def write(
     out: Path,
     questions: Sequence[Query],
-    barred: Mapping[str, Mapping[str, str]],
+    barred: ById,
     dropped: Dropped,
     depths: Mapping[str, int],
     find: Find,
@@ -112,11 +112,11 @@ def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str],
 
 
 def negative_rows(
-    query_ids: Sequence[str], found: Sequence[Hits], barred: Mapping[str, Mapping[str, str]], dropped: Dropped
+    query_ids: Sequence[str], found: Sequence[Hits], barred: ById, dropped: Dropped
 ) -> Iterator[tuple[str, str, str, int, float]]:
     """Rows of negatives.parquet: hits that are not barred, with their rank among all hits."""
     for query_id, (ids, scores) in zip(query_ids, found, strict=True):
-        of_question = barred.get(query_id, {})
-        dropped.count(query_id, ids, of_question)
-        for place in free(ids, of_question):
+        reason_N = barred.of(query_id, ids)
+        dropped.count([query_id] * len(ids), ids, reason_N)
+        for place in free(reason_N):
             yield query_id, ids[place], "bm25", place + 1, scores[place]

@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -212,15 +212,13 @@ def _known(
         raise InputError(f"{first['kept']} ({said}, more than half: files that do not belong together)")
 
 
-def _free(
-    rows: Iterator[Negative], no_negatives: Mapping[str, Mapping[str, str]], dropped: barred.Dropped
-) -> Iterator[Negative]:
-    """The rows that may be negatives. `no_negatives`: see `barred.by_id`."""
-    for row in rows:
-        of_question = no_negatives.get(row.query_id, {})
-        dropped.count(row.query_id, [row.passage_id], of_question)
-        if row.passage_id not in of_question:
-            yield row
+def _free(rows: Iterator[Negative], rule: barred.ById, dropped: barred.Dropped) -> Iterator[Negative]:
+    """The rows that may be negatives."""
+    while group := list(islice(rows, ROWS)):
+        ids = [row.query_id for row in group], [row.passage_id for row in group]
+        reason_N = rule.reasons(*ids)
+        dropped.count(*ids, reason_N)
+        yield from (group[place] for place in barred.free(reason_N))
 
 
 def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:

@@ -1,7 +1,6 @@
 """Hard negatives: what a trained retriever ranks high and nobody judged relevant (coCondenser, section 3.3)."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from pipeline.work import Metrics, Progress, Work
 
 QUESTIONS = 10_000
 """In a shard: some seconds of work."""
-BARRED = "barred.json"
-"""Among the shards: what `barred.by_id` says of the collection."""
+BARRED = "barred.npz"
+"""Among the shards: what is barred of the training questions."""
 
 
 class MineConfig(Config):
@@ -61,8 +60,8 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     positives = train_positives(collection)
     if not (folder / BARRED).exists():
         with shards.whole(folder / BARRED) as file:
-            file.write(json.dumps(barred.by_id(collection)).encode())
-    no_negatives, dropped = json.loads((folder / BARRED).read_text()), barred.Dropped()
+            np.savez(file, **barred.of_training(collection)._asdict())
+    rule, dropped = read_rule(folder, collection), barred.Dropped()
     spans = shards.spans(len(first_Q) - 1, QUESTIONS)
     arguments: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
@@ -87,7 +86,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
                     dropped.counts["margin"] += int(record["margin"])
                     keep(dropped.first, "margin", f"of {ranking.query_id}")
                 looked_at = ranking.passage_ids[: config.depth]
-                dropped.count(ranking.query_id, looked_at, no_negatives.get(ranking.query_id, {}))
+                dropped.count([ranking.query_id] * len(looked_at), looked_at, rule.of(ranking.query_id, looked_at))
                 yield Taken(ranking, record["places"][record["places"] >= 0])
 
     return write(
@@ -120,7 +119,7 @@ def sample_pools(
     """
     settings = MineConfig(**config)
     positives = train_positives(Path(collection))
-    no_negatives = json.loads(Path(folder, BARRED).read_text())
+    rule = read_rule(Path(folder), Path(collection))
     first_Q = np.load(Path(folder, "first.npy"))
     record = np.dtype([("places", np.int32, (settings.number,)), ("margin", np.int32)])
 
@@ -129,9 +128,8 @@ def sample_pools(
         made["places"] = -1
         for i, ranking in enumerate(rankings(Path(run, "run.parquet"), first_Q[start], first_Q[stop])):
             if ranking.query_id in positives:
-                places, made["margin"][i] = pool(
-                    ranking, positives[ranking.query_id], no_negatives.get(ranking.query_id, {}), settings
-                )
+                reason_N = rule.of(ranking.query_id, ranking.passage_ids[: settings.depth])
+                places, made["margin"][i] = pool(ranking, positives[ranking.query_id], reason_N, settings)
                 taken = sample(places, settings.number, settings.seed, ranking.query_id)
                 made["places"][i, : len(taken)] = taken
             tick(1)
@@ -142,6 +140,12 @@ def sample_pools(
         Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
     )
     return {}
+
+
+def read_rule(folder: Path, collection: Path) -> barred.ById:
+    """Of the file BARRED."""
+    with np.load(folder / BARRED) as arrays:
+        return barred.by_id(collection, barred.Barred(**arrays))
 
 
 def first_rows(path: Path) -> np.ndarray:
@@ -193,11 +197,9 @@ def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ra
         yield last
 
 
-def pool(
-    ranking: Ranking, judged: Iterable[str], of_question: Mapping[str, str], config: MineConfig
-) -> tuple[np.ndarray, int]:
-    """(places in the ranking that may be negatives, how many a margin drops); `of_question`: its entry in `by_id`."""
-    places = barred.free(ranking.passage_ids[: config.depth], of_question)
+def pool(ranking: Ranking, judged: Iterable[str], reason_N: np.ndarray, config: MineConfig) -> tuple[np.ndarray, int]:
+    """(places in the ranking that may be negatives, how many a margin drops); `reason_N`: of the first ones."""
+    places = barred.free(reason_N)
     best = best_place(ranking, judged)
     reference = ranking.scores[-1 if best is None else best]
     limit = ceiling(float(reference), config.margin_absolute, config.margin_relative)

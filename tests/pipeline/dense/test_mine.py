@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searched import write_collection
 
+from pipeline.barred import FREE, REASONS
 from pipeline.errors import InputError
 from pipeline.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
 from pipeline.negatives import Ranking, sample, train_positives
@@ -21,7 +22,10 @@ RANKING = Ranking("q", ["a", "b", "c", "d", "e", "f", "g"], SCORES)
 
 def kept(config, judged=("c",), **barred):
     """(ids of the pool, how many a margin drops)."""
-    places, below = pool(RANKING, set(judged), dict.fromkeys(judged, "judged") | barred, config)
+    known = dict.fromkeys(judged, "judged") | barred
+    named = [known.get(passage_id) for passage_id in RANKING.passage_ids[: config.depth]]
+    reason_N = np.array([REASONS.index(reason) if reason else FREE for reason in named])
+    places, below = pool(RANKING, set(judged), reason_N, config)
     return "".join(RANKING.passage_ids[i] for i in places), below
 
 
