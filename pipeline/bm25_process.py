@@ -18,7 +18,7 @@ from pipeline.collection import Query, at_rows, passage_batches, passage_count, 
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
 from pipeline.lucene import QUERY_CHARACTERS, Document, best, index, opened
-from pipeline.notices import Examples, notice, noticed, of_counts
+from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed
 from pipeline.parent import die_with_parent
 from pipeline.processes import Say, reporter
 from pipeline.unknown import sample
@@ -57,11 +57,13 @@ def own(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:
             yield passage_id, contents(title, text, job)
 
 
-def given(job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str]) -> Iterator[Document]:
-    """What is indexed of passages that another system wrote; `row` are the collection's ids.
+def given(
+    job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str], examples: Examples
+) -> Iterator[Document]:
+    """What is indexed of passages that another system wrote; `row` are the collection's ids, in their order.
 
-    Counts `passages_unknown` and `passages_missing`. Raises InputError for an id that stands twice and at the first
-    unknown one that is too many.
+    Counts `passages_unknown` and `passages_missing`; `examples` gets the first of each.
+    Raises InputError for an id that stands twice and at the first unknown one that is too many.
     """
     counts.update(passages_unknown=0, passages_missing=0)
     seen = bytearray(len(row))
@@ -69,6 +71,7 @@ def given(job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str]) 
         at = row.get(passage_id)
         if at is None:
             counts["passages_unknown"] += 1
+            keep(examples, "passages_unknown", passage_id)
             if counts["passages_unknown"] > UNKNOWN_SHARE * len(row):
                 raise InputError(
                     f"{place}: unknown passage id {passage_id!r}, one of more than 1 % of the collection's {len(row):,}"
@@ -79,13 +82,19 @@ def given(job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str]) 
         seen[at] = 1
         yield passage_id, sparse.repeated(content) if isinstance(content, dict) else words(content.strip(), job)
     counts["passages_missing"] = seen.count(0)
+    examples["passages_missing"] = list(
+        islice((passage_id for passage_id, at in row.items() if not seen[at]), EXAMPLES)
+    )
 
 
-def read_topics(job: Mapping[str, Any], questions: Sequence[Query], counts: Counter[str]) -> dict[str, sparse.Content]:
+def read_topics(
+    job: Mapping[str, Any], questions: Sequence[Query], counts: Counter[str], examples: Examples
+) -> dict[str, sparse.Content]:
     """{query id: what another system made of it} of the questions that are asked.
 
-    Counts `topics_not_asked` and `questions_without_topic`. Raises InputError for a question that stands twice, for
-    weights where the passages are text, and where none of the questions is among them.
+    Counts `topics_not_asked` and `questions_without_topic`; `examples` gets the first of each.
+    Raises InputError for a question that stands twice, for weights where the passages are text, and where none of the
+    questions is among them.
     """
     wanted = {q.query_id for q in questions}
     found: dict[str, sparse.Content] = {}
@@ -95,23 +104,31 @@ def read_topics(job: Mapping[str, Any], questions: Sequence[Query], counts: Coun
             raise InputError(f"{place}: a question of weights, but bm25.passages gives no passages of weights")
         if query_id not in wanted:
             counts["topics_not_asked"] += 1
+            keep(examples, "topics_not_asked", query_id)
         elif query_id in found:
             raise InputError(f"{place}: question id {query_id!r} stands twice")
         else:
             found[query_id] = sparse.counted(content) if job["scores"] == "weights" else content
     if not found:
         raise InputError(f"{job['topics']}: none of its questions is one of the collection's")
-    counts["questions_without_topic"] = len(wanted) - len(found)
+    without = [q.query_id for q in questions if q.query_id not in found]
+    counts["questions_without_topic"], examples["questions_without_topic"] = len(without), without[:EXAMPLES]
     return found
 
 
-def query(content: sparse.Content, job: Mapping[str, Any], counts: Counter[str]) -> str:
-    """What Lucene is asked. Counts `questions_cut` and `questions_with_control_characters`."""
+def query(
+    query_id: str, content: sparse.Content, job: Mapping[str, Any], counts: Counter[str], examples: Examples
+) -> str:
+    """What Lucene is asked. Counts `questions_cut` and `questions_with_control_characters`, with the first ids."""
+    reasons = {
+        "questions_cut": len(content) > (QUERY_TERMS if isinstance(content, dict) else QUERY_CHARACTERS),
+        "questions_with_control_characters": not isinstance(content, dict) and CONTROL.search(content) is not None,
+    }
+    for reason in (name for name, holds in reasons.items() if holds):
+        counts[reason] += 1
+        keep(examples, reason, query_id)
     if isinstance(content, dict):
-        counts["questions_cut"] += len(content) > QUERY_TERMS
         return sparse.repeated(dict(islice(content.items(), QUERY_TERMS)))
-    counts["questions_cut"] += len(content) > QUERY_CHARACTERS
-    counts["questions_with_control_characters"] += CONTROL.search(content) is not None
     return cleaned(content, job)
 
 
@@ -122,28 +139,35 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
     counts: Counter[str] = Counter(dict.fromkeys(names, 0))
     examples: Examples = {}
-    topics = read_topics(job, questions, counts) if job["topics"] else {q.query_id: q.text for q in questions}
+    empty: set[str] = set()
+    topics = read_topics(job, questions, counts, examples) if job["topics"] else {q.query_id: q.text for q in questions}
     row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
-    documents = given(job, row, counts) if job["passages"] else own(collection, job)
+    documents = given(job, row, counts, examples) if job["passages"] else own(collection, job)
     counts.update(index(autoclass, job, documents, say))
     lucene = opened(autoclass, out / "index", job)
 
     with ThreadPoolExecutor(job["threads"]) as pool:
 
         def find(piece: Sequence[Query], depth: int) -> list[Hits]:
-            texts = [query(topics.get(q.query_id, ""), job, counts) for q in piece]
+            texts = [query(q.query_id, topics.get(q.query_id, ""), job, counts, examples) for q in piece]
             found = list(pool.map(lambda text: best(lucene.search, text, depth, row), texts))
-            nothing = [text for text, (ids, _) in zip(texts, found, strict=True) if not ids]
-            counts["questions_without_terms"] += sum(lucene.terms(text) == 0 for text in nothing)
+            for q, text, (ids, _) in zip(piece, texts, found, strict=True):
+                if not ids and lucene.terms(text) == 0:
+                    counts["questions_without_terms"] += 1
+                    empty.add(q.query_id)
+                    if q.query_id in topics:
+                        keep(examples, "questions_without_terms", q.query_id)
             return found
 
         def progress(done: int, total: int | None, unit: str, numbers: Any = None) -> None:
             say({"progress": [done, total, unit]})
 
-        counts.update(first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress, examples))
+        counts.update(
+            first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress, examples, empty)
+        )
     uncut = [] if job["passages"] else runs_of_letters(collection)
-    lines = [*of_counts(first_stage.TOLD, counts, examples), *dropped.notices(expected=("judged",)), *uncut]
-    return {**counts, **dropped.metrics(), **noticed(lines)}
+    lines = first_stage.notices(counts, examples, dropped)
+    return {**counts, **dropped.metrics(), **noticed([*lines, *uncut])}
 
 
 def runs_of_letters(collection: Path) -> list[str]:

@@ -42,7 +42,7 @@ def check(config: Drawing, known: "Judged") -> None:
     from pipeline.pools import subset
 
     own = subset(known, config.max_queries, config.subset_seed)
-    check_enough("negatives_per_query", config.negatives_per_query, own.lists, len(own.passage_ids))
+    check_enough("negatives_per_query", config.negatives_per_query, own.unfit_n, len(own.passage_ids))
 
 
 def fewer(config: Drawing, known: "Judged") -> Changes:
@@ -51,7 +51,7 @@ def fewer(config: Drawing, known: "Judged") -> Changes:
     from pipeline.pools import subset
 
     own = subset(known, config.max_queries, config.subset_seed)
-    left = room(own.lists, len(own.passage_ids))
+    left = room(own.unfit_n, len(own.passage_ids))
     return {"negatives_per_query": left} if config.negatives_per_query > left else {}
 
 
@@ -70,6 +70,7 @@ def read(
     `texts`, `dropped`: see `pools.read_pools`.
     Raises InputError where no training question has a judged passage, and where the collection is too small.
     """
+    from pipeline.barred import numbers_barred
     from pipeline.examples import check_enough
     from pipeline.pools import read_pools
 
@@ -85,7 +86,7 @@ def read(
         texts=texts,
         dropped=dropped,
     )
-    check_enough("negatives_per_query", config.negatives_per_query, pools.barred, pools.passages)
+    check_enough("negatives_per_query", config.negatives_per_query, numbers_barred(pools.barred), pools.passages)
     return pools
 
 

@@ -129,7 +129,7 @@ def assembled(
     given: Mapping[str, Path],
     joined: Mapping[str, Sequence[str]],
     choices: Mapping[str, "Chosen"],
-    counts: Mapping[str, Mapping[str, int]],
+    counts: Mapping[str, Mapping[str, Any]],
     splits: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What metrics.json holds. `counts`: of the rows of other systems' files."""

@@ -10,8 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from pipeline.barred import FREE, Barred, met, reasons
 from pipeline.errors import InputError
-from pipeline.pools import Lists, Pools
+from pipeline.pools import Pools
 
 ORDER, POSITIVE, WINDOW, FILL = 0, 2, 3, 4  # first word of a seed, so that no two draws share a stream
 
@@ -61,29 +62,33 @@ def window(pool: np.ndarray, number: int, epoch: int, seed: int, example: int) -
     return np.roll(shuffled, -epoch * number)[:number] if number < len(pool) else shuffled
 
 
-def fill(taken: np.ndarray, barred: np.ndarray, number: int, passages: int, rng: np.random.Generator) -> np.ndarray:
-    """`taken` and passages drawn from the whole collection, `number` together, none barred, none twice."""
+def fill(
+    taken: np.ndarray, barred: Barred, question: int, number: int, passages: int, rng: np.random.Generator
+) -> np.ndarray:
+    """`taken` and passages drawn from the whole collection, `number` together, none barred of the question with that
+    number, none twice."""
     found = [int(passage) for passage in taken]
-    refused = {*found, *(int(passage) for passage in barred)}
+    refused = {*found}
     while len(found) < number:
         passage = int(rng.integers(passages))
         if passage not in refused:
-            found.append(passage)
             refused.add(passage)
+            if reasons(barred, np.array([question]), np.array([passage]))[0] == FREE:
+                found.append(passage)
     return np.array(found, dtype=np.int64)
 
 
-def room(barred: Lists, passages: int) -> int:
-    """Passages that may be negatives of a question, of the one that has the fewest."""
-    return passages - int(barred.lengths.max(initial=0))
+def room(unfit_n: np.ndarray, passages: int) -> int:
+    """Passages that may be negatives of a question, of the one that has the fewest. `unfit_n`: how many may not."""
+    return passages - int(unfit_n.max(initial=0))
 
 
-def check_enough(field: str, number: int, barred: Lists, passages: int, positives: int = 0) -> None:
+def check_enough(field: str, number: int, unfit_n: np.ndarray, passages: int, positives: int = 0) -> None:
     """InputError where a question has fewer than `number` passages that are not barred: `fill` would never end.
 
     `positives`: what the field counts beside them.
     """
-    if number > (left := room(barred, passages)):
+    if number > (left := room(unfit_n, passages)):
         raise InputError(
             f"{field}: {number + positives} is too many: a question has only {left} of the {passages} passages for "
             "negatives; the others are its positives, copies of these, or the question itself"
@@ -95,7 +100,7 @@ def example(pools: Pools, epoch: int, index: int, draw: Draw) -> tuple[int, np.n
     kind, place = divmod(index, len(pools.queries))
     taken = window(pools.negatives[kind][place], draw.negatives, epoch, draw.seed, index)
     rng = np.random.default_rng([FILL, draw.seed, epoch, index])
-    negatives = fill(taken, pools.barred[place], draw.negatives, pools.passages, rng)
+    negatives = fill(taken, pools.barred, place, draw.negatives, pools.passages, rng)
     return place, np.append(positive(pools, epoch, index, draw), negatives)
 
 
@@ -113,17 +118,9 @@ def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> Batch:
     return Batch(pools.queries[places], passages_QN, _excluded(pools.barred, places, passages_QN))
 
 
-def _excluded(barred: Lists, places: np.ndarray, passages_QN: np.ndarray) -> np.ndarray:
-    flat = passages_QN.ravel()
-    by_id = np.argsort(flat, kind="stable")
-    mine = [barred[place] for place in places]
-    rows = np.repeat(np.arange(len(places)), [len(one) for one in mine])
-    wanted = np.concatenate(mine)
-    left = np.searchsorted(flat, wanted, "left", sorter=by_id)
-    right = np.searchsorted(flat, wanted, "right", sorter=by_id)
-    excluded_QP = np.zeros((len(places), len(flat)), dtype=bool)
-    for hit in np.flatnonzero(right > left):
-        excluded_QP[rows[hit], by_id[left[hit] : right[hit]]] = True
+def _excluded(barred: Barred, places: np.ndarray, passages_QN: np.ndarray) -> np.ndarray:
+    excluded_QP = np.zeros((len(places), passages_QN.size), dtype=bool)
+    excluded_QP[met(barred, places, passages_QN.ravel())] = True
     excluded_QP[np.arange(len(places)), np.arange(len(places)) * passages_QN.shape[1]] = False
     return excluded_QP
 

@@ -93,9 +93,9 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
         for start, stop in pairwise([*starts, len(question_N)]):
             names = passage_ids.take(pa.array(passage_N[start:stop])).to_pylist()
             ranking = Ranking(query_ids[question_N[start]], names, score_N[start:stop])
-            of_question = no_negatives.get(ranking.query_id, {})
-            dropped.count(ranking.query_id, names, of_question)
-            pool = np.array(barred.free(names, of_question), dtype=np.int64)
+            reason_N = no_negatives.of(ranking.query_id, names)
+            dropped.count([ranking.query_id] * len(names), names, reason_N)
+            pool = np.array(barred.free(reason_N), dtype=np.int64)
             yield Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
 
     try:

@@ -3,7 +3,7 @@
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -25,7 +25,7 @@ from pipeline.collection import (
 )
 from pipeline.errors import InputError
 from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
-from pipeline.ingest_notices import TOLD
+from pipeline.ingest_notices import NOTICES
 from pipeline.leaks import leaks
 from pipeline.metadata import keep
 from pipeline.notices import EXAMPLES, Examples, noticed, of_counts
@@ -36,7 +36,9 @@ from pipeline.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
 
-UNKNOWN_SHARE = 0.01  # of the judgements may be about unknown ids; more means that files do not belong together
+UNKNOWN_SHARE = 0.01  # of the rows may be dropped for unknown ids; more means that files do not belong together
+MISSING_SHARE = 0.5  # of the judgements of dev and test may name passages that the corpus lacks; likewise
+FEW = 10  # such judgements, of which no share says that
 
 READERS = single.READERS | {"several": several}
 IngestConfig = Annotated[single.SingleConfig | several.SeveralConfig, Field(discriminator="reader")]
@@ -102,7 +104,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     counts.update(source.counts)
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
-    lines = of_counts(TOLD, metrics, examples | source.examples)
+    lines = of_counts(NOTICES, metrics, examples | source.examples)
     return {**metrics, **noticed([*lines, *dropped.notices(), *leaks(work.out)])}
 
 
@@ -121,9 +123,9 @@ def _passages(
     for done, (place, row) in enumerate(source.passages(), 1):
         if done % 1000 == 0:
             progress(done, None, "passages")
-        _check(place, "passage", row.passage_id, row.title, row.text)
-        if document_id := row.doc_id.strip():  # a title may name the document
-            check_id(place, "document", document_id, spaces=True)
+        _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
+        if "\0" in row.doc_id:  # a title may name the document, so that white space may be
+            raise InputError(f"{place}: document id {row.doc_id[:80]!r} holds a NUL character; remove it")
         if not row.text.strip() and not row.title.strip():
             counts["empty_passages"] += 1
             keep_example(examples, "empty_passages", row.passage_id)
@@ -172,9 +174,11 @@ def _known(
     examples: Examples,
 ) -> Iterator[tuple[str, Pair]]:
     """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not, of which
-    `examples` gets the first ids. Raises InputError at the end if too many rows name unknown ids."""
+    `examples` gets the first ids. Raises InputError at the end if too many rows are dropped for unknown ids, or too
+    many of dev and test name passages that are not known."""
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
-    total, unknown_rows, first = 0, 0, ""
+    total, measured_rows, lacking_rows = 0, 0, 0
+    first: dict[str, str] = {}
     while group := list(islice(rows, ROWS)):
         total += len(group)
         query_ids = [row.query_id for _, row in group]
@@ -183,9 +187,9 @@ def _known(
         known = query_known & passage_known
         to_empty = ~known & (contains(empty, query_ids) | contains(empty, passage_ids))
         unknown = ~known & ~to_empty
-        unknown_rows += int(unknown.sum())
         measured = np.array([isinstance(row, Judgement) and row.split != "train" for _, row in group])
         missing = query_known & ~passage_known & measured
+        measured_rows, lacking_rows = measured_rows + int(measured.sum()), lacking_rows + int((missing & unknown).sum())
         left_out = {f"unknown_{name}": unknown & ~missing, f"{name}_to_empty": to_empty & ~missing}
         for reason, dropped in left_out.items():
             counts[reason] += int(dropped.sum())
@@ -195,24 +199,26 @@ def _known(
             counts[f"missing_{name}"] += int(missing.sum())
             for i in np.flatnonzero(missing)[:EXAMPLES]:
                 keep_example(examples, f"missing_{name}", passage_ids[i])
-        if not first and unknown.any():
-            place, row = group[int(unknown.argmax())]
-            kind, text = ("passage", row.passage_id) if query_known[unknown.argmax()] else ("query", row.query_id)
-            first = f"{place}: unknown {kind} id {text!r}"
+        for reason, rows_of in (("dropped", unknown & ~missing), ("kept", unknown & missing)):
+            if reason not in first and rows_of.any():
+                place, row = group[int(rows_of.argmax())]
+                kind, text = ("passage", row.passage_id) if query_known[rows_of.argmax()] else ("query", row.query_id)
+                first[reason] = f"{place}: unknown {kind} id {text!r}"
         yield from (row for row, good in zip(group, known | missing, strict=True) if good)
-    if unknown_rows > UNKNOWN_SHARE * total:
-        raise InputError(f"{first} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
+    if (unknown_rows := counts[f"unknown_{name}"]) > UNKNOWN_SHARE * total:
+        raise InputError(f"{first['dropped']} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
+    if lacking_rows > max(FEW, MISSING_SHARE * measured_rows):
+        said = f"{lacking_rows:,} of {measured_rows:,} {name} of dev and test name passages that the corpus lacks"
+        raise InputError(f"{first['kept']} ({said}, more than half: files that do not belong together)")
 
 
-def _free(
-    rows: Iterator[Negative], no_negatives: Mapping[str, Mapping[str, str]], dropped: barred.Dropped
-) -> Iterator[Negative]:
-    """The rows that may be negatives. `no_negatives`: see `barred.by_id`."""
-    for row in rows:
-        of_question = no_negatives.get(row.query_id, {})
-        dropped.count(row.query_id, [row.passage_id], of_question)
-        if row.passage_id not in of_question:
-            yield row
+def _free(rows: Iterator[Negative], rule: barred.ById, dropped: barred.Dropped) -> Iterator[Negative]:
+    """The rows that may be negatives."""
+    while group := list(islice(rows, ROWS)):
+        ids = [row.query_id for row in group], [row.passage_id for row in group]
+        reason_N = rule.reasons(*ids)
+        dropped.count(*ids, reason_N)
+        yield from (group[place] for place in barred.free(reason_N))
 
 
 def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:

@@ -1,6 +1,6 @@
-"""What ingest says of each of its counts that stands for something left out: what it is, and what the user can do."""
+"""What ingest says of each of its counts that counts something left out: what it is, and what the user can do."""
 
-TOLD = {
+NOTICES = {
     "undecodable_files": (
         "files left out, not UTF-8 or named so",
         "save them as UTF-8, or as UTF-16 with its byte order mark",

@@ -1,7 +1,6 @@
 """Hard negatives: what a trained retriever ranks high and nobody judged relevant (coCondenser, section 3.3)."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,15 @@ from pipeline.collection import ROWS
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.negatives import Ranking, Taken, best_place, sample, train_positives, write
+from pipeline.notices import keep
 from pipeline.parquet import parquet_file
 from pipeline.stored import read_batches, told
 from pipeline.work import Metrics, Progress, Work
 
 QUESTIONS = 10_000
 """In a shard: some seconds of work."""
-BARRED = "barred.json"
-"""Among the shards: what `barred.by_id` says of the collection."""
+BARRED = "barred.npz"
+"""Among the shards: what is barred of the training questions."""
 
 
 class MineConfig(Config):
@@ -60,8 +60,8 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     positives = train_positives(collection)
     if not (folder / BARRED).exists():
         with shards.whole(folder / BARRED) as file:
-            file.write(json.dumps(barred.by_id(collection)).encode())
-    no_negatives, dropped = json.loads((folder / BARRED).read_text()), barred.Dropped()
+            np.savez(file, **barred.of_training(collection)._asdict())
+    rule, dropped = read_rule(folder, collection), barred.Dropped()
     spans = shards.spans(len(first_Q) - 1, QUESTIONS)
     arguments: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
@@ -77,14 +77,17 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     shards.finish(job, work, machine, workers(work.machine))
 
     sampled = [np.load(folder / shards.name(i)) for i in range(len(spans))]
-    dropped.counts["margin"] = sum(int(part["margin"].sum()) for part in sampled)
+    dropped.counts["margin"] = 0
 
     def chosen() -> Iterator[Taken]:
-        for ranking, places in zip(rankings(path), (p for part in sampled for p in part["places"]), strict=True):
+        for ranking, record in zip(rankings(path), (record for part in sampled for record in part), strict=True):
             if ranking.query_id in positives:
+                if record["margin"]:
+                    dropped.counts["margin"] += int(record["margin"])
+                    keep(dropped.first, "margin", f"of {ranking.query_id}")
                 looked_at = ranking.passage_ids[: config.depth]
-                dropped.count(ranking.query_id, looked_at, no_negatives.get(ranking.query_id, {}))
-                yield Taken(ranking, places[places >= 0])
+                dropped.count([ranking.query_id] * len(looked_at), looked_at, rule.of(ranking.query_id, looked_at))
+                yield Taken(ranking, record["places"][record["places"] >= 0])
 
     return write(
         chosen(),
@@ -116,7 +119,7 @@ def sample_pools(
     """
     settings = MineConfig(**config)
     positives = train_positives(Path(collection))
-    no_negatives = json.loads(Path(folder, BARRED).read_text())
+    rule = read_rule(Path(folder), Path(collection))
     first_Q = np.load(Path(folder, "first.npy"))
     record = np.dtype([("places", np.int32, (settings.number,)), ("margin", np.int32)])
 
@@ -125,9 +128,8 @@ def sample_pools(
         made["places"] = -1
         for i, ranking in enumerate(rankings(Path(run, "run.parquet"), first_Q[start], first_Q[stop])):
             if ranking.query_id in positives:
-                places, made["margin"][i] = pool(
-                    ranking, positives[ranking.query_id], no_negatives.get(ranking.query_id, {}), settings
-                )
+                reason_N = rule.of(ranking.query_id, ranking.passage_ids[: settings.depth])
+                places, made["margin"][i] = pool(ranking, positives[ranking.query_id], reason_N, settings)
                 taken = sample(places, settings.number, settings.seed, ranking.query_id)
                 made["places"][i, : len(taken)] = taken
             tick(1)
@@ -138,6 +140,12 @@ def sample_pools(
         Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
     )
     return {}
+
+
+def read_rule(folder: Path, collection: Path) -> barred.ById:
+    """Of the file BARRED."""
+    with np.load(folder / BARRED) as arrays:
+        return barred.by_id(collection, barred.Barred(**arrays))
 
 
 def first_rows(path: Path) -> np.ndarray:
@@ -189,11 +197,9 @@ def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ra
         yield last
 
 
-def pool(
-    ranking: Ranking, judged: Iterable[str], of_question: Mapping[str, str], config: MineConfig
-) -> tuple[np.ndarray, int]:
-    """(places in the ranking that may be negatives, how many a margin drops); `of_question`: its entry in `by_id`."""
-    places = barred.free(ranking.passage_ids[: config.depth], of_question)
+def pool(ranking: Ranking, judged: Iterable[str], reason_N: np.ndarray, config: MineConfig) -> tuple[np.ndarray, int]:
+    """(places in the ranking that may be negatives, how many a margin drops); `reason_N`: of the first ones."""
+    places = barred.free(reason_N)
     best = best_place(ranking, judged)
     reference = ranking.scores[-1 if best is None else best]
     limit = ceiling(float(reference), config.margin_absolute, config.margin_relative)

@@ -17,6 +17,9 @@ from pipeline.ids import hash_id
 from pipeline.notices import notice, noticed
 from pipeline.work import Metrics, Work
 
+SHORT = {"mined": "mine.depth, mine.number", "given": "given.number"}
+"""{source: the fields to change where questions have few negatives}."""
+
 
 class Sampling(Protocol):
     """The fields of a stage's configuration that say what it takes of the pools; described in `MineConfig`."""
@@ -89,7 +92,7 @@ def write(
     from pipeline.runs import NEGATIVES
 
     made = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
-    absent, empty = dict.fromkeys(positives), list[str]()
+    absent, empty, short = dict.fromkeys(positives), list[str](), list[str]()
     drawn: list[tuple[int, str, Taken]] = []
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
@@ -103,8 +106,8 @@ def write(
                 negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
             )
             absent.pop(ranking.query_id, None)
-            if not len(taken.places):
-                empty.append(ranking.query_id)
+            if len(taken.places) < max(1, config.number):
+                (short if len(taken.places) else empty).append(ranking.query_id)
             if config.page_questions and ranking.query_id in positives:
                 push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
                 push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
@@ -124,8 +127,12 @@ def write(
         shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
         write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
     lacking = [
-        notice(what, len(queries), [*queries])
-        for what, queries in (("questions left without a negative", empty), ("training questions not listed", absent))
+        notice(what, len(queries), [*queries], advice)
+        for what, queries, advice in (
+            ("questions left without a negative", empty, ""),
+            (f"questions left with fewer negatives than {config.number}", short, SHORT.get(source, "")),
+            ("training questions not listed", absent, ""),
+        )
         if queries
     ]
     return metrics | noticed([*dropped.notices(expected), *lacking])

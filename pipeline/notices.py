@@ -22,9 +22,13 @@ def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = ""
     `examples`: ids or relative names, the first ones; a path outside the source would make equal inputs differ.
     `advice`: the field to change, or what else the user can do.
     """
+    return f"{what}: {count:,}{first(examples)}{f'; {advice}' if advice else ''}"
+
+
+def first(examples: Sequence[str]) -> str:
+    """` (first: a.md, b.md, c.md)`; empty where there are none."""
     shown = [_shown(example) for example in examples[:EXAMPLES]]
-    first = f" (first: {', '.join(shown)})" if shown else ""
-    return f"{what}: {count:,}{first}{f'; {advice}' if advice else ''}"
+    return f" (first: {', '.join(shown)})" if shown else ""
 
 
 def _shown(example: str) -> str:
@@ -34,9 +38,9 @@ def _shown(example: str) -> str:
 
 
 def keep(examples: Examples, name: str, example: str) -> None:
-    """Adds an example of what `name` counts, if it is one of the first."""
+    """Adds an example of what `name` counts, if it is one of the first ones that differ."""
     kept = examples.setdefault(name, [])
-    if len(kept) < EXAMPLES:
+    if len(kept) < EXAMPLES and example not in kept:
         kept.append(example)
 
 

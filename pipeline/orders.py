@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from pipeline import distributed, examples, scheduler
+from pipeline.barred import met
 from pipeline.finetune import FinetuneConfig
 from pipeline.lexical import bm25_lists
 from pipeline.pools import Pools
 from pipeline.ragged import Tokens
-from pipeline.similarity import in_pairs
 
 Order = Callable[[int, int], np.ndarray]
 """order(epoch, place): examples of an epoch's batch, numbers below N."""
@@ -142,8 +142,8 @@ class Scheduled:
             depth, entries = self._config.abs.list_depth, self._data.specials.vocab_size
             question, passage, score = bm25_lists(asked, read, entries, depth)
             np.savez(unfinished / scheduler.CANDIDATES, question=question, passage=passage, score=score)
-        barred = pools.queries.repeat(pools.barred.lengths), pools.barred.flat
-        np.save(unfinished / scheduler.JUDGED, np.stack(in_pairs(*barred, queries_N, passages_N)[1:], axis=1))
+        barred_E2 = np.stack(met(pools.barred, np.searchsorted(pools.queries, queries_N), passages_N), axis=1)
+        np.save(unfinished / scheduler.JUDGED, barred_E2.astype(np.int32))
         unfinished.rename(folder)
 
     def _passage(self, row: int) -> np.ndarray:

@@ -50,8 +50,8 @@ class Pools:
     """[n] int64, ascending."""
     judged: Lists
     """All judged passages of each question, in the order of qrels.parquet."""
-    barred: Lists
-    """All passages that are no negatives of each question (pipeline/barred.py), judged ones among them."""
+    barred: Barred
+    """Which passages are no negatives of each question, judged ones among them."""
     negatives: tuple[Lists, ...]
     """One or two kinds of negatives (first ones, mined ones); none is barred, none occurs twice."""
     passages: int
@@ -70,6 +70,13 @@ class Judged:
     """Ids of the n questions."""
     passage_ids: pa.ChunkedArray
     """Ids of all passages."""
+    barred_n: np.ndarray | None = None
+    """How many passages are barred of each (pipeline/barred.py), where it is known."""
+
+    @property
+    def unfit_n(self) -> np.ndarray:
+        """How many passages are no negatives of each, as far as it is known."""
+        return self.lists.lengths if self.barred_n is None else self.barred_n
 
 
 def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
@@ -140,8 +147,7 @@ def read_pools(
     if pseudo is not None:  # no other kind has negatives of these questions
         further = read_lists(pseudo / NEGATIVES, known, refused, dropped=dropped)
         kinds = [joined(kind, further) for kind in kinds]
-    refused_lists = barred_lists(refused, len(known.queries))
-    return Pools(known.queries, known.lists, refused_lists, tuple(kinds), len(known.passage_ids))
+    return Pools(known.queries, known.lists, refused, tuple(kinds), len(known.passage_ids))
 
 
 def subset(judged: Judged, most: int, seed: int) -> Judged:
@@ -154,7 +160,8 @@ def subset(judged: Judged, most: int, seed: int) -> Judged:
 def take(known: Judged, chosen: np.ndarray) -> Judged:
     """The questions at the places `chosen`."""
     query_ids = known.query_ids.take(pa.array(chosen))
-    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids)
+    barred_n = None if known.barred_n is None else known.barred_n[chosen]
+    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids, barred_n)
 
 
 def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
@@ -163,19 +170,13 @@ def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Jud
 
 
 def with_barred(collection: Path, known: Judged) -> Judged:
-    """The same questions with all passages that are barred of each, for a check before the work.
+    """The same questions, and how many passages are barred of each, for a check before the work.
 
     Of a collection of more than `EXACT` passages, where copies leave room enough, with the judged ones alone.
     """
     if len(known.passage_ids) > EXACT:
         return known
-    return replace(known, lists=barred_lists(barred.read(collection, known), len(known.queries)))
-
-
-def barred_lists(refused: Barred, n: int) -> Lists:
-    """The passages that are barred of each of n questions."""
-    questions, passages = refused.pairs()
-    return Lists(passages.astype(np.int32), np.searchsorted(questions, np.arange(n + 1)))
+    return replace(known, barred_n=barred.numbers_barred(barred.read(collection, known)))
 
 
 def read_lists(path: Path, known: Judged, refused: Barred, depth: int = 0, dropped: Dropped | None = None) -> Lists:
@@ -251,10 +252,9 @@ def _take(lists: Lists, chosen: np.ndarray) -> Lists:
 
 def save_pools(pools: Pools, path: Path) -> None:
     """Write pools to one `.npz` file."""
-    lists = {"judged": pools.judged, "barred": pools.barred} | {
-        f"negatives{i}": kind for i, kind in enumerate(pools.negatives)
-    }
-    arrays = {f"{name}_{field}": array for name, one in lists.items() for field, array in asdict(one).items()}
+    lists = {"judged": pools.judged} | {f"negatives{i}": kind for i, kind in enumerate(pools.negatives)}
+    arrays = {f"barred_{field}": array for field, array in pools.barred._asdict().items()}
+    arrays |= {f"{name}_{field}": array for name, one in lists.items() for field, array in asdict(one).items()}
     with open(path, "wb") as file:
         np.savez(file, queries=pools.queries, passages=np.array(pools.passages), **arrays)
 
@@ -263,6 +263,7 @@ def load_pools(path: Path) -> Pools:
     """Read what `save_pools` wrote."""
     with np.load(path) as arrays:
         kinds = [name for name in ("negatives0", "negatives1") if f"{name}_flat" in arrays]
-        names = ("judged", "barred", *kinds)
-        judged, refused, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in names)
+        names = ("judged", *kinds)
+        refused = Barred(*(arrays[f"barred_{field}"] for field in Barred._fields))
+        judged, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in names)
         return Pools(arrays["queries"], judged, refused, tuple(negatives), int(arrays["passages"]))

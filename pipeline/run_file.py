@@ -13,7 +13,7 @@ from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
 from pipeline.files import integer, is_plain, lines, words
 from pipeline.ids import check_id
-from pipeline.notices import Examples, noticed, of_counts
+from pipeline.notices import Examples, keep, noticed
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     questions = first_stage.asked(collection)
     place = {q.query_id: n for n, q in enumerate(questions)}
     row = {passage_id: n for n, passage_id in enumerate(ids)}
-    found, counts = read(path, place.get, row.get, work.progress)
+    examples: Examples = {}
+    found, counts = read(path, place.get, row.get, work.progress, examples)
     start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
 
     def find(piece: Sequence[Query], depth: int) -> "list[Hits]":
@@ -106,14 +107,16 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         return [hits(found, slice(*span), ids) for span in spans]
 
     no_negatives = barred.by_id(collection)
-    examples: Examples = {}
     counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress, examples))
-    told = [*of_counts(first_stage.TOLD, counts, examples), *dropped.notices(expected=("judged",))]
-    return {**counts, **dropped.metrics(), **noticed(told)}
+    return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, examples, dropped))}
 
 
-def read(path: Path, question: Number, passage: Number, progress: Progress) -> tuple[Rows, Counter[str]]:
+def read(
+    path: Path, question: Number, passage: Number, progress: Progress, examples: Examples | None = None
+) -> tuple[Rows, Counter[str]]:
     """The rows whose question and passage are known, and the counts of all. Memory: 20 bytes a row.
+
+    `examples` gets the first ids that are not known.
 
     Here and nowhere else it is decided how equal scores stand: as the file has them. They are told apart by the
     smallest steps of a 64-bit float, so that whatever reads the rows has them in one order.
@@ -124,6 +127,7 @@ def read(path: Path, question: Number, passage: Number, progress: Progress) -> t
     counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
     question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")
     first, by_rank = "", False
+    examples = {} if examples is None else examples
     for number, query_id, passage_id, score, is_rank in rows(path):
         counts["rows"] += 1
         by_rank = is_rank
@@ -133,8 +137,10 @@ def read(path: Path, question: Number, passage: Number, progress: Progress) -> t
         found = None if asked is None else passage(passage_id)
         if asked is None:
             counts["rows_of_other_questions"] += 1
+            keep(examples, "rows_of_other_questions", query_id)
         elif found is None:
             counts["rows_of_unknown_passages"] += 1
+            keep(examples, "rows_of_unknown_passages", passage_id)
             first = first or f"{path}:{number}: unknown passage id {passage_id!r}"
         else:
             question_R.append(asked)
@@ -166,7 +172,7 @@ def _check_unique(path: Path, found: Rows, value_R: np.ndarray, name: str) -> No
         twice = again(found.question_R[block], value_R[block])
         if twice is not None:
             line = found.line_R[block.start + twice]
-            raise InputError(f"{path}:{line}: this {name} stands twice under its question")
+            raise InputError(f"{path}:{line}: this {name} appears twice for its question")
 
 
 def _put_in_order(found: Rows) -> None:

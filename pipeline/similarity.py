@@ -202,19 +202,6 @@ def within(rows: Rows, members: np.ndarray, n: int) -> Rows:
     return question_R[kept_R], passage_R[kept_R], rows[2][kept_R]
 
 
-def in_pairs(
-    query_H: np.ndarray, passage_H: np.ndarray, queries_N: np.ndarray, passages_N: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of queries.parquet and passages.parquet (a run's hits, judgements) in numbers of pairs.
-
-    `queries_N`, `passages_N`: the rows of each pair. Returns hit_R (which of the H), question_R and passage_R: a hit
-    is repeated for every pair that has its question and every pair that has its passage, and left out if there is none.
-    """
-    hit_R, question_R = matches(query_H, queries_N)
-    again_R, passage_R = matches(passage_H[hit_R], passages_N)
-    return hit_R[again_R], question_R[again_R].astype(np.int32), passage_R.astype(np.int32)
-
-
 def matches(left_H: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(place in `left_H`, place in `right_N`) of every two equal values, by place in `left_H`."""
     order_N = np.argsort(right_N, kind="stable")

@@ -1,7 +1,7 @@
-"""What a stage's counts mean to the user, for the counts that stand for something dropped, cut or filled up.
+"""What a stage's counts mean to the user, for the counts of something dropped, cut or filled up.
 
-Stages that know examples, or need more than a count, give their notices themselves: ingest, tokenizer, bm25, encode,
-search. Evaluation's counts stand under its tables.
+Stages that know examples, or need more than a count, give their notices themselves: ingest, tokenizer, bm25, mine,
+given, encode, search. Evaluation's counts stand under its tables.
 """
 
 from pipeline.notices import noticed, of_counts, read_notices
@@ -15,12 +15,8 @@ FILLED = {
         "bm25.negatives_depth, mine.number",
     )
 }
-NEGATIVES = {
-    "questions_absent": ("training questions without negatives, as nothing was ranked for them", ""),
-    "questions_empty": ("training questions of whose candidates none is left", ""),
-}
 
-TOLD = {
+NOTICES = {
     "tokens": {"passages_cut": ("passages cut", "tokens.max_tokens")},
     "ict": {
         "passages_one_sentence": ("passages left out of ICT, of one sentence", ""),
@@ -35,8 +31,6 @@ TOLD = {
     | SKIPPED,
     "finetune": FILLED | SKIPPED,
     "cross_encoder": FILLED | CUT | SKIPPED,
-    "mine": NEGATIVES,
-    "given": NEGATIVES,
     "scores": CUT,
     "denoise": {
         "dropped": ("negatives dropped, as the cross-encoder takes them for relevant", "denoise.threshold"),
@@ -58,5 +52,5 @@ TOLD = {
 
 
 def with_notices(stage: str, metrics: Metrics) -> Metrics:
-    """The metrics, with a line for each count of `TOLD` that is not 0 behind the stage's own lines."""
-    return {**metrics, **noticed([*read_notices(metrics), *of_counts(TOLD.get(stage, {}), metrics)])}
+    """The metrics, with a line for each count of `NOTICES` that is not 0 behind the stage's own lines."""
+    return {**metrics, **noticed([*read_notices(metrics), *of_counts(NOTICES.get(stage, {}), metrics)])}

@@ -4,13 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from pipeline import run_file
 from pipeline.files import wrong_beginning
+from pipeline.notices import Examples
 from pipeline.work import Progress
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def read(
     query_ids: Mapping[str, "pyarrow.Array"],
     passage_ids: "pyarrow.Array",
     progress: Progress,
-) -> tuple[dict[str, dict[str, "Run"]], dict[str, dict[str, int]]]:
-    """({split: {system: its run}}, {system: counts of its file's rows}), systems by their names' order.
+) -> tuple[dict[str, dict[str, "Run"]], dict[str, dict[str, Any]]]:
+    """({split: {system: its run}}, {system: counts of its file's rows, and the first `examples` of what is left out}),
+    systems by their names' order.
 
     Each file is read once. `query_ids`: the questions of each split that count. A system stands in those splits alone
     that its file has rows of. Raises InputError as `run_file.read` does.
@@ -69,15 +71,16 @@ def read(
     from pipeline.runs import ranked
 
     found: dict[str, dict[str, Run]] = {split: {} for split in query_ids}
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, Any]] = {}
     if not systems:
         return found, counts
     places = {query_id: n for n, query_id in enumerate(i for ids in query_ids.values() for i in ids.to_pylist())}
     passages = {passage_id: row for row, passage_id in enumerate(passage_ids.to_pylist())}
     ends = np.cumsum([0, *map(len, query_ids.values())])
     for name, path in sorted(systems.items()):
-        rows, counted = run_file.read(path, places.get, passages.get, progress)
-        counts[name] = dict(counted)
+        examples: Examples = {}
+        rows, counted = run_file.read(path, places.get, passages.get, progress, examples)
+        counts[name] = {**counted, **({"examples": examples} if examples else {})}
         for split, (start, end) in zip(query_ids, pairwise(ends), strict=True):
             first, last = np.searchsorted(rows.question_R, [start, end])
             if first < last:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipeline.notices import first
 from pipeline.shallow import shallow
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def on_dev(metrics: Mapping[str, Any]) -> bool:
 
 
 def asked_first(metrics: Mapping[str, Any]) -> str:
-    """How a run answers unless told: what was best on dev; without dev the dense run, or BM25 alone."""
+    """How a run answers by default: what was best on dev; without dev the dense run, or BM25 alone."""
     return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
 
 
@@ -129,7 +130,7 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
     said = shallow_notes(metrics, shown_split(metrics), measures)
     for found in (part, part.get("answers", {})):
         for name, count in found.get("questions_without_results", {}).items():
-            if count:
+            if count and (found is part or count != part.get("questions_without_results", {}).get(name)):
                 which = "questions" if found is part else "questions with answers, but"
                 said.append(f"{metrics['labels'][name]}: {which} without results, each counted as zero: {count:,}")
     if part["systems"] and part.get("questions_without_relevant"):
@@ -139,8 +140,10 @@ def notes(metrics: Mapping[str, Any]) -> list[str]:
             said.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
     for name, counts in metrics.get("systems", {}).items():
         for what in ("other questions", "unknown passages"):
-            if count := counts.get(f"rows_of_{what.replace(' ', '_')}"):
-                said.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}")
+            key = f"rows_of_{what.replace(' ', '_')}"
+            if count := counts.get(key):
+                examples = first(counts.get("examples", {}).get(key, ()))
+                said.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}{examples}")
     return said
 
 

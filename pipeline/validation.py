@@ -50,7 +50,7 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
     from pipeline.pools import take
 
     known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
-    check_enough("validation.candidates", config.candidates - 1, known.lists, len(known.passage_ids), positives=1)
+    check_enough("validation.candidates", config.candidates - 1, known.unfit_n, len(known.passage_ids), positives=1)
     return known
 
 
@@ -64,17 +64,17 @@ def read_candidates(
     """
     from pipeline import barred
     from pipeline.examples import check_enough, fill
-    from pipeline.pools import barred_lists, read_judged, read_lists
+    from pipeline.pools import read_judged, read_lists
 
     rng = np.random.default_rng(seed)
     known = drawn(config, read_judged(collection, "dev"), rng)
     refused = barred.read(collection, known, texts)
-    listed, unfit = read_lists(run / "run.parquet", known, refused), barred_lists(refused, len(known.queries))
-    check_enough("validation.candidates", config.candidates - 1, unfit, len(known.passage_ids), positives=1)
+    listed, unfit_n = read_lists(run / "run.parquet", known, refused), barred.numbers_barred(refused)
+    check_enough("validation.candidates", config.candidates - 1, unfit_n, len(known.passage_ids), positives=1)
     rows = []
     for i in range(len(known.queries)):
         sampled = rng.permutation(listed[i])[: config.candidates - 1]
-        others = fill(sampled, unfit[i], config.candidates - 1, len(known.passage_ids), rng)
+        others = fill(sampled, refused, i, config.candidates - 1, len(known.passage_ids), rng)
         rows.append(np.append(known.lists[i][0], others))
     return Candidates(known.queries, np.stack(rows))
 

@@ -74,14 +74,14 @@ def _host(root: str) -> str | None:
 
 def read(config: IrDatasetsConfig, progress: Progress) -> Source:
     """The dataset's rows. A query without a judgement is left out and counted."""
-    given = {split: name for split in SPLITS if (name := getattr(config, split))}
+    datasets = {split: name for split in SPLITS if (name := getattr(config, split))}
     counts: Counter[str] = Counter()
     examples: Examples = {}
     negatives = config.negatives
     return Source(
         passages=lambda: _passages(config.collection, config.metadata),
-        queries=lambda: _queries(given, counts, examples),
-        qrels=lambda: (row for split, name in given.items() for row in _qrels(split, name)),
+        queries=lambda: _queries(datasets, counts, examples),
+        qrels=lambda: (row for split, name in datasets.items() for row in _qrels(split, name)),
         negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
         counts=counts,
         examples=examples,
@@ -121,11 +121,11 @@ def _title_and_text(row: Any) -> tuple[str, str]:
     return "", row.default_text()
 
 
-def _queries(given: dict[str, str], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
+def _queries(datasets: dict[str, str], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
     """Memory grows with the judged queries."""
     counts["unjudged_queries"] = 0
     examples.pop("unjudged_queries", None)
-    for split, name in given.items():
+    for split, name in datasets.items():
         judged = {row.query_id for _, row in _qrels(split, name)}
         for place, row in _rows(name, "queries"):
             if row.query_id in judged:

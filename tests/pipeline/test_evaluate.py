@@ -321,7 +321,7 @@ def test_a_fusion_of_a_run_that_the_recipe_does_not_make(collection, folders, sy
 
 def test_bad_run_files(collection, folders, systems, tmp_path):
     twice = write_trec(tmp_path / "twice", {"t0": "121"})
-    with pytest.raises(InputError, match="twice:3: this passage stands twice under its question"):
+    with pytest.raises(InputError, match="twice:3: this passage appears twice for its question"):
         evaluated(collection, tmp_path / "one", given({"GAR": twice}), **folders)
     unknown = write_trec(tmp_path / "unknown", {"t0": "12345678"})
     with pytest.raises(InputError, match="unknown:6: unknown passage id 'p6'"):

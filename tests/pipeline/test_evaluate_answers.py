@@ -94,7 +94,8 @@ def test_a_split_without_judgements_stands(tmp_path, folders):
     assert "test: 3 questions with answers" in text
     assert "hits@20" in text
     assert "MRR@10" not in text
-    assert notes(metrics) == ["BM25: questions with answers, but without results, each counted as zero: 1"]
+    found = [line for line in notes(metrics) if "without results" in line]
+    assert found == ["BM25: questions with answers, but without results, each counted as zero: 1"]
 
 
 def test_judgements_and_answers_stand_side_by_side(tmp_path, folders):
@@ -165,7 +166,7 @@ def test_systems_files_are_looked_at_too(tmp_path, folders):
     assert answers["differences"]["stage2 - GAR"]["hits@5"]["wins"] == 2
     assert answers["differences"]["stage2 - GAR"]["hits@5"]["losses"] == 1
     assert "GAR" not in metrics["splits"]["dev"]["answers"]["systems"]
-    assert "GAR: rows of other questions, left out: 2 of 4" in notes(metrics)
+    assert any(line.startswith("GAR: rows of other questions, left out: 2 of 4 (first: ") for line in notes(metrics))
 
 
 def test_each_passage_is_cut_into_tokens_once(tmp_path, folders, monkeypatch):

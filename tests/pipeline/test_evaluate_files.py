@@ -98,7 +98,7 @@ def test_bad_files_are_one_line(tmp_path):
         with pytest.raises(InputError, match=line):
             evaluated(run, **{"qrels": qrels} | given)
 
-    refused(r"run:3: this passage stands twice under its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
+    refused(r"run:3: this passage appears twice for its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
     for score in ("nan", "inf", "best"):
         refused(f"run:2: score '{score}' is no number", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
     for score in ("1_0", "１"):
@@ -108,7 +108,7 @@ def test_bad_files_are_one_line(tmp_path):
         refused(f"run:2: rank '{rank[:9]}.*' (is not an integer|does not fit)", "q a 1", f"q b {rank}")
     for rank in ("0", "-1"):
         refused(f"run:2: rank {rank}, but ranks count from 1$", "q a 1", f"q b {rank}")
-    refused(r"run:4: this rank stands twice under its question$", "q a 1", "r a 1", "r b 2", "q b 1")
+    refused(r"run:4: this rank appears twice for its question$", "q a 1", "r a 1", "r b 2", "q b 1")
     refused(r"run: empty file$")
     refused(r"run: blank lines alone$", "", " ")
     refused(r"run: none of its questions has a relevant passage in .*qrels$", "other Q0 a 1 1 x")

@@ -64,16 +64,16 @@ LINES = ["q0 Q0 p5 1 9.0 x", "q0 Q0 p0 2 8.5 x", "q1 Q0 p7 1 3.0 x", "q1 Q0 p8 2
 
 
 @pytest.mark.parametrize(
-    ("more", "counts"),
+    ("more", "counts", "first"),
     [
-        ([], {"rows_of_other_questions": 0}),
-        (["stranger Q0 p0 1 5.0 x", "q9 Q0 p1 1 4.0 x"], {"rows_of_other_questions": 2}),
-        (["q3 Q0 p3 1 5.0 x"], {"rows_of_other_questions": 1}),  # judged, but nothing is relevant
+        ([], {"rows_of_other_questions": 0}, ""),
+        (["stranger Q0 p0 1 5.0 x", "q9 Q0 p1 1 4.0 x"], {"rows_of_other_questions": 2}, "stranger, q9"),
+        (["q3 Q0 p3 1 5.0 x"], {"rows_of_other_questions": 1}, "q3"),  # judged, but nothing is relevant
         ([f"q2 Q0 p{n} {n} {-n}.5 x" for n in range(10, 120)] + ["q2 Q0 gone 99 -999 x"],
-         {"rows_of_unknown_passages": 1}),
+         {"rows_of_unknown_passages": 1}, "gone"),
     ],
 )  # fmt: skip
-def test_what_is_left_out_is_counted_and_changes_no_figure(collection, dense, tmp_path, more, counts):
+def test_what_is_left_out_is_counted_and_changes_no_figure(collection, dense, tmp_path, more, counts, first):
     metrics = measured(collection, dense, tmp_path / "out", *LINES, *more)
     test = metrics["splits"]["test"]
     for measure in ("RR@10", "nDCG@10", "R@20", "AP", "Success@5"):
@@ -87,7 +87,7 @@ def test_what_is_left_out_is_counted_and_changes_no_figure(collection, dense, tm
     assert ("other: questions without results, each counted as zero: 1" in said) == bool(missing)
     assert "questions left out, for want of a relevant passage: 1" in said
     assert [line for line in said if "rows of" in line] == [
-        f"other: {key.replace('_', ' ')}, left out: {count} of {len(LINES) + len(more)}"
+        f"other: {key.replace('_', ' ')}, left out: {count} of {len(LINES) + len(more)} (first: {first})"
         for key, count in counts.items()
         if count
     ]
@@ -108,8 +108,8 @@ def test_a_missing_question_is_a_zero_of_the_difference_too(collection, dense, t
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([*LINES, "q0 Q0 p5 3 1.0 x"], "other.trec:6: this passage stands twice under its question"),
-        (["q0 Q0 p5 1 9.0 x", "q1 Q0 p5 1 9.0 x", "q0 Q0 p5 2 9.0 x"], "other.trec:3: this passage stands twice"),
+        ([*LINES, "q0 Q0 p5 3 1.0 x"], "other.trec:6: this passage appears twice for its question"),
+        (["q0 Q0 p5 1 9.0 x", "q1 Q0 p5 1 9.0 x", "q0 Q0 p5 2 9.0 x"], "other.trec:3: this passage appears twice"),
         ([*LINES, "q2 Q0 p5 1 nan x"], "other.trec:6: score 'nan' is no number"),
         ([*LINES, "q2 Q0 p5 1 inf x"], "other.trec:6: score 'inf' is no number"),
         ([*LINES, "q2 Q0 p5 1 1_0 x"], "other.trec:6: score '1_0' is not written as a plain number"),

@@ -18,7 +18,7 @@ from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics, runs_o
 from pipeline.collection import read_queries, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.lucene import pieces
-from pipeline.notices import METRIC
+from pipeline.notices import METRIC, Examples
 from pipeline.searcher import Searcher
 
 IDS = [f"p{n}" for n in range(200)]
@@ -83,8 +83,9 @@ def test_run_file(collection, tmp_path):
     counts = build(collection, tmp_path / "out", config(run=run))
     assert counts.pop(METRIC).splitlines() == [
         "questions that find nothing: 1 (first: e1)",
-        "rows left out, of questions that are not asked: 2; bm25.run",
-        "rows left out, of unknown passages: 1; bm25.run",
+        "rows left out, of unknown questions, or of training questions without a relevant passage: 2 "
+        "(first: elsewhere, t1); bm25.run",
+        "rows left out, of unknown passages: 1 (first: unknown); bm25.run",
     ]
     assert counts == {
         "rows": 107,
@@ -124,7 +125,7 @@ def test_run_file_in_the_columns_of_ms_marco(collection, tmp_path):
         (["e0 Q0 p1 1 1e39 x"], r"run:1: score '1e39' is no number"),
         (trec("e0", IDS[:3], [float(np.finfo(np.float32).min)] * 3), r"run:1: score '-3.40\d+e\+38' is no number from"),
         (["e0 Q0 p1 1 high x"], r"run:1: score 'high' is no number"),
-        (["d0 Q0 p1 1 1 x", "", "e0 Q0 p1 1 2 x", "d0 Q0 p1 2 0 x"], r"run:4: this passage stands twice"),
+        (["d0 Q0 p1 1 1 x", "", "e0 Q0 p1 1 2 x", "d0 Q0 p1 2 0 x"], r"run:4: this passage appears twice"),
         (["e0 Q0 p1 1 2 x", "e0 Q0 new 2 1 x"], r"run:2: unknown passage id 'new' \(1 of 2 rows"),
         (["other Q0 p1 1 2 x"], r"run: none of its questions"),
         ([], r"run: empty file"),
@@ -154,7 +155,16 @@ def test_expanded_passages_and_questions(collection, tmp_path):
     (folder / "README.txt").write_text("no passages")
     topics = lines_of(tmp_path / "topics.tsv", "d0\tzebras flying", "e0\tzebra\x07", "t1\tzebra", "e1\tof the")
     counts = build(collection, tmp_path / "out", config(passages=folder, topics=topics))
-    assert "passages that the files lack, and so are never found: 197; bm25.passages" in counts.pop(METRIC)
+    assert counts.pop(METRIC).splitlines() == [
+        "questions of which the analyser leaves no term: 1 (first: e1)",
+        "questions whose control characters became spaces: 1 (first: e0)",
+        "questions that the file lacks, and so find nothing: 1 (first: t0); bm25.topics",
+        "questions of the file left out, unknown, or of training without a relevant passage: 1 (first: t1); "
+        "bm25.topics",
+        "passages not indexed, without text: 1",
+        "passages that the files lack, and so are never found: 197 (first: p0, p1, p2); bm25.passages",
+        "passages of the files left out, unknown to the collection: 1 (first: new); bm25.passages",
+    ]
     assert counts == {
         "passages": 2,
         "passages_empty": 1,
@@ -253,7 +263,10 @@ def test_ids_of_passages(tmp_path):
     def read(*ids: str) -> Counter[str]:
         passages = json_of(tmp_path / "f.jsonl", *({"id": i, "contents": "x"} for i in ids))
         counts: Counter[str] = Counter()
-        assert [i for i, _ in given(job | {"passages": str(passages)}, row, counts)] == [i for i in ids if i in row]
+        examples: Examples = {}
+        read = [i for i, _ in given(job | {"passages": str(passages)}, row, counts, examples)]
+        assert read == [i for i in ids if i in row]
+        assert examples.get("passages_unknown", []) == [i for i in ids if i not in row]
         return counts
 
     assert read("p1", "new", "p0", "newer") == {"passages_unknown": 2, "passages_missing": 198}
@@ -279,16 +292,16 @@ def test_an_empty_folder_is_no_passages(tmp_path):
 def test_bad_topics(scores, lines, message, collection, tmp_path):
     job = {"topics": str(lines_of(tmp_path / "t.jsonl", *lines)), "scores": scores}
     with pytest.raises(InputError, match=message):
-        read_topics(job, read_queries(collection), Counter())
+        read_topics(job, read_queries(collection), Counter(), {})
 
 
 def test_terms_of_topics_weigh_as_often_as_they_stand_there(collection, tmp_path):
     job = {"topics": str(lines_of(tmp_path / "t.tsv", "d0\tfly ##ing fly")), "scores": "weights"}
-    topics = read_topics(job, read_queries(collection), Counter())
+    topics = read_topics(job, read_queries(collection), Counter(), {})
     assert topics == {"d0": {"fly": 2, "##ing": 1}}
     counts: Counter[str] = Counter()
-    assert query(topics["d0"], job, counts) == "fly fly ##ing"
-    assert len(query({f"w{n}": 1 for n in range(QUERY_TERMS + 1)}, job, counts).split()) == QUERY_TERMS
+    assert query("d0", topics["d0"], job, counts, {}) == "fly fly ##ing"
+    assert len(query("d0", {f"w{n}": 1 for n in range(QUERY_TERMS + 1)}, job, counts, {}).split()) == QUERY_TERMS
     assert counts["questions_cut"] == 1
 
 

@@ -117,7 +117,7 @@ def test_bad_input_is_said_before_anything_is_written(tmp_path):
         ([first, tmp_path / "no"], {}, "no: no such file"),
         ([first, second], {"qrels": tmp_path / "no"}, "no: no such file"),
         ([first, second], {"weight": 1.0}, "--weight 1: between 0 and 1"),
-        ([first, second], {}, r"two:\d+: this passage stands twice under its question"),
+        ([first, second], {}, r"two:\d+: this passage appears twice for its question"),
     ):
         with pytest.raises(InputError, match=message):
             join(*paths, **given)

@@ -125,12 +125,12 @@ def test_ingest_refuses_such_ids_of_judgements(beir, text):
         beir(judged_query=text)
 
 
-@pytest.mark.parametrize("text", ["a\0b", "a\nb", "\x1b[2J"])
-def test_ingest_refuses_documents_ids_with_control_characters(beir, text):
-    with pytest.raises(InputError, match=r"corpus\.jsonl:1: document id '.*' (is empty or )?holds"):
+@pytest.mark.parametrize("text", ["a\0b", "\0", "half \ud800"])
+def test_ingest_refuses_documents_ids_that_no_table_holds(beir, text):
+    with pytest.raises(InputError, match=r"corpus\.jsonl:1: .*holds (a NUL|half of a surrogate)"):
         beir(document=text)
 
 
-@pytest.mark.parametrize("text", ["The Mill", " Mill ", "名前", ""])
+@pytest.mark.parametrize("text", ["The Mill", " Mill ", "名前", "", "A\ttab", "two\nlines", "x" * 5000])
 def test_titles_may_be_documents_ids(beir, text):
     assert [row[1] for row in beir(document=text).passages] == [text or "p"]

@@ -178,11 +178,20 @@ def test_judgements_of_dev_and_test_stay_where_the_corpus_lacks_the_passage(
     assert [notice in line for line in said] == [True] * bool(notice)
 
 
-def test_too_many_lacking_passages_are_of_another_corpus(tmp_path, ingested):
-    """Whether their judgements would be kept or not."""
-    lines = [HEADER, *(f"q1\tp{i}\t1" for i in range(98)), "q1\tlost\t1", "q1\tgone\t1"]
-    folder = write(tmp_path / "set", PLENTY, ASKED, {"test": lines})
-    with pytest.raises(InputError, match=r"test.tsv:100: unknown passage id 'lost' \(2 of 100 qrels name unknown ids"):
+@pytest.mark.parametrize("split", ["dev", "test"])
+@pytest.mark.parametrize(("known", "lacking"), [(207, 3), (98, 2), (0, 3), (100, 100)])
+def test_lacking_passages_of_dev_and_test_are_kept_however_many(known, lacking, split, tmp_path, ingested):
+    rows = [*(f"q1\tp{i}\t1" for i in range(known)), *(f"q1\tlost{i}\t1" for i in range(lacking))]
+    made = ingested(**beir(write(tmp_path / "set", PLENTY, ASKED, {split: [HEADER, *rows]})))
+    assert (made.counts["missing_qrels"], made.counts["qrels"]) == (lacking, known + lacking)
+
+
+@pytest.mark.parametrize(("known", "lacking"), [(100, 101), (0, 11)])
+def test_lacking_passages_of_most_judgements_are_of_another_corpus(known, lacking, tmp_path, ingested):
+    rows = [*(f"q1\tp{i}\t1" for i in range(known)), *(f"q1\tlost{i}\t1" for i in range(lacking))]
+    folder = write(tmp_path / "set", PLENTY, ASKED, {"test": [HEADER, *rows], "train": [HEADER, "q2\tp1\t1"]})
+    said = rf"test.tsv:{known + 2}: unknown passage id 'lost0' \({lacking} of {known + lacking} qrels of dev and test"
+    with pytest.raises(InputError, match=said):
         ingested(**beir(folder))
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline.inputs import Form, cut_notice, unread, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
 from pipeline.ragged import Specials
-from pipeline.stage_notices import TOLD, with_notices
+from pipeline.stage_notices import NOTICES, with_notices
 
 SPECIALS = Specials(100, 0, 1, 2, 3, 4)
 
@@ -63,10 +63,18 @@ def test_counts_of_a_stage_become_lines(stage, metrics, lines):
     assert {k: v for k, v in found.items() if k != "notice"} == {k: v for k, v in metrics.items() if k != "notice"}
 
 
+@pytest.mark.parametrize("stage", NOTICES)
+def test_a_count_has_one_line(stage):
+    counts = {name: 1001 + n for n, name in enumerate(NOTICES[stage])}
+    lines = read_notices(with_notices(stage, counts))
+    assert len(lines) == len({line.split(":")[0] for line in lines}) == len(counts)
+    assert all(sum(f": {count:,}" in line for line in lines) == 1 for count in counts.values())
+
+
 def test_every_stage_named_is_one():
     from tasks.stages import STAGES
 
-    assert TOLD.keys() <= STAGES.keys()
+    assert NOTICES.keys() <= STAGES.keys()
 
 
 def texts(*lengths: int) -> SimpleNamespace:

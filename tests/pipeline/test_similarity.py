@@ -103,11 +103,3 @@ def test_within_a_pool_pairs_have_its_numbers():
     given = np.array([1, 5, 9, 5]), np.array([5, 9, 2, 1]), np.array([0.1, 0.2, 0.3, 0.4])
     question, passage, score = sim.within(given, np.array([1, 5, 9]), 10)
     assert (question.tolist(), passage.tolist(), score.tolist()) == ([0, 1, 1], [1, 2, 0], [0.1, 0.2, 0.4])
-
-
-def test_hits_are_repeated_for_every_pair_that_has_them():
-    queries, passages = np.array([7, 3, 7, 9]), np.array([50, 60, 70, 50])
-    hit, question, passage = sim.in_pairs(np.array([7, 3, 8, 9]), np.array([50, 70, 50, 99]), queries, passages)
-    assert list(zip(hit.tolist(), question.tolist(), passage.tolist(), strict=True)) == [
-        (0, 0, 0), (0, 0, 3), (0, 2, 0), (0, 2, 3), (1, 1, 2),
-    ]  # fmt: skip

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given as given_examples
+from hypothesis import strategies as st
 from searched import write_collection
 
 from pipeline import barred, examples, first_stage, pseudo, run_file
@@ -103,14 +105,25 @@ def check(metrics: dict, kind: Kind, judged_is_news: bool, judged: int | None = 
     judged = len(kind.positives) if judged is None else judged
     other = {"duplicate": "question", "question": "duplicate"}[kind.reason]
     assert [metrics[f"dropped_{reason}"] for reason in ("judged", kind.reason, other)] == [judged, 1, 0]
-    lines = read_notices(metrics)
+    lines = [line for line in read_notices(metrics) if line.startswith("negatives dropped")]
     assert f"negatives dropped, {barred.DESCRIPTIONS[kind.reason]}: 1 (first: {kind.passage_id} for q)" in lines
     assert len(lines) == 1 + bool(judged and judged_is_news)
 
 
+def told(collection: Path) -> dict[str, dict[str, str]]:
+    """{question: {passage: reason}} of all that is barred."""
+    rule, ids = barred.by_id(collection), passage_ids(collection)
+    found = {q.query_id: rule.of(q.query_id, ids) for q in read_queries(collection)}
+    return {
+        query_id: {ids[i]: barred.REASONS[reason_N[i]] for i in np.flatnonzero(reason_N != barred.FREE)}
+        for query_id, reason_N in found.items()
+        if (reason_N != barred.FREE).any()
+    }
+
+
 def test_what_is_barred(collection, kind):
     expected = {f"p{n}": "judged" for n in range(len(kind.positives))} | {kind.passage_id: kind.reason}
-    assert barred.by_id(collection) == {"q": expected}
+    assert told(collection) == {"q": expected}
 
 
 def test_first_stage(collection, kind, work):
@@ -319,10 +332,63 @@ def test_too_few_passages_for_candidates_or_negatives_are_refused_not_searched_f
 def test_nothing_is_barred_without_training_questions(tmp_path):
     passages = [("a", "a", "", "same"), ("b", "b", "", "same")]
     collection = write_collection(tmp_path / "c", passages, [("a", "dev", "same")], [("dev", "a", "b", 1)])
-    assert barred.by_id(collection) == {}
+    assert told(collection) == {}
 
 
 def test_a_question_without_judgements_is_no_negative_of_itself(tmp_path):
     passages = [("a", "a", "", "same"), ("b", "b", "", "other")]
     collection = write_collection(tmp_path / "c", passages, [("q", "train", "Same")], [])
-    assert barred.by_id(collection) == {"q": {"a": "question"}}
+    assert told(collection) == {"q": {"a": "question"}}
+
+
+@st.composite
+def few_texts(draw):
+    """(what passages say, questions' words, rows with their ids, positives) of few different texts."""
+    said = draw(st.lists(st.integers(0, 4), min_size=1, max_size=9))
+    asked = draw(st.lists(st.integers(3, 7), max_size=4))
+    rows = st.integers(0, len(said) - 1)
+    own = [draw(st.one_of(st.just(-1), rows)) for _ in asked]
+    positives = [(n, p) for n in range(len(asked)) for p in draw(st.lists(rows, max_size=3))]
+    return said, asked, own, positives
+
+
+@given_examples(few_texts())
+def test_the_rule_by_texts_is_that_by_pairs(drawn):
+    """`reasons`, `met` and `numbers_barred` say of all pairs what the definition says of each."""
+    said, asked, own, positives = drawn
+    text_P, judge, judged = np.array(said, np.uint64), [n for n, _ in positives], [p for _, p in positives]
+    texts = barred.Texts(text_P * 10, text_P // 2 * 2)  # two texts may be of the same words
+    pairs = np.array(judge, np.int64), np.array(judged, np.int64)
+    rule = barred.between(texts, np.array(asked, np.uint64), np.array(own, np.int64), *pairs)
+
+    def reason(question: int, passage: int) -> int:
+        if (question, passage) in positives:
+            return 0
+        if said[passage] in [said[p] for n, p in positives if n == question]:
+            return 1
+        return 2 if own[question] == passage or asked[question] == texts.words_P[passage] else barred.FREE
+
+    grid = [(n, p) for n in range(len(asked)) for p in range(len(said))]
+    question_N, passage_N = (np.array([pair[i] for pair in grid], np.int64) for i in (0, 1))
+    reason_N = barred.reasons(rule, question_N, passage_N)
+    assert reason_N.tolist() == [reason(*pair) for pair in grid]
+    unfit = [pair for pair, found in zip(grid, reason_N, strict=True) if found != barred.FREE]
+    places = barred.met(rule, np.arange(len(asked)), np.arange(len(said)))
+    assert list(zip(*(place.tolist() for place in places), strict=True)) == unfit
+    counts = np.bincount([n for n, _ in unfit], minlength=len(asked)) if asked else []
+    assert barred.numbers_barred(rule).tolist() == list(counts)
+    assert (barred.reasons(rule, np.array([-1, 0]), np.array([0, -1])) == barred.FREE).all()
+
+
+@pytest.mark.parametrize(("questions", "positives", "copies"), [(1, 2000, 2000), (1000, 1, 100_000), (300, 300, 9000)])
+def test_copies_are_not_listed_by_pairs(questions, positives, copies):
+    """Positives of one text that has many copies: up to 1e8 pairs, in memory of passages and positives."""
+    text_P = np.zeros(copies + 5, np.uint64)
+    text_P[-5:] = np.arange(1, 6)
+    texts, asked_n = barred.Texts(text_P, text_P + 10), np.arange(100, 100 + questions, dtype=np.uint64)
+    pairs = np.arange(questions).repeat(positives), np.tile(np.arange(positives), questions)
+    rule = barred.between(texts, asked_n, np.full(questions, -1), *pairs)
+    assert sum(array.nbytes for array in rule) < 16 * (copies + questions * (positives + 2) + 10)
+    assert (barred.numbers_barred(rule) == copies).all()
+    last_N = np.full(3, questions - 1), np.array([0, copies - 1, copies])
+    assert barred.reasons(rule, *last_N).tolist() == [0, int(copies > positives), barred.FREE]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import examples
+from pipeline import barred, examples
 from pipeline.examples import Draw
 from pipeline.pools import Lists, Pools
 
@@ -14,25 +14,37 @@ def lists(*values) -> Lists:
     return Lists(np.array([v for one in values for v in one], dtype=np.int32), offsets)
 
 
-def made(queries, judged, negatives, barred=None) -> Pools:
-    """Pools over 40 passages; nothing is barred but what is judged."""
-    return Pools(queries, judged, judged if barred is None else barred, negatives, 40)
+def refused(listed: Lists) -> barred.Barred:
+    """Of each question the passages listed: each has a text of its own."""
+    n, number = len(listed), np.arange(40, dtype=np.uint64)
+    own_n, asked_n = np.full(n, -1), np.arange(100, 100 + n, dtype=np.uint64)
+    pairs = np.arange(n).repeat(listed.lengths), listed.flat
+    return barred.between(barred.Texts(number, number), asked_n, own_n, *pairs)
+
+
+def made(queries, judged, negatives, unfit=None) -> Pools:
+    """Pools over 40 passages; nothing is barred but what is judged, or what is `unfit`."""
+    return Pools(queries, judged, refused(judged if unfit is None else unfit), negatives, 40)
+
+
+def barred_of(drawn: Pools, place: int) -> np.ndarray:
+    return np.flatnonzero(barred.reasons(drawn.barred, np.full(40, place), np.arange(40)) != barred.FREE)
 
 
 @st.composite
 def pools(draw):
     """1-8 questions over 40 passages: some judged, some barred, one or two kinds of negatives among the rest."""
     n, kinds = draw(st.integers(1, 8)), draw(st.integers(1, 2))
-    judged, barred, negatives = [], [], [[] for _ in range(kinds)]
+    judged, unfit, negatives = [], [], [[] for _ in range(kinds)]
     for _ in range(n):
         order = draw(st.permutations(range(40)))
         positives = draw(st.integers(1, 5))
         judged.append(order[:positives])
         first = positives + draw(st.integers(0, 5))
-        barred.append(order[:first])
+        unfit.append(order[:first])
         for kind in negatives:
             kind.append(order[first : first + draw(st.integers(0, 12))])
-    return made(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), lists(*barred))
+    return made(np.arange(n) * 3, lists(*judged), tuple(lists(*kind) for kind in negatives), lists(*unfit))
 
 
 @given(pools(), st.integers(0, 9), st.integers(0, 3), st.integers(0, 5), st.integers(1, 5))
@@ -53,7 +65,7 @@ def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, con
     for batch in batches:
         for query, passages in zip(batch.queries_Q, batch.passages_QN, strict=True):
             assert passages[0] in drawn.judged[query // 3][: considered or None]
-            assert not np.isin(passages[1:], drawn.barred[query // 3]).any()
+            assert not np.isin(passages[1:], barred_of(drawn, query // 3)).any()
             assert len(set(passages)) == 1 + negatives
 
 
@@ -62,7 +74,8 @@ def test_excluded_is_what_else_is_barred_in_the_batch(drawn, seed):
     batch = examples.batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, 0, seed))
     flat = batch.passages_QN.ravel()
     for row, query in enumerate(batch.queries_Q):
-        expected = [p in drawn.barred[query // 3] and column != 3 * row for column, p in enumerate(flat)]
+        unfit = {*barred_of(drawn, query // 3).tolist()}
+        expected = [p in unfit and column != 3 * row for column, p in enumerate(flat)]
         assert batch.excluded_QP[row].tolist() == expected
 
 

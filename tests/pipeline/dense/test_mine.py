@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searched import write_collection
 
+from pipeline.barred import FREE, REASONS
 from pipeline.errors import InputError
 from pipeline.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
 from pipeline.negatives import Ranking, sample, train_positives
+from pipeline.notices import read_notices
 from pipeline.runs import writer
+from pipeline.stage_notices import with_notices
 
 CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0, page_questions=2)
 SCORES = np.array([9, 8, 7, 6, 5, 4, 3], dtype=np.float32)
@@ -19,7 +22,10 @@ RANKING = Ranking("q", ["a", "b", "c", "d", "e", "f", "g"], SCORES)
 
 def kept(config, judged=("c",), **barred):
     """(ids of the pool, how many a margin drops)."""
-    places, below = pool(RANKING, set(judged), dict.fromkeys(judged, "judged") | barred, config)
+    known = dict.fromkeys(judged, "judged") | barred
+    named = [known.get(passage_id) for passage_id in RANKING.passage_ids[: config.depth]]
+    reason_N = np.array([REASONS.index(reason) if reason else FREE for reason in named])
+    places, below = pool(RANKING, set(judged), reason_N, config)
     return "".join(RANKING.passage_ids[i] for i in places), below
 
 
@@ -105,6 +111,28 @@ def test_mined_negatives_and_their_counts(small, work):
     mine(config, collection, run, again)
     for name in ("negatives.parquet", "negatives.json", "negatives.html"):
         assert (done.out / name).read_bytes() == (again.out / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({"number": 5}, ["questions left with fewer negatives than 5: 1 (first: q0); mine.depth, mine.number"]),
+        ({"depth": 4}, ["questions left with fewer negatives than 3: 1 (first: q0); mine.depth, mine.number"]),
+        (
+            {"margin_absolute": 1.0, "depth": 3},
+            [
+                "negatives dropped, which score too close to the positive: 2 (first: of q1)",
+                "questions left without a negative: 1 (first: q1)",
+                "questions left with fewer negatives than 3: 1 (first: q0); mine.depth, mine.number",
+            ],
+        ),
+    ],
+)
+def test_no_count_is_reported_twice(changes, lines, small, work):
+    collection, run = small
+    config = CONFIG.model_copy(update=changes)
+    found = read_notices(with_notices("mine", mine(config, collection, run, work())))
+    assert found == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
