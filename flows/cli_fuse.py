@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from flows.cli_options import Json, columns, out, print_json, print_table
+from flows.cli_options import Json, columns, out, print_json, print_table, warn
 from pipeline.paths import given
 
 
@@ -57,6 +57,8 @@ def fuse(
         for name, value in fused.measured.items():
             table.add_row(escape(name), share_text(value))
         print_table(table)
+    if fused.unlisted:
+        warn(f"{qrels}: questions without results, each counted as zero: {fused.unlisted:,}")
     how = METHODS[fused.method]
     chosen = f", chosen on {counted(fused.judged, 'questions')} of {qrels}" if fused.chosen else ""
     chosen = f", not tuned: {fused.not_tuned}" if fused.not_tuned else chosen

@@ -46,7 +46,9 @@ class Fused:
     """Why no judgement chose, where method or weight was to be chosen."""
     questions: int
     judged: int
-    """Questions with a relevant passage that stand in a run: what is measured. Without judgements 0."""
+    """Questions with a relevant passage: what is measured. Without judgements 0."""
+    unlisted: int
+    """Those of them that no run lists: each counts as zero, as in `evaluate --run`."""
     measured: dict[str, float]
     """MRR@10 of each file, and of `fused`; empty without judgements."""
 
@@ -76,11 +78,11 @@ def fuse_files(
     runs = [read(path, questions, passages) for path in paths]
     methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
     choice = untuned(len(runs), methods, weights)
-    judged, measured, total = 0, dict[str, float](), len(questions)
+    judged, unlisted, measured, total = 0, 0, dict[str, float](), len(questions)
     chosen = False
     if qrels is not None:
-        relevant, judged = _relevant(judgements, questions, passages, relevance)
-        if not judged:
+        relevant, judged, unlisted = _relevant(judgements, questions, passages, relevance)
+        if judged == unlisted:
             raise InputError(f"{qrels}: no question of the runs has a relevant passage there")
         if method is None or weight is None:
             best = choose(runs, relevant, total, methods, weights, K)
@@ -93,7 +95,7 @@ def fuse_files(
             measured[name] = round(mean * total / judged, 6)
     _write(out, fused, [*questions], [*passages], depth)
     why = None if chosen or (method and weight) else NO_DEV if qrels is None else NOTHING_FOUND
-    return Fused(choice.method, choice.weight, chosen, why, total, judged, measured)
+    return Fused(choice.method, choice.weight, chosen, why, total, judged, unlisted, measured)
 
 
 def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:
@@ -127,12 +129,14 @@ def _numbered(numbers: dict[str, int], name: str) -> int:
 
 def _relevant(
     qrels: Qrels, questions: Mapping[str, int], passages: Mapping[str, int], relevance: int
-) -> tuple[tuple[np.ndarray, np.ndarray], int]:
-    """The positive judgements by number, of what the runs hold; how many of their questions have one at all."""
-    positives = {q: [p for p, g in grades.items() if g >= relevance] for q, grades in qrels.items() if q in questions}
-    pairs = [(questions[q], passages[p]) for q, found in positives.items() for p in found if p in passages]
+) -> tuple[tuple[np.ndarray, np.ndarray], int, int]:
+    """The positive judgements by number, of what the runs hold; questions with a positive, and those in no run."""
+    found = {q: [p for p, g in grades.items() if g >= relevance] for q, grades in qrels.items()}
+    positives = {q: relevant for q, relevant in found.items() if relevant}
+    listed = {q: positives[q] for q in positives if q in questions}
+    pairs = [(questions[q], passages[p]) for q, relevant in listed.items() for p in relevant if p in passages]
     question_R, passage_R = np.array(pairs, np.int64).reshape(-1, 2).T
-    return (question_R, passage_R), sum(map(bool, positives.values()))
+    return (question_R, passage_R), len(positives), len(positives) - len(listed)
 
 
 def _part(out: Path) -> Path:

@@ -249,7 +249,7 @@ def score_of(place: str, value: Any) -> float:
     if value is None:
         return nan
     try:
-        score = float(value)
+        score = float(value) if files.is_plain(str(value)) else nan
     except (TypeError, ValueError, OverflowError):
         score = nan
     if not -LARGEST <= score <= LARGEST:

@@ -1,6 +1,7 @@
 """Files of finished artifacts, read so that one that is missing or damaged is told in a line."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,14 @@ FAULTS = (OSError, ValueError, LookupError, TypeError, NotImplementedError, Recu
 """What the json module raises for bytes that it cannot read, and pyarrow beside its own ArrowException."""
 
 
-def again(recipe: str) -> str:
-    """What to do about any of them."""
-    return f"`cocondenser artifacts verify` sets what is damaged aside, and `cocondenser run {recipe}` makes it anew"
+NAME = re.compile(r"[\w./-]+")
+"""Of a recipe, as a shell takes it."""
+
+
+def again(run: str) -> str:
+    """What to do about any of them. `run`: a run's name, its recipe's if a shell takes it as one word."""
+    command = f"`cocondenser run {run}`" if NAME.fullmatch(run) else f"the command of the run {run!r}"
+    return f"`cocondenser artifacts verify` sets what is damaged aside, and {command} makes it anew"
 
 
 AGAIN = again("RECIPE")

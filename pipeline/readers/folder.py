@@ -106,13 +106,13 @@ def _ending(path: Path) -> str:
 def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple[str, Document]]:
     """(place, document) of the `paths`, by their names in the folder.
 
-    A document's id is that name, white space in it percent-encoded, with the document's number where lines are
-    documents. Raises InputError for what is wrong with a file, with its line.
+    A document's id is that name, white space and control characters in it percent-encoded, with the document's number
+    where lines are documents. Raises InputError for what is wrong with a file, with its line.
     """
     from pipeline.readers import markdown
 
     for file, path in paths.items():
-        name = re.sub(r"\s", lambda space: quote(space[0]), file)
+        name = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", lambda found: quote(found[0]), file)  # what `check_id` refuses
         ending = _ending(path)
         # Empty for a name without a dot, of which `_ending` gives all.
         shown_ending = PurePath(files.plain_name(path)).suffix.lower().removeprefix(".")

@@ -65,19 +65,23 @@ def test_judgements_choose_what_is_not_given(tmp_path):
     qrels = put(tmp_path, "qrels", "q 0 c 1", "r 0 z 2", "r 0 x 0", "nobody 0 a 1")
     fused = join(first, second, qrels=qrels)
     table = tmp_path / "qrels.parquet"
-    write_table(table, schemas()["qrels"], [("dev", "q", "c", 1), ("dev", "r", "z", 2), ("test", "q", "a", 1)])
+    write_table(
+        table,
+        schemas()["qrels"],
+        [("dev", "q", "c", 1), ("dev", "r", "z", 2), ("dev", "nobody", "a", 1), ("test", "q", "a", 1)],
+    )
     assert join(first, second, qrels=table) == fused
     assert fused.chosen
     assert fused.weight < 0.5
-    assert (fused.questions, fused.judged) == (3, 2)  # `nobody` is in no run, `s` not judged
-    assert fused.measured == {str(first): pytest.approx((1 / 3 + 1 / 3) / 2), str(second): 1.0, "fused": 1.0}
+    assert (fused.questions, fused.judged, fused.unlisted) == (3, 3, 1)  # `nobody` is in no run, `s` not judged
+    assert fused.measured == {str(first): pytest.approx(2 / 9, abs=1e-6), str(second): 0.666667, "fused": 0.666667}
     assert found(tmp_path / "out")["s"] == "a"
     assert join(first, second, qrels=qrels, method="weighted_sum").method == "weighted_sum"
     by_hand = join(first, second, qrels=qrels, method="reciprocal_rank", weight=0.9)
     assert (by_hand.weight, by_hand.chosen, by_hand.measured["fused"]) == (
         0.9,
         False,
-        pytest.approx((1 / 3 + 1 / 2) / 2, abs=1e-6),
+        pytest.approx((1 / 3 + 1 / 2) / 3, abs=1e-6),
     )
 
 

@@ -49,6 +49,15 @@ def test_a_folder(tmp_path, ingested):
         ingested(**fields(tmp_path / "set", pattern="*.html"))
 
 
+@pytest.mark.parametrize(
+    ("name", "document"), [("a\x1b[31mb", "a%1B[31mb"), ("a\nb", "a%0Ab"), ("a\x85b", "a%C2%85b"), ("a\tb", "a%09b")]
+)
+def test_a_file_whose_name_no_id_can_hold(tmp_path, ingested, name, document):
+    put(tmp_path, f"set/{name}.txt", "one")
+    put(tmp_path, "set/plain.txt", "two")
+    assert [row[1] for row in ingested(**fields(tmp_path / "set")).passages] == [f"{document}.txt", "plain.txt"]
+
+
 def test_metadata_of_files_lines_and_front_matter(tmp_path, ingested):
     front = ("---", "title: Cats", "lang: no", "year: 2020", "zip: 01234", "at: 12:30", "day: 2024-01-02", "---")
     put(tmp_path, "set/a b/cats.MD", *front, "purr purr purr", "## Big ones", "roar")
