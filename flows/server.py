@@ -1,5 +1,6 @@
 """Which Prefect server a run talks to: that of the active profile where it answers, else one of its own."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ def reachable_server() -> Iterator[tuple[str, bool]]:
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    logging.raiseExceptions = False  # else each batch of logs that a killed server did not take would be printed
     os.environ["PYTHONSAFEPATH"] = "1"  # for what libraries start: no module from the current folder
     expect_no_home()
     from prefect.settings import PREFECT_API_URL, temporary_settings

@@ -48,7 +48,7 @@ def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_cli) -
     assert named.returncode == 1
     lines = named.stdout.splitlines()
     assert [line for line in flipped.values() if line not in lines] == []
-    again = run_cli("run", "tiny", "--json", "--device", "cpu", store=tiny_copy)
+    again = run_cli("run", "tiny", "--json", "--device", "cpu", store=tiny_copy, seconds=900)
     assert again.returncode == 0, again.stderr
     assert same(json.loads(again.stdout), tiny_run[1])
     assert run_cli("artifacts", "verify", store=tiny_copy).returncode == 0

@@ -277,7 +277,7 @@ def test_four_first_runs_at_once(environment: dict[str, str], tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_run_whose_server_is_killed_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
     store = tmp_path / "store"
-    words = ("tiny", "--device", "cpu", "--until", "cocondenser", "--json")
+    words = ("tiny", "--device", "cpu", "--until", "condenser", "--json")
     one = run(environment, tmp_path, tmp_path / "home", store, *words)
     end = time.monotonic() + 300
     while not list(store.glob("work/*/checkpoints")):
@@ -288,6 +288,6 @@ def test_a_run_whose_server_is_killed_goes_on(environment: dict[str, str], tmp_p
     server.kill()
     out, said = one.communicate(timeout=500)
     assert one.returncode == 0, said
-    assert "cocondenser" in json.loads(out)["artifacts"]
-    for raw in ("Traceback", "Event(", "retry", "ERROR", "httpx"):
+    assert "condenser" in json.loads(out)["artifacts"]
+    for raw in ("Traceback", "Event(", "retry", "ERROR", "httpx", "Error logging"):
         assert raw not in said
