@@ -119,9 +119,8 @@ def test_what_a_cross_encoder_does_not_read_is_what_rows_leave_out():
     for _ in range(200):
         question, title, text = (int(n) for n in draw.integers(0, 30, 3))
         lengths = Lengths(*(int(n) for n in draw.integers(1, 40, 3)))
-        row, second = pair_row(
-            np.full(question, 40), np.full(title, 50), np.full(text, 60), PairForm(SPECIALS, lengths)
-        )
+        form = PairForm(SPECIALS, lengths)
+        row, _ = pair_row(np.full(question, 40), np.full(title, 50), np.full(text, 60), form)
         tokens = SimpleNamespace(titles=texts(title), passages=texts(text), queries=texts(question))
         counts = count_cut(tokens, np.array([0, 0]), np.array([0, 0]), lengths)
         assert counts == {
