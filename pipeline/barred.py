@@ -130,7 +130,8 @@ def _numbers(known: np.ndarray, hash_P: np.ndarray) -> np.ndarray:
 
 
 def keys(question_N: np.ndarray, other_N: np.ndarray) -> np.ndarray:
-    """int64 [N]: number of the question << 32 | number of what stands beside it; one without a number (-1) gives -1."""
+    """Each question and what is beside it (a passage, a text) as one number that sorts by question: the question's
+    number << 32 | the other's. int64 [N]. Without a number (-1) of either it is below 0, and no key."""
     return question_N.astype(np.int64) << 32 | other_N.astype(np.int64)
 
 

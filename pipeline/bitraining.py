@@ -18,7 +18,7 @@ from pipeline.distributed import rank, world
 from pipeline.encoder import EncoderConfig
 from pipeline.finetune import FinetuneConfig
 from pipeline.inbatch import Piece, backward, pieces
-from pipeline.inputs import Ids, pack, passage_rows, question_rows, read_form
+from pipeline.inputs import Ids, pack, passage_rows, question_rows, read_form, unread
 from pipeline.judge import Judge
 from pipeline.memory import keeps
 from pipeline.parquet import write_parquet
@@ -91,14 +91,17 @@ def train(
         )
     validated = judge.last(c.epochs, steps, c.validation.select) if judge else {}
     room = e.question_tokens - 2 - len(form.before_question)
-    cut = int((data.queries.lengths[pools.queries] > room).sum())
+    cut = {
+        "questions_cut": int((data.queries.lengths[pools.queries] > room).sum()),
+        "passages_cut": int((unread(data, form, c.passage_tokens)[1][pools.listed()] > 0).sum()),
+    }
     if rank() == 0:
         write_checkpoint(Path(out), towers, e, Path(start), history)
         tables = {"validation": judge.rows if judge else [], "schedule": orders.hardness(schedule)}
         for name, rows in tables.items():
             if rows:
                 write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
-    return {**training.summary(history), **validated, "questions_cut": cut}
+    return {**training.summary(history), **validated, **cut}
 
 
 def update(

@@ -99,7 +99,7 @@ def cross_encoder(
 
     Examples as in fine-tuning. With `config.checkpoint` that one passes through, if its vocabulary is that of `start`.
     The metrics count the negatives an epoch that were drawn from the whole collection, what of the negatives listed
-    was dropped (pipeline/barred.py), and the questions that were cut.
+    was dropped (pipeline/barred.py), and the questions and passages that were cut.
     Raises InputError where the model does not fit the tokens or lengths, or there is nothing to train on.
     """
     from pipeline.barred import Dropped
@@ -127,6 +127,6 @@ def cross_encoder(
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.crosstraining:train", arguments, work.machine, work.progress, work.checkpoints)
-    questions_cut = count_cut(Tokens.open(tokens).queries, drawn_from.queries, lengths(config))
+    cut = count_cut(Tokens.open(tokens), drawn_from.queries, drawn_from.listed(), lengths(config))
     counts = drawing.counts(drawn_from, config.negatives_per_query, dropped)
-    return result | counts | {"questions_cut": questions_cut}
+    return result | counts | cut

@@ -84,9 +84,13 @@ def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig) -> list[str]:
 
     title_N, text_N = unread(tokens, form, config.passage_tokens)
     total = len(tokens.passages.tokens)
-    lines = [cut_notice("passages", text_N, total, "encode.passage_tokens, or shorter passages (ingest)")]
+
+    def name(row: int) -> str:
+        return f"passage number {row + 1}"  # the stage reads no ids
+
+    lines = [cut_notice("passages", text_N, total, "encode.passage_tokens, or shorter passages (ingest)", name)]
     if form.title_tokens:
-        lines.append(cut_notice("titles", title_N, len(tokens.titles.tokens), "encoder.title_tokens"))
+        lines.append(cut_notice("titles", title_N, len(tokens.titles.tokens), "encoder.title_tokens", name))
     return lines
 
 

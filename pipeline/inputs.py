@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
 
 Ids = Sequence[np.ndarray]
 """Rows of unequal length."""
-SUBSTANTIAL = 0.1
-"""Share of the texts from which it is worth a notice that they are cut; a few long ones are as usual."""
 
 
 @dataclass(frozen=True)
@@ -121,25 +119,30 @@ def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarr
     return title_N - kept_N, np.maximum(0, tokens.passages.lengths - np.maximum(0, room_N))
 
 
-def unread_of_questions(tokens: Tokens, rows: Sequence[int], form: Form) -> np.ndarray:
+def unread_of_questions(tokens: Tokens, rows: Sequence[int] | np.ndarray, form: Form) -> np.ndarray:
     """Tokens of the questions at `rows` that a `question_row` does not hold."""
     room = form.question_tokens - 2 - len(form.before_question)
     return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - room)
 
 
 def cut_notice(
-    what: str, unread_N: np.ndarray, total: int, field: str, name: Callable[[int], str] = "row {}".format
+    what: str, unread_N: np.ndarray, total: int, field: str, name: Callable[[int], str] = "number {}".format
 ) -> str:
-    """A notice where a substantial share of texts is cut; empty where it is as usual. `total`: tokens of all texts.
+    """A notice of texts that are cut; empty where none is. `total`: tokens of these texts.
 
-    `name`: what the text with this number is called.
+    `name`: what the text with this number, from 0, is called.
     """
     rows = np.flatnonzero(unread_N)
-    if len(rows) < SUBSTANTIAL * len(unread_N) or not len(rows):
+    if not len(rows):
         return ""
     cut, lost = len(rows) / len(unread_N), unread_N.sum() / total
-    shares = f"{cut:.0%} of them, so that {lost:.0%} of all tokens are not read"
+    shares = f"{_percent(cut)} of them, so that {_percent(lost)} of all tokens are not read"
     return notice(f"{what} cut, {shares}", len(rows), [name(int(row)) for row in rows[:EXAMPLES]], field)
+
+
+def _percent(share: float) -> str:
+    """`12%`, and `< 1%` for less."""
+    return f"{share:.0%}" if share >= 0.01 else "< 1%"
 
 
 class Packed(NamedTuple):

@@ -111,6 +111,7 @@ class _Column:
 
     @property
     def missing(self) -> int:
+        """Values that the column does not have; a cell of ABSENT is one, unless the column is of text."""
         return self.nulls + (self.absent if self.type != "text" else 0)
 
     @property

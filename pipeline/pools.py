@@ -57,6 +57,10 @@ class Pools:
     passages: int
     """Passages of the collection."""
 
+    def listed(self) -> np.ndarray:
+        """Rows of the passages that are judged or negatives of a question, none twice."""
+        return np.unique(np.concatenate([self.judged.flat, *(lists.flat for lists in self.negatives)]))
+
 
 @dataclass(frozen=True)
 class Judged:

@@ -88,7 +88,7 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
         "questions_without_negatives": kept - len(np.unique(question_N[negative_N])),
         "positives": len(positive_N),
         "negatives": len(negative_N),
-        "questions_cut": count_cut(Tokens.open(tokens).queries, places[question_N], lengths),
+        **count_cut(Tokens.open(tokens), places[question_N], passage_N, lengths),
         **dropped.metrics(),
         **noticed(dropped.notices()),
     }

@@ -73,11 +73,12 @@ def rerank(
         for one, new_N in zip(lists, np.split(score_N, ends), strict=True):
             new = reordered(one.run, one.near_R, new_N)
             write(one.split, one.id_Q[new.question_R].tolist(), ids[new.passage_R].tolist(), new.score_R)
+    cut = [count_cut(Tokens.open(tokens), query_N, passage_N, one) for one in lengths]
     return {
         "questions": len(np.unique(query_N)),
         "pairs": len(query_N),
         "cross_encoders": len(cross_encoders),
-        "questions_cut": max(count_cut(Tokens.open(tokens).queries, query_N, one) for one in lengths),
+        **{name: max(counts[name] for counts in cut) for name in cut[0]},
     }
 
 

@@ -61,7 +61,7 @@ def scores(
         "questions": len(own),
         "pairs": len(query_N),
         "judged_first": float((best == best_judged).mean()),
-        "questions_cut": count_cut(Tokens.open(tokens).queries, query_N, lengths),
+        **count_cut(Tokens.open(tokens), query_N, own.flat, lengths),
         **dropped.metrics(),
         **noticed(dropped.notices()),
     }

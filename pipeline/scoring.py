@@ -16,7 +16,7 @@ from pipeline.stored import read_json
 from pipeline.work import Progress, Work
 
 if TYPE_CHECKING:
-    from pipeline.ragged import Ragged
+    from pipeline.ragged import Tokens
 
 FILE = "pairs.json"
 """In a cross-encoder's folder: its `Lengths`."""
@@ -68,9 +68,17 @@ def check_cross_encoder(cross_encoder: Path, tokens: Path) -> Lengths:
     return lengths
 
 
-def count_cut(questions: "Ragged", query_N: np.ndarray, lengths: Lengths) -> int:
-    """How many of the questions are longer than the cross-encoder reads."""
-    return int((questions.lengths[np.unique(query_N)] > lengths.question_tokens).sum())
+def count_cut(tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths) -> dict[str, int]:
+    """How many of these questions and passages are longer than the cross-encoder reads; each counts once.
+
+    The space that byte-level BPE has between title and text aside.
+    """
+    asked, read = np.unique(query_N), np.unique(passage_N)
+    kept_N = np.minimum(tokens.titles.lengths[read], min(lengths.title_tokens, lengths.passage_tokens // 2))
+    return {
+        "questions_cut": int((tokens.queries.lengths[asked] > lengths.question_tokens).sum()),
+        "passages_cut": int((kept_N + tokens.passages.lengths[read] > lengths.passage_tokens).sum()),
+    }
 
 
 def relevance(logit_N: np.ndarray) -> np.ndarray:

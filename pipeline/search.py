@@ -102,8 +102,9 @@ def search(
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     artifact = Tokens.open(tokens)
     form = read_form(encoder, checkpoint, artifact.specials)
-    unread_Q = unread_of_questions(artifact, [row for row, _ in asked], form)
-    total = len(artifact.queries.tokens)
+    row_Q = np.array([row for row, _ in asked], np.int64)
+    unread_Q = unread_of_questions(artifact, row_Q, form)
+    total = int(artifact.queries.lengths[row_Q].sum())
     cut = cut_notice("questions", unread_Q, total, "encoder.question_tokens", lambda i: asked[i][1].query_id)
     return {**_write(asked, job, collection, work.out), **noticed([cut])}
 

@@ -7,7 +7,14 @@ given, encode, search. Evaluation's counts stand under its tables.
 from pipeline.notices import noticed, of_counts, read_notices
 from pipeline.work import Metrics
 
-CUT = {"questions_cut": ("questions cut for the cross-encoder", "cross_encoder.question_tokens")}
+CUT = {
+    "questions_cut": ("questions cut for the cross-encoder", "cross_encoder.question_tokens"),
+    "passages_cut": ("passages cut for the cross-encoder", "cross_encoder.passage_tokens"),
+}
+CUT_IN_TRAINING = {
+    "questions_cut": ("training questions cut", "encoder.question_tokens"),
+    "passages_cut": ("positives and negatives cut", "passage_tokens of this stage"),
+}
 SKIPPED = {"updates_skipped": ("updates skipped, without a finite loss and gradient", "optimiser.learning_rate")}
 FILLED = {
     "negatives_filled": (
@@ -29,7 +36,7 @@ NOTICES = {
     "condenser": SKIPPED,
     "cocondenser": {"documents_too_short": ("documents left out, too short for two spans", "cocondenser.span_min")}
     | SKIPPED,
-    "finetune": FILLED | SKIPPED,
+    "finetune": CUT_IN_TRAINING | FILLED | SKIPPED,
     "cross_encoder": FILLED | CUT | SKIPPED,
     "scores": CUT,
     "denoise": {

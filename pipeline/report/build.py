@@ -14,7 +14,7 @@ from pipeline.report.lineage import Step, notices, summary
 from pipeline.report.published import Published
 from pipeline.report.trainings import architecture, history, shown_counts, training
 from pipeline.stored import read_json
-from pipeline.tables import counted, estimate_text, way_of
+from pipeline.tables import counted, estimate_text, shallow_notes, way_of
 from pipeline.templates import environment, styles
 from pipeline.work import Metrics, Work
 
@@ -106,6 +106,7 @@ def render(**values: Any) -> str:
     pages.filters["counted"] = counted
     pages.filters["colour"] = colour_of
     pages.filters["estimate"] = estimate_text
+    pages.filters["shallow_notes"] = shallow_notes
     pages.filters["way_of"] = lambda row, metrics: way_of(metrics, row)
     return pages.get_template("report.html").render(css=styles("palette.css", "report.css"), **values)
 

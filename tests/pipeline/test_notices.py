@@ -8,6 +8,7 @@ import pytest
 from pipeline.inputs import Form, cut_notice, unread, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
 from pipeline.ragged import Specials
+from pipeline.scoring import Lengths, count_cut
 from pipeline.stage_notices import NOTICES, with_notices
 
 SPECIALS = Specials(100, 0, 1, 2, 3, 4)
@@ -42,6 +43,19 @@ def test_the_first_examples_are_kept():
 @pytest.mark.parametrize(
     ("stage", "metrics", "lines"),
     [
+        (
+            "finetune",
+            {"questions_cut": 1, "passages_cut": 2},
+            [
+                "training questions cut: 1; encoder.question_tokens",
+                "positives and negatives cut: 2; passage_tokens of this stage",
+            ],
+        ),
+        (
+            "scores",
+            {"passages_cut": 7},
+            ["passages cut for the cross-encoder: 7; cross_encoder.passage_tokens"],
+        ),
         ("tokens", {"passages_cut": 2}, ["passages cut: 2; tokens.max_tokens"]),
         ("finetune", {"updates_skipped": 0, "negatives_filled": 0}, []),
         (
@@ -98,17 +112,35 @@ def test_what_of_passages_and_questions_is_not_read_is_what_rows_leave_out():
         assert unread_of_questions(tokens, [0], form)[0] == text - (asked == 60).sum()
 
 
+def test_what_a_cross_encoder_does_not_read_is_what_rows_leave_out():
+    from pipeline.pairs import PairForm, pair_row
+
+    draw = np.random.default_rng(2)
+    for _ in range(200):
+        question, title, text = (int(n) for n in draw.integers(0, 30, 3))
+        lengths = Lengths(*(int(n) for n in draw.integers(1, 40, 3)))
+        form = PairForm(SPECIALS, lengths)
+        row, _ = pair_row(np.full(question, 40), np.full(title, 50), np.full(text, 60), form)
+        tokens = SimpleNamespace(titles=texts(title), passages=texts(text), queries=texts(question))
+        counts = count_cut(tokens, np.array([0, 0]), np.array([0, 0]), lengths)
+        assert counts == {
+            "questions_cut": int((row == 40).sum() < question),
+            "passages_cut": int((row == 60).sum() < text),
+        }
+
+
 @pytest.mark.parametrize(
     ("unread_N", "line"),
     [
         ([0] * 10, ""),
-        ([0] * 19 + [5], ""),
+        ([0] * 19 + [5], "passages cut, 5% of them, so that 5% of all tokens are not read: 1 (first: number 19); f"),
+        ([1] + [0] * 999, "passages cut, < 1% of them, so that 1% of all tokens are not read: 1 (first: number 0); f"),
         (
             [0] * 8 + [20, 30],
-            "passages cut, 20% of them, so that 50% of all tokens are not read: 2 (first: row 8, row 9); f",
+            "passages cut, 20% of them, so that 50% of all tokens are not read: 2 (first: number 8, number 9); f",
         ),
         ([], ""),
     ],
 )
-def test_cut_texts_are_noticed_where_they_are_many(unread_N, line):
+def test_cut_texts_are_noticed_however_few(unread_N, line):
     assert cut_notice("passages", np.array(unread_N, np.int64), 100, "f") == line

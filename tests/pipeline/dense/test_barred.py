@@ -279,7 +279,7 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
 
         monkeypatch.setattr(pseudo, "score", score)
         monkeypatch.setattr(pseudo, "check_cross_encoder", lambda *_: Lengths(1, 1, 1))
-        monkeypatch.setattr(pseudo, "count_cut", lambda *_: 0)
+        monkeypatch.setattr(pseudo, "count_cut", lambda *_: {})
         monkeypatch.setattr("pipeline.ragged.Tokens.open", lambda folder: SimpleNamespace(queries=None))
         config = pseudo.PseudoConfig(
             depth=100, positive_above=0.9, negative_below=0.1, positives=0, negatives=negatives

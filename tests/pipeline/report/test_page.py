@@ -2,11 +2,14 @@
 
 import json
 import re
+import shutil
 
+import pytest
 from reported import CONFIG, LINEAGE, elements, work
 
 from pipeline.report.build import report
 from pipeline.report.lineage import duration, hours, summary
+from pipeline.shallow import shallow
 
 
 def test_text_of_the_collection_is_escaped(page):
@@ -33,6 +36,19 @@ def test_it_shows_figures_pictures_counts_and_lineage(page, inputs):
     assert "one encoder for questions and one for passages" in page
     assert "passages empty" not in page  # zero
     assert "untied" not in page  # a folder's name that is no digest says where it lies
+
+
+@pytest.mark.parametrize("cut", [5, 20, 200])
+def test_all_measures_say_where_they_look_deeper_than_lists(cut, inputs, tmp_path):
+    folder = tmp_path / "evaluate"
+    shutil.copytree(inputs["evaluate"], folder)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["splits"]["test"]["cut_at"] = {"bm25": cut}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    report(CONFIG, **{**inputs, "evaluate": folder}, lineage=LINEAGE, work=work(tmp_path / "out"))
+    found = (tmp_path / "out" / "report.html").read_text().split('<section id="measures">')[1].split("</section>")[0]
+    measures = next(iter(metrics["splits"]["test"]["systems"].values()))
+    assert f"BM25: {shallow(cut, measures)}." in found
 
 
 def test_answers_show_what_is_relevant(page):
