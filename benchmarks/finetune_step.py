@@ -19,6 +19,7 @@ from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, ratio
 from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare, new_module
 from pipeline import examples, ranking
+from pipeline.barred import Texts, between
 from pipeline.biencoder import Encoder, vectors
 from pipeline.inbatch import Piece, backward, pieces
 from pipeline.inputs import Form, pack, passage_rows, question_rows
@@ -49,7 +50,10 @@ class Source:
         judged, negatives = (
             Lists(rng.integers(passages, size=size * n, dtype=np.int32), np.arange(size + 1) * n) for n in (1, POOL)
         )
-        self.pools = Pools(np.arange(size), judged, judged, (negatives,), passages)
+        number_P = np.arange(passages, dtype=np.uint64)  # each passage and question has words of its own
+        asked_n, own_n = np.arange(passages, passages + size, dtype=np.uint64), np.full(size, -1)
+        unfit = between(Texts(number_P, number_P), asked_n, own_n, np.arange(size), judged.flat)
+        self.pools = Pools(np.arange(size), judged, unfit, (negatives,), passages)
 
     def __call__(self, i: int) -> list[np.ndarray]:
         """The rows of batch i, questions first; drawn anew at each call as in training."""

@@ -46,7 +46,7 @@ def test_shards_hold_all_passages_in_order(world, work, inline):
     )
     np.testing.assert_allclose(np.concatenate(shards), expected, atol=2e-3)
     cut_NN = unread(Tokens.open(world.tokens), FORM, 40)
-    assert len(read_notices(metrics)) == sum((cut_N > 0).mean() >= 0.1 for cut_N in cut_NN) > 0
+    assert len(read_notices(metrics)) == sum((cut_N > 0).any() for cut_N in cut_NN) > 0
     metrics.pop(METRIC, None)
     assert metrics == {"passages": 120, "dimension": 16, "shards": len(shards), "shards_reused": 0}
     assert sorted(path.name for path in done.out.iterdir()) == [
