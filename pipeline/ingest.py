@@ -25,7 +25,7 @@ from pipeline.collection import (
 )
 from pipeline.errors import InputError
 from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
-from pipeline.ingest_notices import NOTICES
+from pipeline.ingest_notices import NOTICES, without_positives
 from pipeline.leaks import leaks
 from pipeline.metadata import keep
 from pipeline.notices import EXAMPLES, Examples, noticed, of_counts
@@ -105,7 +105,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     metrics: Metrics = dict(counts) | told
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     lines = of_counts(NOTICES, metrics, examples | source.examples)
-    return {**metrics, **noticed([*lines, *dropped.notices(), *leaks(work.out)])}
+    return {**metrics, **noticed([*lines, *dropped.notices(), *without_positives(work.out), *leaks(work.out)])}
 
 
 def _passages(

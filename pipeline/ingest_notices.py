@@ -1,4 +1,9 @@
-"""What ingest says of each of its counts that counts something left out: what it is, and what the user can do."""
+"""What ingest reports as left out, and what the user can do about it."""
+
+from pathlib import Path
+
+from pipeline.notices import notice
+from pipeline.stored import read_table
 
 NOTICES = {
     "undecodable_files": (
@@ -33,3 +38,16 @@ NOTICES = {
     ),
 }
 """{count in ingest.json: (what is counted, advice)}."""
+
+
+def without_positives(collection: Path) -> list[str]:
+    """A notice where training questions have no relevant passage, so that nothing is trained on them."""
+    import pyarrow.compute as pc
+
+    path = collection / "qrels.parquet"
+    judged = read_table(path, columns=["query_id"], filters=[("split", "=", "train"), ("relevance", ">", 0)])
+    trained = read_table(collection / "queries.parquet", columns=["query_id"], filters=[("split", "=", "train")])
+    query_ids = trained["query_id"].combine_chunks()
+    lacking = query_ids.filter(pc.invert(pc.is_in(query_ids, value_set=judged["query_id"].combine_chunks())))
+    what = "training questions left out, without a relevant passage"
+    return [notice(what, len(lacking), lacking[:3].to_pylist())] if len(lacking) else []

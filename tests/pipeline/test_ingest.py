@@ -127,6 +127,21 @@ def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, tex
 
 
 @pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        (["q1\tp1\t1", "q3\tp2\t0"], "1 (first: q3)"),
+        (["q1\tp1\t0", "q3\tp2\t0"], "2 (first: q1, q3)"),
+        (["q1\tp1\t1", "q3\tp2\t0", "q3\tp3\t2"], None),
+    ],
+)
+def test_training_questions_without_a_relevant_passage_are_reported(tmp_path, ingested, judged, said):
+    queries = [f'{{"_id": "q{n}", "text": "question {n}"}}' for n in (1, 3)]
+    made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels={"train": [HEADER, *judged]})))
+    line = "training questions left out, without a relevant passage: "
+    assert made.notices == ([line + said] if said else [])
+
+
+@pytest.mark.parametrize(
     ("texts", "splits"),
     [
         (("one", "two", "three"), ("train", "dev", "test")),
