@@ -257,7 +257,9 @@ def test_signed_json_is_read_as_written(fields):
 
 
 @pytest.mark.parametrize(
-    "read", [signed.verified, records.parse, lambda data: runs.parse(Store(Path("store")), data)], ids=str
+    "read",
+    [signed.verified, records.parse, lambda data: runs.parse(Store(Path("store")), data)],
+    ids=["signed", "record", "run"],
 )
 def test_json_that_is_nested_deeply_is_a_value_error(read):
     """From some depth on it can be read and not be written."""
