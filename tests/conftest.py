@@ -20,6 +20,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip("no CUDA device")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share what they build, so one process runs them all.
 
