@@ -226,7 +226,7 @@ def test_a_finished_checkpoint_may_lack_a_head(given, tmp_path):
 
 
 def test_a_collection_below_one_batch_is_refused(given, tmp_path):
-    with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 asked for, but"):
+    with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 is more than"):
         run(given, tmp_path / "out", batch_documents=2048)
 
 
@@ -235,7 +235,7 @@ def test_what_cannot_train_is_known_before_condenser(given):
     config = CocondenserConfig(**small.COCONDENSER)
     check_cocondenser(config, tokens, start)
     large = config.model_copy(update={"batch_documents": 2048})
-    with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 asked for, but the whole .* holds"):
+    with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 is more than the whole .* holds"):
         check_cocondenser(large, tokens, start)
     check_cocondenser(large.model_copy(update={"steps": 0}), tokens, start)
     by_tokens = config.model_copy(update={"batch_documents": None, "batch_tokens": 10**6})

@@ -211,7 +211,7 @@ def test_an_embedding_model_needs_no_mlm_head(inputs, tmp_path):
 
 
 @pytest.mark.parametrize(("fields", "notice"), [
-    ({}, "encoder.pooling is 'cls', but 'mean' in the model's folder; encoder.normalise is False, but True in"),
+    ({}, "encoder.pooling is 'cls', but 'mean' in the model's folder\nencoder.normalise is False, but True in"),
     ({"pooling": "mean", "normalise": True}, None),
     ({"pooling": "mean", "normalise": True, "passage_prefix": "text: "}, None),
     ({"pooling": "mean", "normalise": True, "question_prefix": "ask: "}, "is 'ask: ', but 'query: ' in"),

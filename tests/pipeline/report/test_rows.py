@@ -86,8 +86,9 @@ def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
     shutil.copytree(inputs["collection"], collection)
     asked = [(f"test{n}", "test", f"question {n}", ["number 3"]) for n in (0, 1)]
     write_table(collection / "queries.parquet", schemas()["queries"], asked)
-    if not judged:
-        write_table(collection / "qrels.parquet", schemas()["qrels"], [])
+    qrels = pq.read_table(collection / "qrels.parquet").to_pylist() if judged else []
+    kept = [tuple(row.values()) for row in qrels if row["query_id"] in ("test0", "test1")]
+    write_table(collection / "qrels.parquet", schemas()["qrels"], kept)
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     evaluate(EVALUATE, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
     report(CONFIG, collection, tmp_path / "metrics", work=work(tmp_path / "out"))
