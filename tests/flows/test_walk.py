@@ -124,7 +124,7 @@ def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
 
 
 def test_what_no_node_reads_and_what_has_figures_or_pages_is_shown(dag: list[Node]) -> None:
-    shown = walk.shown(dag)
+    shown = walk.nodes_to_check(dag)
     assert {"evaluate", "report", "mine"} <= {*shown}
     assert not {"ingest", "tokens", "stage1", "bm25"} & {*shown}
-    assert walk.shown(dag[:1]) == ["ingest"]
+    assert walk.nodes_to_check(dag[:1]) == ["ingest"]
