@@ -52,7 +52,7 @@ def print_table(table: Table) -> None:
 
 def print_json(value: Any) -> None:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # None: closed before the program began
-    print(json_text(value, encoding, indent=1, default=str), flush=True)  # at once: a full disk is told
+    print(json_text(value, encoding, indent=1, default=str), flush=True)  # at once: a full disk is reported
 
 
 def print_path(path: Path) -> None:

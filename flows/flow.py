@@ -41,8 +41,8 @@ def cocondenser(
     shelf = Store(root)
     dag = nodes(recipe)
     wanted = select(dag, until, only)
-    anew, kept = names(dag, refresh), names(dag, keep)
-    walk.look_ahead(shelf, dag, wanted, recipe.machine, recipe.tracking, anew)
+    refreshed, kept = names(dag, refresh), names(dag, keep)
+    walk.look_ahead(shelf, dag, wanted, recipe.machine, recipe.tracking, refreshed)
 
     begun = walk.run_created()
     logs = walk.logs_of(recipe.tracking, root, recipe.name, begun)
@@ -52,7 +52,7 @@ def cocondenser(
         refs.clear()
         refs.update(upstream(shelf, dag, wanted, recipe.name) if only else {})
         for node in wanted:
-            since = begun if node.name in anew else None
+            since = begun if node.name in refreshed else None
             keeps = node.name in kept
             state = walk.run(node, refs, recipe.machine, recipe.name, root, logs=logs, keep=keeps, refresh_since=since)
             refs[node.name] = state.result()

@@ -31,12 +31,12 @@ def look_ahead(
     wanted: Sequence[Node],
     machine: Machine,
     tracking: Tracking | None = None,
-    anew: Iterable[str] = (),
+    refreshed: Iterable[str] = (),
 ) -> None:
     """Raises InputError for what can be known to fail; prepares the cluster where parts will be made on one."""
     dag = list(dag)
     preflight.check(store, dag, wanted, machine, tracking)
-    if preflight.on_ray(store, dag, wanted, machine, anew):
+    if preflight.on_ray(store, dag, wanted, machine, refreshed):
         cluster.check(machine, store.root, PREFECT_API_URL.value(), get_run_logger().info)
 
 

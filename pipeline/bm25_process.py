@@ -63,7 +63,7 @@ def given(
     """What is indexed of passages that another system wrote; `row` are the collection's ids, in their order.
 
     Counts `passages_unknown` and `passages_missing`; `examples` gets the first of each.
-    Raises InputError for an id that stands twice and at the first unknown one that is too many.
+    Raises InputError for an id that is duplicated, and where there are too many unknown ones.
     """
     counts.update(passages_unknown=0, passages_missing=0)
     seen = bytearray(len(row))
@@ -93,7 +93,7 @@ def read_topics(
     """{query id: what another system made of it} of the questions that are asked.
 
     Counts `topics_not_asked` and `questions_without_topic`; `examples` gets the first of each.
-    Raises InputError for a question that stands twice, for weights where the passages are text, and where none of the
+    Raises InputError for a question that is duplicated, for weights where the passages are text, and where none of the
     questions is among them.
     """
     wanted = {q.query_id for q in questions}

@@ -33,7 +33,7 @@ def check_id(place: str, kind: str, text: str, spaces: bool = False) -> None:
     """Raises InputError for an id that a line of a TREC run or of judgements cannot hold.
 
     That is one that is empty, too long, or holds white space, a control character (trec_eval's code ends an id at a
-    NUL) or half of a surrogate pair. `spaces`: of a table whose columns are told apart by tabs, spaces within may be.
+    NUL) or half of a surrogate pair. `spaces`: where tabs separate the columns, the id may have spaces inside.
     """
     if BARE.fullmatch(text) or (spaces and SPACED.fullmatch(text) and text == text.strip()):
         return

@@ -118,8 +118,8 @@ def read(
 
     `examples` gets the first ids that are not known.
 
-    Here and nowhere else it is decided how equal scores stand: as the file has them. They are told apart by the
-    smallest steps of a 64-bit float, so that whatever reads the rows has them in one order.
+    This is the only place that orders equal scores: they keep the order of the file. Each is lowered by the smallest
+    step of a 64-bit float, so that all readers of the rows see one order.
 
     Raises InputError as `rows` does, where no question is known, where more than 1 % of the passages are unknown, and
     for a passage or a deciding rank twice under one question.

@@ -135,8 +135,8 @@ def writer(folder: Path) -> Iterator[Write]:
 def trec_lines(rows: pa.Table) -> str:
     """Rows of a run as lines of a TREC run.
 
-    trec_eval reads scores only, older ones as 32-bit floats, and breaks ties by the passage's id. So scores that such
-    a reader would take for equal are told apart, in the order of the ranks; all others are written with every digit.
+    trec_eval reads scores only, older ones as 32-bit floats, and breaks ties by the passage's id. Scores that
+    such a reader takes for equal are made to differ, in the order of the ranks; all others are written in full.
     White space in ids is percent-encoded.
     """
     score_R = told_apart(np.cumsum(rows["rank"].to_numpy() == 1), rows["score"].to_numpy(), np.float32)

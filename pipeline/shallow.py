@@ -11,8 +11,8 @@ ASK_MORE = ("nDCG", "AP")
 def cut_at(longest: int, passages: int | None = None, depth: int | None = None) -> int | None:
     """Where the lists of a run were cut: the length of its longest one.
 
-    None where they end for want of passages: the longest holds the whole collection of so many `passages`, or is
-    shorter than the `depth` that was asked for. None of these: not known.
+    None where nothing was cut: the longest list holds the whole collection (`passages`), or is shorter than the
+    `depth` of the search. `passages`, `depth`: None where they are not known.
     """
     whole = passages is not None and longest >= passages
     ended = depth is not None and longest < depth

@@ -1,4 +1,4 @@
-"""What is no file is told so, before anything waits for it."""
+"""A path that is not a file is reported before anything waits for it."""
 
 import os
 import socket
