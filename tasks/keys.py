@@ -77,7 +77,7 @@ def paths(value: Any, name: str = "") -> list[tuple[str, Path]]:
 
 
 def with_paths(value: Any, change: Callable[[tuple[str, ...], Path], Path], keys: tuple[str, ...] = ()) -> Any:
-    """A configuration with `change` of the keys and the new path instead of each path."""
+    """The configuration with what `change(keys, path)` gives instead of each path."""
     if isinstance(value, Path):
         return change(keys, value)
     if isinstance(value, Config):
