@@ -20,13 +20,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip("no CUDA device")
 
 
+STARTS_A_SERVER = {"harness", "environment"}
+"""Fixtures of quick tests that start Prefect's servers, or the command line, which does."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share what they build, so one process runs them all.
 
-    Quick tests of flows and tasks share Prefect's temporary server too: two of them starting side by side lose one.
+    Files whose quick tests start Prefect's servers share a process too: two of them starting side by side lose one.
     """
+    servers = {
+        item.path
+        for item in items
+        if not item.get_closest_marker("slow") and STARTS_A_SERVER & set(getattr(item, "fixturenames", ()))
+    }
     for item in items:
-        folder, name = item.path.parent, item.path.stem
-        servers = folder.name in ("flows", "tasks") and not item.get_closest_marker("slow")
-        item.add_marker(pytest.mark.xdist_group("servers" if servers else f"{folder.name}/{name}"))
+        together = item.path in servers and not item.get_closest_marker("slow")
+        item.add_marker(pytest.mark.xdist_group("servers" if together else f"{item.path.parent.name}/{item.path.stem}"))

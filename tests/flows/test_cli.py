@@ -41,8 +41,8 @@ def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_recipes(run_cli, tmp_path: Path) -> None:
-    listed = json.loads(run_cli("recipes", "--json", store=tmp_path).stdout)
+def test_recipes(call_cli, tmp_path: Path) -> None:
+    listed = json.loads(call_cli("recipes", "--json", store=tmp_path).stdout)
     assert {"marco", "pydocs-small"} <= {recipe["name"] for recipe in listed}
     assert "tiny" not in {recipe["name"] for recipe in listed}
 
@@ -76,8 +76,8 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value[:4]))
-def test_a_mistake_is_one_line_and_exit_code_2(run_cli, tmp_path: Path, arguments, message: str) -> None:
-    ended = run_cli(*arguments, store=tmp_path)
+def test_a_mistake_is_one_line_and_exit_code_2(call_cli, tmp_path: Path, arguments, message: str) -> None:
+    ended = call_cli(*arguments, store=tmp_path)
     assert ended.returncode == 2
     assert message in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -146,8 +146,8 @@ def test_a_narrow_terminal_shows_every_measure_and_figure(tmp_path: Path) -> Non
     assert figures[0] == figures[1]
 
 
-def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path: Path) -> None:
-    ended = run_cli("run", "nq", "--until", "ingest", store=tmp_path)
+def test_what_is_missing_comes_with_the_commands_that_bring_it(call_cli, tmp_path: Path) -> None:
+    ended = call_cli("run", "nq", "--until", "ingest", store=tmp_path)
     assert ended.returncode == 2
     lines = ended.stderr.splitlines()
     assert len(lines) == 4
@@ -155,24 +155,24 @@ def test_what_is_missing_comes_with_the_commands_that_bring_it(run_cli, tmp_path
     assert "Traceback" not in ended.stderr
 
 
-def test_a_store_of_a_newer_format(run_cli, tmp_path: Path) -> None:
+def test_a_store_of_a_newer_format(call_cli, tmp_path: Path) -> None:
     (tmp_path / "format.json").write_text('{"format": 99}')
-    ended = run_cli("artifacts", "ls", store=tmp_path)
+    ended = call_cli("artifacts", "ls", store=tmp_path)
     assert ended.returncode == 2
     assert "format 99 is newer" in ended.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "gc", "verify"])
-def test_an_empty_store_holds_nothing_and_an_absent_one_is_told(run_cli, tmp_path: Path, command: str) -> None:
-    assert json.loads(run_cli("artifacts", command, "--json", store=tmp_path).stdout) == []
-    absent = run_cli("artifacts", command, store=tmp_path / "none")
+def test_an_empty_store_holds_nothing_and_an_absent_one_is_told(call_cli, tmp_path: Path, command: str) -> None:
+    assert json.loads(call_cli("artifacts", command, "--json", store=tmp_path).stdout) == []
+    absent = call_cli("artifacts", command, store=tmp_path / "none")
     assert (absent.returncode, absent.stdout) == (2, "")
     assert absent.stderr == f"error: {tmp_path / 'none'}: no such store\n"
     assert not (tmp_path / "none").exists()
 
 
-def test_plan_of_nothing_built(run_cli, tmp_path: Path) -> None:
-    steps = json.loads(run_cli("plan", "tiny", "--until", "tokens", "--json", store=tmp_path).stdout)
+def test_plan_of_nothing_built(call_cli, tmp_path: Path) -> None:
+    steps = json.loads(call_cli("plan", "tiny", "--until", "tokens", "--json", store=tmp_path).stdout)
     assert [(step["node"], step["action"]) for step in steps] == [
         ("ingest", "build"),
         ("tokenizer", "unknown"),
@@ -183,10 +183,10 @@ def test_plan_of_nothing_built(run_cli, tmp_path: Path) -> None:
     assert steps[0]["seconds"] is None
 
 
-def test_a_plan_says_what_a_run_would_lack(run_cli, tmp_path: Path) -> None:
+def test_a_plan_says_what_a_run_would_lack(call_cli, tmp_path: Path) -> None:
     given = ("--until", "bm25", "--set", f"ingest.path={tmp_path / 'none'}", "--json")
-    (first, second) = json.loads(run_cli("plan", "text", *given, store=tmp_path).stdout)
-    refused = run_cli("run", "text", *given, store=tmp_path).stderr
+    (first, second) = json.loads(call_cli("plan", "text", *given, store=tmp_path).stdout)
+    refused = call_cli("run", "text", *given, store=tmp_path).stderr
     assert first["why"] == [refused.removeprefix("error: ").removesuffix("\n")]
     assert first["why"][0].endswith("(--set ingest.path=FOLDER)")
     assert second["why"] == ["unknown until ingest is built"]

@@ -59,9 +59,9 @@ def test_again_all_is_reused(first, run_cli, store: Path) -> None:
     assert seconds < 90  # 15 s on a machine that does nothing else
 
 
-def test_the_plan_agrees(first, run_cli, store: Path) -> None:
+def test_the_plan_agrees(first, call_cli, store: Path) -> None:
     def plan(*more: str) -> dict[str, dict]:
-        steps = json.loads(run_cli("plan", "tiny", "--json", *more, store=store).stdout)
+        steps = json.loads(call_cli("plan", "tiny", "--json", *more, store=store).stdout)
         return {step["node"]: step for step in steps}
 
     assert {step["action"] for step in plan().values()} == {"reuse"}
@@ -78,21 +78,21 @@ def test_only_a_stage_and_until(first, run_cli, store: Path) -> None:
     assert stages(ended.stderr) == [("evaluate", "built")]
 
 
-def test_a_damaged_artifact_is_noticed_and_built_anew(first, run_cli, store: Path) -> None:
+def test_a_damaged_artifact_is_noticed_and_built_anew(first, run_cli, call_cli, store: Path) -> None:
     mine = Path(json.loads(first.stdout)["artifacts"]["mine"]["path"])
     table = mine / "negatives.parquet"
     damaged = bytearray(table.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     table.chmod(0o644)
     table.write_bytes(damaged)
-    checked = run_cli("artifacts", "verify", "mine", store=store)
+    checked = call_cli("artifacts", "verify", "mine", store=store)
     assert checked.returncode == 1
     assert "negatives.parquet" in checked.stdout
     ended = run_cli("run", "tiny", "--json", "--until", "stage2", "--device", "cpu", store=store)
     assert ended.returncode == 0, ended.stderr
     assert dict(stages(ended.stderr))["mine"] == "built"
     assert dict(stages(ended.stderr))["stage2"] == "cached"
-    assert run_cli("artifacts", "verify", store=store).returncode == 0
+    assert call_cli("artifacts", "verify", store=store).returncode == 0
 
 
 def test_search(first, run_cli, store: Path) -> None:
@@ -108,13 +108,13 @@ def test_search(first, run_cli, store: Path) -> None:
     assert (empty.returncode, empty.stderr) == (2, "error: the question is empty\n")
 
 
-def test_the_artifacts_are_listed(first, run_cli, store: Path) -> None:
-    listed = json.loads(run_cli("artifacts", "ls", "--json", store=store).stdout)
+def test_the_artifacts_are_listed(first, call_cli, store: Path) -> None:
+    listed = json.loads(call_cli("artifacts", "ls", "--json", store=store).stdout)
     assert {record["node"] for record in listed} >= set(NODES)
-    shown = json.loads(run_cli("artifacts", "show", "stage1", "--json", store=store).stdout)
+    shown = json.loads(call_cli("artifacts", "show", "stage1", "--json", store=store).stdout)
     assert shown["config"]["epochs"] == 1
     assert shown["recipe"] == "tiny"
-    path = Path(run_cli("artifacts", "path", "stage1", store=store).stdout.strip())
+    path = Path(call_cli("artifacts", "path", "stage1", store=store).stdout.strip())
     assert (path / "model.safetensors").is_file()
-    removed = json.loads(run_cli("artifacts", "gc", "--dry-run", "--json", store=store).stdout)
+    removed = json.loads(call_cli("artifacts", "gc", "--dry-run", "--json", store=store).stdout)
     assert not [item for item in removed if item["path"].startswith("keys/")]

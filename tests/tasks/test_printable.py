@@ -161,12 +161,12 @@ main(command)
 """
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
-def test_all_that_a_command_writes(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("variables", ENVIRONMENTS, ids=str)
+def test_all_that_a_command_writes(variables: dict[str, str], tmp_path: Path) -> None:
     """Its figures, warnings of libraries and an unexpected error's traceback."""
     program = tmp_path / "says.py"
     program.write_text(SAYS, "utf-8")
-    ended = subprocess.run([sys.executable, str(program)], env={**os.environ, **environment}, capture_output=True)
+    ended = subprocess.run([sys.executable, str(program)], env={**os.environ, **variables}, capture_output=True)
     said = ended.stderr.decode("latin-1")
     assert "UnicodeEncodeError" not in said
     assert said.splitlines()[-1].startswith("ValueError: caf\\xe9 - ")
