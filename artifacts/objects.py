@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from artifacts.schema import Count, Hex, first_line
 from artifacts.sources import SETTLED_NS
 
 MANIFEST = "manifest.json"
+DIGEST = re.compile("[0-9a-f]{64}")
+"""The name of an object's folder."""
 
 
 class Entry(NamedTuple):
@@ -87,6 +90,13 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     if wrong is None and all(state and max(state[2:]) < time.time_ns() - SETTLED_NS for state in states.values()):
         _hashed[folder] = states
     return wrong
+
+
+def around(path: Path) -> list[Path]:
+    """The object that a path leads into, links followed, whatever its store."""
+    real = Path(os.path.realpath(path))
+    folders = [one for one in (real, *real.parents) if one.parent.name == "objects" and DIGEST.fullmatch(one.name)]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def changed(path: Path) -> bool:

@@ -84,9 +84,19 @@ class Store:
             raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
 
     def source_digests(self, named: Mapping[str, Path]) -> dict[str, str]:
-        """`sources.digests` with this store's side cache."""
+        """`sources.digests` with this store's side cache.
+
+        Raises `StoreError` too where one lies in an artifact, of this store or another, that is not as it was written.
+        """
         with suppress(StoreError):
             self.prepare()
+        for name, path in named.items():
+            for folder in objects.around(path):
+                problem = None if objects.hashed(folder) else objects.problem(folder, folder.name, deep=True)
+                if problem is not None:
+                    made = (record.node for record in self.records() if record.digest == folder.name)
+                    where = f"{folder.parents[1]}: {next(made, name)} (objects/{folder.name[:12]})"
+                    raise StoreError(f"{where}: {problem}; `cocondenser artifacts verify` sets it aside")
         return sources.digests(named, self.sources)
 
     def lookup(self, key: Key, deep: bool = False) -> Ref | None:

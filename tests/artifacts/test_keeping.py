@@ -15,6 +15,7 @@ from artifacts.errors import StoreError
 from artifacts.gc import gc
 from artifacts.live import live
 from artifacts.runs import readable_runs, record_run, runs
+from artifacts.store import Store
 from artifacts.verify import verify
 
 
@@ -254,6 +255,29 @@ def test_the_cache_of_digests_is_verified(store, tmp_path, entry, line):
     assert verify(store) == ([f"sources.json: {line.format(source)}"] if line else [])
     assert verify(store) == []
     assert store.source_digests({"corpus": source})["corpus"] == right
+
+
+@pytest.mark.parametrize("inside", ["", "model.bin", "sub/words.txt", "sub"])
+@pytest.mark.parametrize("by", ["its path", "a link", "another store"])
+def test_a_source_within_a_damaged_artifact_is_refused(store, three, tmp_path, inside, by):
+    shelf, path = store, three[0].path / inside
+    if by == "a link":
+        (tmp_path / "link").symlink_to(path)
+        path = tmp_path / "link"
+    elif by == "another store":
+        shelf = Store(tmp_path / "another")
+    digests = shelf.source_digests({"checkpoint": path})
+    assert digests == shelf.source_digests({"checkpoint": path})
+    data = bytearray((three[0].path / "model.bin").read_bytes())
+    data[0] ^= 1
+    (three[0].path / "model.bin").write_bytes(data)
+    node = "checkpoint" if by == "another store" else "n0"
+    with pytest.raises(StoreError) as told:
+        shelf.source_digests({"checkpoint": path})
+    assert str(told.value) == (
+        f"{store.root}: {node} (objects/{three[0].digest[:12]}): model.bin was changed; "
+        "`cocondenser artifacts verify` sets it aside"
+    )
 
 
 @pytest.mark.parametrize("text", ["{half", "[]", "7"])
