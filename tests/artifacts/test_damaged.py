@@ -135,6 +135,21 @@ def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, k
     assert verify(store) == []
 
 
+@pytest.mark.parametrize("record", ["removed", "noise", "another's"])
+def test_what_was_built_of_damage_goes_where_the_record_of_the_damaged_is_lost(store, chain, record):
+    keys, refs, _ = chain
+    unchecked(store, keys[1])
+    path = store.keys / f"{keys[0].hex}.json"
+    if record == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"{" if record == "noise" else (store.keys / f"{keys[2].hex}.json").read_bytes())
+    flip(refs[0].path / "model.bin")
+    lines = verify(store)
+    assert f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside" in lines
+    assert f"report (objects/{refs[2].digest[:12]}) may be built from damaged bytes: set aside" in lines
+
+
 def cut(ref):
     os.truncate(ref.path / "model.bin", 1)
 
