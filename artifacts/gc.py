@@ -70,7 +70,7 @@ def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free
         with free(store.lock_file(record.key)) as unlocked:
             used = path.stat().st_mtime
             # `began` is by the same clock, of the file system: neither lies in a future that says nothing.
-            unused = used <= began and dates.seconds(used) <= oldest
+            unused = used <= began and dates.last_use(used) <= oldest
             if unlocked and record.key not in named and record.identity not in read and unused:
                 yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
             else:
