@@ -146,8 +146,10 @@ def parse(manifest: bytes) -> list[Entry]:
 
 
 def size(folder: Path) -> int:
-    """Bytes of all files below `folder`, whatever it is."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    """Bytes of all files below `folder`, whatever it is; links are not followed."""
+    if folder.is_symlink() or not folder.is_dir():
+        return folder.lstat().st_size
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """What the store knows of an artifact: a small reference for callers, a full record on disk."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -93,7 +94,14 @@ def read(path: Path) -> Record | None:
 
 
 def dump(record: Record) -> bytes:
-    return signed.dump(asdict(record))
+    """A key's file. Raises ValueError, naming the field, for what JSON lacks: NaN, for one."""
+    fields = asdict(record)
+    for name, value in fields.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the record of {record.node} cannot be written: {name}: {error}") from None
+    return signed.dump(fields)
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:

@@ -222,7 +222,7 @@ class Store:
             key, folder = self.keys / f"{record.key}.json", self.objects / record.digest
             for path in [key, *([] if record.digest in kept else [folder])]:
                 with suppress(FileNotFoundError):
-                    self.set_aside(path, path.stat().st_ino)
+                    self.set_aside(path, path.lstat().st_ino)
         self.set_aside(self.objects / digest, inode)
         return [
             f"{record.node} (objects/{record.digest[:12]}) may be built from damaged bytes: set aside"
