@@ -44,7 +44,11 @@ def until_whole(store: Store, make: Callable[[], Mapping[str, Ref]], wanted: Ite
 
     It is called again where an artifact that a stage was to read, or that is shown to the user, is not as it was
     written: that is set aside by then, and built again. Raises `Damaged` where the same occurs twice.
+    Where `wanted` is not all that they read, what was damaged may be another's: `make` says what is missing then.
     """
+    wanted = list(wanted)
+    names = {node.name for node in wanted}
+    complete = all(given.name in names for node in wanted for given in node.inputs.values() if given is not None)
     seen: set[str] = set()
     while True:
         try:
@@ -55,7 +59,7 @@ def until_whole(store: Store, make: Callable[[], Mapping[str, Ref]], wanted: Ite
             if str(error) in seen:
                 raise
             seen.add(str(error))
-            tell(f"{error}; it is built again")
+            tell(f"{error}; it is built again" if complete else str(error))
 
 
 def nodes_to_check(wanted: Iterable[Node]) -> list[str]:

@@ -76,6 +76,23 @@ def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: lis
     assert {name: refs[name].digest for name in before} == {name: ref.digest for name, ref in before.items()}
 
 
+@pytest.mark.parametrize("only", ["tokens", "evaluate", "report"])
+def test_a_run_of_one_stage_does_not_promise_to_build_what_it_reads(
+    store: Store, dag: list[Node], told: list[str], only: str
+) -> None:
+    before = build(store, "ingest")
+    flip(before)
+
+    def make() -> dict[str, Ref]:
+        if not before.path.exists():
+            raise InputError("--only: needs ingest")
+        return {only: build(store, only, before)}
+
+    with pytest.raises(InputError, match="needs ingest"):
+        walk.until_whole(store, make, [node for node in dag if node.name == only])
+    assert told == [f"{store.root}: ingest (objects/{before.digest[:12]}): text was changed: set aside"]
+
+
 @pytest.mark.parametrize("shown", ["evaluate", "report"])
 def test_what_is_shown_at_the_end_is_hashed(store: Store, dag: list[Node], told: list[str], shown: str) -> None:
     make = chain(store, [], ("ingest", "evaluate", "report"))
