@@ -99,10 +99,10 @@ class Store:
                     raise StoreError(f"{where}: {problem}; `cocondenser artifacts verify` sets it aside")
         return sources.digests(named, self.sources)
 
-    def lookup(self, key: Key, deep: bool = False) -> Ref | None:
-        """The artifact of `key`, if all of it is there (stat only; `deep` hashes every file)."""
+    def lookup(self, key: Key) -> Ref | None:
+        """The artifact of `key`, if all of it is there (stat only)."""
         record = self.record(key.hex)
-        if record is None or self.inspect(record.digest, deep) is not None:
+        if record is None or self.inspect(record.digest, deep=False) is not None:
             return None
         self._use(record)
         return self.ref(record)
