@@ -26,6 +26,6 @@ def age(created: str) -> tuple[bool, datetime]:
     return not is_future(created), moment(created)
 
 
-def seconds(mtime: float) -> float:
+def last_use(mtime: float) -> float:
     """A file's time of last use, in seconds; 0 where it lies in the future."""
     return mtime if mtime <= time.time() + AHEAD.total_seconds() else 0.0

@@ -26,9 +26,9 @@ class Removed:
 def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Removed]:
     """Removes artifacts that neither the newest `runs` run records name nor anyone built or used within `days`.
 
-    With them go left-over work (checkpoints of killed builds) as old, objects without a key and broken/. Never what is
-    being built, nor its inputs, nor what a run under way has built or used. `dry_run` changes nothing, and works in a
-    store that may only be read. Gives what was (or would be) removed.
+    With them go left-over work (checkpoints of killed builds) as old, objects without a key, locks of killed runs and
+    broken/. Never what is being built, nor its inputs, nor what a run under way has built or used. `dry_run` changes
+    nothing, and works in a store that may only be read. Gives what was (or would be) removed.
     """
     if not store.root.exists():
         return []
@@ -42,7 +42,7 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
     with files.storage_errors(store.root), nullcontext() if dry_run else store.commit_lock():
         # One by one: what is yielded is under its key's lock until the next is asked for.
         targets = chain(
-            _artifacts(store, runs, oldest, began, free), _work(store, oldest, free), _left_over(store, oldest)
+            _artifacts(store, runs, oldest, began, free), _work(store, oldest, free), _left_over(store, oldest, free)
         )
         for target in targets:
             if not dry_run:
@@ -70,12 +70,12 @@ def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free
         with free(store.lock_file(record.key)) as unlocked:
             used = path.stat().st_mtime
             # `began` is by the same clock, of the file system: neither lies in a future that says nothing.
-            unused = used <= began and dates.seconds(used) <= oldest
+            unused = used <= began and dates.last_use(used) <= oldest
             if unlocked and record.key not in named and record.identity not in read and unused:
                 yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
             else:
                 kept.add(record.digest)
-    for folder in _listed(store.objects):
+    for folder in files.listed(store.objects, ""):
         if folder.name not in kept:
             yield Removed(folder.relative_to(store.root), objects.size(folder), "no key is left")
 
@@ -91,27 +91,27 @@ def _being_read(store: Store, free: Free) -> set[str]:
 
 
 def _work(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
-    for folder in _listed(store.work):
+    for folder in files.listed(store.work, ""):
         with free(store.lock_file(folder.name)) as unlocked:
             if unlocked and _newest(folder) <= oldest:
                 yield Removed(folder.relative_to(store.root), objects.size(folder), "left by a build that did not end")
-
-
-def _listed(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.exists() else []
 
 
 def _newest(folder: Path) -> float:
     return max(path.lstat().st_mtime for path in [folder, *folder.rglob("*")])
 
 
-def _left_over(store: Store, oldest: float) -> Iterator[Removed]:
-    for path in _listed(store.broken):
-        size = objects.size(path) if path.is_dir() else path.stat().st_size
-        yield Removed(path.relative_to(store.root), size, "broken")
-    for path in [*store.root.glob(".*"), *store.keys.glob(".*"), *store.runs.glob(".*")]:
-        if path.is_file() and path.stat().st_mtime <= oldest:
-            yield Removed(path.relative_to(store.root), path.stat().st_size, "half-written")
+def _left_over(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
+    for path in files.listed(store.broken, ""):
+        yield Removed(path.relative_to(store.root), objects.size(path), "broken")
+    for folder in (store.root, store.keys, store.runs, store.verified):
+        for path in folder.glob(".*"):
+            if path.is_file() and path.stat().st_mtime <= oldest:
+                yield Removed(path.relative_to(store.root), path.stat().st_size, "half-written")
+    for path in sorted(store.locks.glob(f"{live.PREFIX}*.lock")):
+        with free(path) as unlocked:
+            if unlocked:
+                yield Removed(path.relative_to(store.root), objects.size(path), "left by a run that did not end")
 
 
 def _remove(store: Store, path: Path) -> None:
@@ -121,7 +121,7 @@ def _remove(store: Store, path: Path) -> None:
         path = path.rename(store.broken / f"{path.name}-{time.time_ns()}")
     if path.parent == store.keys:
         store.lock_file(path.stem).unlink(missing_ok=True)
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()

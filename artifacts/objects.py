@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from artifacts.schema import Count, Hex, first_line
 from artifacts.sources import SETTLED_NS
 
 MANIFEST = "manifest.json"
+DIGEST = re.compile("[0-9a-f]{64}")
+"""The name of an object's folder."""
 
 
 class Entry(NamedTuple):
@@ -89,6 +92,13 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     return wrong
 
 
+def around(path: Path) -> list[Path]:
+    """The object that a path leads into, links followed, whatever its store."""
+    real = Path(os.path.realpath(path))
+    folders = [one for one in (real, *real.parents) if one.parent.name == "objects" and DIGEST.fullmatch(one.name)]
+    return [folder for folder in folders if folder.is_dir()]
+
+
 def changed(path: Path) -> bool:
     """Whether a file of an object has other bytes than the manifest beside it says; no manifest says nothing."""
     try:
@@ -136,8 +146,10 @@ def parse(manifest: bytes) -> list[Entry]:
 
 
 def size(folder: Path) -> int:
-    """Bytes of all files below `folder`, whatever it is."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    """Bytes of all files below `folder`, whatever it is; links are not followed."""
+    if folder.is_symlink() or not folder.is_dir():
+        return folder.lstat().st_size
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """What the store knows of an artifact: a small reference for callers, a full record on disk."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from artifacts import signed
 from artifacts.errors import StoreError
+from artifacts.keys import make_key
 from artifacts.schema import Count, Created, Hex, Metrics, Name, Seconds, first_line
 
 HEX = re.compile("[0-9a-f]{64}")
@@ -92,8 +94,28 @@ def read(path: Path) -> Record | None:
         raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
 
 
+def agrees(record: Record) -> bool:
+    """Whether its key is that of what it says it was made from, and its identity its own: the digest or the key.
+
+    More cannot be checked of a record of an older version, which has no digest of its own.
+    """
+    components = (record.stage, record.code, record.config, record.sources, record.inputs, record.libraries)
+    own = record.identity in (record.digest, record.key) or record.kept_from is not None
+    try:
+        return own and make_key(*components).hex == record.key
+    except (ValueError, TypeError):  # NaN, which no key is made of
+        return False
+
+
 def dump(record: Record) -> bytes:
-    return signed.dump(asdict(record))
+    """A key's file. Raises ValueError, naming the field, for what JSON lacks: NaN, for one."""
+    fields = asdict(record)
+    for name, value in fields.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the record of {record.node} cannot be written: {name}: {error}") from None
+    return signed.dump(fields)
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:

@@ -8,13 +8,12 @@ import os
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from artifacts import files, names, objects, records, runs
 from artifacts.archive import Member, Moved, Reader
-from artifacts.keys import make_key
 from artifacts.pack import FORMAT, INDEX, LONGEST_INDEX, LONGEST_LINEAGE
 from artifacts.records import HEX, Record
 from artifacts.runs import KINDS, Run
@@ -144,20 +143,11 @@ def _record(reader: Reader, staged: Path, member: Member) -> Record:
     """The record in a key's file, if it is one of that key and has everything that readers take for granted."""
     try:
         record = records.parse((staged / member.name).read_bytes())
-        components: Any = (getattr(record, name) for name in KEY)
-        key = make_key(*components).hex
     except ValueError as error:
         raise reader.wrong(f"{member.name} is no record: {error}") from None
-    if member.name != f"keys/{record.key}.json" or key != record.key:
+    if member.name != f"keys/{record.key}.json" or not records.agrees(record):
         raise reader.wrong(f"{member.name} is not of what it says it was made from")
-    own = record.identity in (record.digest, record.key) or record.kept_from is not None
-    if not own:
-        raise reader.wrong(f"{member.name} has no proper identity")
     return record
-
-
-KEY = ("stage", "code", "config", "sources", "inputs", "libraries")
-"""Fields of a record that its key is made of, in the order of `make_key`."""
 
 
 def _run(store: Store, reader: Reader, staged: Path, member: Member, records: Iterable[Record]) -> Run:

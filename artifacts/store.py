@@ -84,15 +84,25 @@ class Store:
             raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
 
     def source_digests(self, named: Mapping[str, Path]) -> dict[str, str]:
-        """`sources.digests` with this store's side cache."""
+        """`sources.digests` with this store's side cache.
+
+        Raises `StoreError` too where one lies in an artifact, of this store or another, that is not as it was written.
+        """
         with suppress(StoreError):
             self.prepare()
+        for name, path in named.items():
+            for folder in objects.around(path):
+                problem = None if objects.hashed(folder) else objects.problem(folder, folder.name, deep=True)
+                if problem is not None:
+                    made = (record.node for record in self.records() if record.digest == folder.name)
+                    where = f"{folder.parents[1]}: {next(made, name)} (objects/{folder.name[:12]})"
+                    raise StoreError(f"{where}: {problem}; `cocondenser artifacts verify` sets it aside")
         return sources.digests(named, self.sources)
 
-    def lookup(self, key: Key, deep: bool = False) -> Ref | None:
-        """The artifact of `key`, if all of it is there (stat only; `deep` hashes every file)."""
+    def lookup(self, key: Key) -> Ref | None:
+        """The artifact of `key`, if all of it is there (stat only)."""
         record = self.record(key.hex)
-        if record is None or self.inspect(record.digest, deep) is not None:
+        if record is None or self.inspect(record.digest, deep=False) is not None:
             return None
         self._use(record)
         return self.ref(record)
@@ -212,7 +222,7 @@ class Store:
             key, folder = self.keys / f"{record.key}.json", self.objects / record.digest
             for path in [key, *([] if record.digest in kept else [folder])]:
                 with suppress(FileNotFoundError):
-                    self.set_aside(path, path.stat().st_ino)
+                    self.set_aside(path, path.lstat().st_ino)
         self.set_aside(self.objects / digest, inode)
         return [
             f"{record.node} (objects/{record.digest[:12]}) may be built from damaged bytes: set aside"

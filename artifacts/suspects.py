@@ -1,13 +1,13 @@
 """What was built from an artifact that turns out to be damaged."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 
 from artifacts import dates
 from artifacts.records import Record
 
 
-def suspects(records: Iterable[Record], digest: str, whole: datetime | None) -> list[Record]:
+def suspects(records: Sequence[Record], digest: str, whole: datetime | None) -> list[Record]:
     """Records of what may have been made of damaged bytes of the object `digest`, oldest first.
 
     `whole`: when it was last found whole; None: never. What was made before that read good bytes, and so did a build
@@ -15,7 +15,8 @@ def suspects(records: Iterable[Record], digest: str, whole: datetime | None) -> 
     whenever that was and however carefully it was read.
     """
     everything = [record for record in records if record.digest != digest]
-    of_object = {record.identity for record in records if record.digest == digest}
+    # The digest too: the object may outlive its record.
+    of_object = {digest, *(record.identity for record in records if record.digest == digest)}
     found = {
         record.key: record
         for record in everything

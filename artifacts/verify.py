@@ -4,9 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from artifacts import dates, files, runs, sources
-from artifacts.keys import make_key
-from artifacts.records import Record
+from artifacts import dates, files, records, runs, sources
 from artifacts.store import Store
 
 
@@ -38,21 +36,11 @@ def _key(store: Store, path: Path) -> list[str]:
     record = None if path.is_dir() else store.record(path.stem)
     if record is None:
         return _unreadable(store, path)
-    if not _is_whole(record, path):
+    if record.key != path.stem or not records.agrees(record):
         return [f"keys/{path.name}: was changed{_set_aside(store, path)}"]
     if not (store.objects / record.digest).exists():
         return [f"keys/{path.name}: its artifact is not there"]
     return [f"keys/{path.name}: {line}" for line in _dated(record.created)]
-
-
-def _is_whole(record: Record, path: Path) -> bool:
-    """Whether its fields agree, as far as they can be checked where a record of an older version has no digest."""
-    components = (record.stage, record.code, record.config, record.sources, record.inputs, record.libraries)
-    own = record.identity in (record.digest, record.key) or record.kept_from is not None
-    try:
-        return own and make_key(*components).hex == record.key == path.stem
-    except (ValueError, TypeError):  # NaN, which no key is made of
-        return False
 
 
 def _run(store: Store, path: Path) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from prefect import flow, get_run_logger
 
 from artifacts.errors import Damaged, StoreError
+from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -76,16 +77,17 @@ def ablation(
         make(cells, run, refs, failed)
         return refs
 
-    try:
-        walk.whole(shelf, f"ablation {own.name}", attempt, cells.nodes)
-    finally:
-        details: dict[str, Any] = {"ablation": own.model_dump(mode="json"), "set": set, "rows": asked}
-        record_run(shelf, f"ablation {own.name}", refs, details, begun)
-    if failed:
-        raise RuntimeError(failures(cells, refs, failed))
-    table = cells.nodes[-1].config
-    assert isinstance(table, AblationConfig)
-    show(table, refs["ablation"])
+    with live(shelf, f"ablation {own.name}"):
+        try:
+            walk.until_whole(shelf, attempt, cells.nodes)
+        finally:
+            details: dict[str, Any] = {"ablation": own.model_dump(mode="json"), "set": set, "rows": asked}
+            record_run(shelf, f"ablation {own.name}", refs, details, begun)
+        if failed:
+            raise RuntimeError(failures(cells, refs, failed))
+        table = cells.nodes[-1].config
+        assert isinstance(table, AblationConfig)
+        show(table, refs["ablation"])
     return refs
 
 

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from prefect import flow
 
+from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -59,8 +60,9 @@ def cocondenser(
             walk.check_first(node.name, refs, recipe, wanted)
         return refs
 
-    walk.whole(shelf, recipe.name, make, wanted)
-    details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
-    record_run(shelf, recipe.name, refs, details, begun)
-    results.show(recipe, refs, root)
+    with live(shelf, recipe.name):
+        walk.until_whole(shelf, make, wanted)
+        details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
+        record_run(shelf, recipe.name, refs, details, begun)
+        results.show(recipe, refs, root)
     return refs

@@ -10,7 +10,6 @@ from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.layers import hint
 from flows.measured import found as measured_run
-from flows.search import check_whole
 from pipeline import paths
 from pipeline.errors import InputError
 from pipeline.ready import Ready, folders, read_whole
@@ -96,7 +95,6 @@ def _of_run(run: Run, node: str) -> Model:
         raise InputError(f"{what} holds no model{'; these do: ' if held else ''}{', '.join(held)}")
     if (path / "scorer.safetensors").exists():
         raise InputError(f"{what} compares its vectors by a learnt scorer, not by their inner product")
-    check_whole(run, node)
     try:
         said: Mapping[str, Any] = run.details["recipe"]
         form, passage_tokens = dict(said["encoder"]), int(said["encode"]["passage_tokens"])

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.objects import changed
 from artifacts.runs import Run, runs
 from artifacts.store import Store
 from flows.layers import hint, named
 from flows.results import read_metrics
+from flows.search import check_whole
 from pipeline.errors import InputError
 from pipeline.paths import given
-from pipeline.stored import again
 from pipeline.tables import asked_first, on_dev, shallow_notes
 
 SHOWN = 8
@@ -133,7 +132,5 @@ def found_run(store: Store, which: str) -> Run:
 def _measures(run: Run) -> Measured:
     one = measured(run)
     assert one is not None
-    for path in sorted(one.folder.glob("*.parquet")):
-        if changed(path):
-            raise InputError(f"{path}: was changed; {again(run.name)}")
+    check_whole(run, "evaluate")
     return one

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from artifacts.runs import Run
 from flows.answers import questions_of
 from flows.asking import Question, ask
 from flows.lists import Dense, Lexical, open_dense
@@ -50,21 +49,11 @@ class Opened:
         return [way for way in WAYS if ready[way]]
 
 
-def trust(run: Run, node: str) -> None:
-    """Takes an artifact as it is."""
-
-
 @contextmanager
-def opened(
-    engine: Engine,
-    ways: Iterable[By] | None = None,
-    often: bool = False,
-    check: Callable[[Run, str], None] = check_whole,
-) -> Iterator[Opened]:
+def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Opened]:
     """Opens what the `ways` of asking need (None: `engine.how`); closes it with the block.
 
-    `often`: take longer to open and answer quicker, for a server. `check`: called for each node before its artifact is
-    read.
+    `often`: take longer to open and answer quicker, for a server.
     Raises InputError for what `engine.how` needs and is damaged, or of different models or collections; other ways are
     left out.
     """
@@ -77,13 +66,13 @@ def opened(
         problems.update({by: str(error), "fusion": str(error)})
 
     for node in ("evaluate", engine.part("ingest")):
-        check(engine.run, node)
+        check_whole(engine.run, node)
     with ExitStack() as running:
         searcher = lexical = dense = None
         if wanted & {"bm25", "fusion"}:
             artifact = engine.run.nodes[engine.part("bm25")].path
             try:
-                check(engine.run, engine.part("bm25"))
+                check_whole(engine.run, engine.part("bm25"))
                 searcher = running.enter_context(Searcher(artifact))  # Java loads while the rest does
             except InputError as error:
                 leave_out("bm25", error)
@@ -95,7 +84,7 @@ def opened(
         if wanted & {"dense", "fusion"}:
             try:
                 for node in (engine.model, engine.part(f"index-{engine.metrics['dense']}")):
-                    check(engine.run, node)
+                    check_whole(engine.run, node)
                 dense = open_dense(engine, passages.count, often)
             except InputError as error:
                 leave_out("dense", error)

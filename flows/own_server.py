@@ -3,8 +3,8 @@
 First starts in one PREFECT_HOME wait for each other; a killed server is restarted.
 """
 
-import _thread
 import fcntl
+import signal
 import subprocess
 import threading
 import time
@@ -31,6 +31,8 @@ LOCK = "cocondenser.lock"
 """In Prefect's home: held while a server makes or migrates its database, for two at once damage it."""
 OUTPUT_LINES = 200
 """The last lines of a server's output, kept for its reason."""
+GIVE_UP = signal.SIGUSR1
+"""Interrupts the block. Not SIGINT, which a script that starts a run with & lets it ignore."""
 GIVEN_UP = f"Prefect's server has ended {MAX_RESTARTS + 1} times and is not started again; the same command resumes"
 ELSEWHERE = "set PREFECT_HOME=DIR, another folder that can be written"
 FIXES = {
@@ -69,9 +71,11 @@ def own_server(port: int, more: Mapping[str, str] = {}, folder: Path | None = No
 
     def give_up() -> None:
         given_up.set()
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident or 0, GIVE_UP)
 
     with ExitStack() as running:
+        before = signal.signal(GIVE_UP, signal.default_int_handler)
+        running.callback(signal.signal, GIVE_UP, before or signal.SIG_DFL)
         with first_start(home()):
             server = running.enter_context(start())
             import prefect.flows  # noqa: F401  (takes seconds, in which the server starts)

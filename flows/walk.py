@@ -11,7 +11,6 @@ from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
 
 from artifacts.errors import Damaged
-from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import in_file_name, stamp
 from artifacts.store import Store
@@ -40,25 +39,27 @@ def look_ahead(
         cluster.check(machine, store.root, PREFECT_API_URL.value(), get_run_logger().info)
 
 
-def whole(store: Store, name: str, make: Callable[[], Mapping[str, Ref]], wanted: Iterable[Node]) -> None:
+def until_whole(store: Store, make: Callable[[], Mapping[str, Ref]], wanted: Iterable[Node]) -> None:
     """Calls `make`, which gives the artifacts of `wanted`, until none of them was found damaged.
 
     It is called again where an artifact that a stage was to read, or that is shown to the user, is not as it was
-    written: that is set aside by then, and built again. Raises `Damaged` where the same occurs twice. Meanwhile `gc`
-    keeps what `make` has built or used.
+    written: that is set aside by then, and built again. Raises `Damaged` where the same occurs twice.
+    Where `wanted` is not all that they read, what was damaged may be another's: `make` says what is missing then.
     """
+    wanted = list(wanted)
+    names = {node.name for node in wanted}
+    complete = all(given.name in names for node in wanted for given in node.inputs.values() if given is not None)
     seen: set[str] = set()
-    with live(store, name):
-        while True:
-            try:
-                refs = make()
-                store.check(refs[node] for node in nodes_to_check(wanted) if node in refs)
-                return
-            except Damaged as error:
-                if str(error) in seen:
-                    raise
-                seen.add(str(error))
-                tell(f"{error}; it is built again")
+    while True:
+        try:
+            refs = make()
+            store.check(refs[node] for node in nodes_to_check(wanted) if node in refs)
+            return
+        except Damaged as error:
+            if str(error) in seen:
+                raise
+            seen.add(str(error))
+            tell(f"{error}; it is built again" if complete else str(error))
 
 
 def nodes_to_check(wanted: Iterable[Node]) -> list[str]:

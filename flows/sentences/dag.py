@@ -7,7 +7,6 @@ from pathlib import Path
 from artifacts.runs import runs
 from artifacts.store import Store
 from flows.dag import Node
-from flows.search import check_whole
 from flows.sentences.recipe import ALL, SentenceRecipe, slug, with_nli
 from pipeline import hub, paths
 from pipeline.config import Config
@@ -106,5 +105,4 @@ def _of_store(label: str, recipe: str, rest: str, store: Store) -> Path:
     folder = found[0].nodes[name].path / side
     if not (folder / "config.json").is_file() and not (folder / "query").is_dir():
         raise InputError(f"models.{label}: {name} of {recipe} is no model")
-    check_whole(found[0], name)
     return folder

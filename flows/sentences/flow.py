@@ -4,6 +4,7 @@ from typing import Literal
 
 from prefect import flow, get_run_logger
 
+from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
@@ -46,9 +47,10 @@ def sentences(
                 check_sizes(recipe, int(refs["table"].metrics["train"]))  # before the first training
         return refs
 
-    walk.whole(shelf, recipe.name, make, dag)
-    record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
-    found = results.read(refs[SUMMARY].path)
+    with live(shelf, recipe.name):
+        walk.until_whole(shelf, make, dag)
+        record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
+        found = results.read(refs[SUMMARY].path)
     get_run_logger().info("results\n%s", results.markdown(found, recipe.published))
     page.best_effort(results.on_page, found, recipe.published)
     return refs

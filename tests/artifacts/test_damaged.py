@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -135,6 +137,40 @@ def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, k
     assert verify(store) == []
 
 
+@pytest.mark.parametrize("record", ["removed", "noise", "another's"])
+def test_what_was_built_of_damage_goes_where_the_record_of_the_damaged_is_lost(store, chain, record):
+    keys, refs, _ = chain
+    unchecked(store, keys[1])
+    path = store.keys / f"{keys[0].hex}.json"
+    if record == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"{" if record == "noise" else (store.keys / f"{keys[2].hex}.json").read_bytes())
+    flip(refs[0].path / "model.bin")
+    lines = verify(store)
+    assert f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside" in lines
+    assert f"report (objects/{refs[2].digest[:12]}) may be built from damaged bytes: set aside" in lines
+
+
+@pytest.mark.parametrize("to", ["nowhere", "a folder", "a file"])
+def test_a_link_instead_of_a_suspect_is_set_aside_and_not_followed(store, chain, tmp_path, to):
+    keys, refs, _ = chain
+    unchecked(store, keys[1])
+    foreign = tmp_path / "foreign"
+    if to == "a folder":
+        refs[1].path.rename(foreign)
+    else:
+        shutil.rmtree(refs[1].path)
+    if to == "a file":
+        foreign.write_text("kept")
+    refs[1].path.symlink_to(foreign)
+    flip(refs[0].path / "model.bin")
+    store.condemn(refs[0].digest, refs[0].path.lstat().st_ino)
+    assert not os.path.lexists(refs[1].path)
+    assert foreign.exists() == (to != "nowhere")
+    assert len(list(store.broken.iterdir())) == 5
+
+
 def cut(ref):
     os.truncate(ref.path / "model.bin", 1)
 
@@ -245,6 +281,17 @@ def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain)
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
         assert records.read(path) in (None, fields), at
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("metrics", {"loss": float("nan")}), ("config", {"a": [float("inf")]}), ("seconds", -float("inf"))],
+)
+def test_a_record_with_what_json_lacks_is_not_written(store, chain, field, value):
+    record = replace(store.record(chain[0][1].hex), **{field: value})
+    with pytest.raises(ValueError, match=rf"^the record of evaluate cannot be written: {field}: Out of range float"):
+        store.write(record)
+    assert store.record(record.key) != record
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from artifacts.errors import StoreError
 from artifacts.gc import gc
 from artifacts.live import live
 from artifacts.runs import readable_runs, record_run, runs
+from artifacts.store import Store
 from artifacts.verify import verify
 
 
@@ -115,11 +116,14 @@ def test_gc_removes_what_was_left_over(store, three, key):
     (three[0].path / "model.bin").unlink()
     store.lookup(key(config={"n": 0}))
     half = store.keys / ".half.json.host.1.1"
-    half.write_text("{")
-    age(half, 10)
+    store.verified.mkdir(exist_ok=True)
+    for path in (half, store.verified / ".half.host.1.1"):
+        path.write_text("{")
+        age(path, 10)
     removed = gc(store, runs=0, days=3)
     assert [path.name for path in store.work.iterdir()] == [key(stage="fresh").hex]
     assert list(store.broken.iterdir()) == list(store.keys.iterdir()) == list(store.objects.iterdir()) == []
+    assert list(store.verified.iterdir()) == []
     assert next(one for one in removed if one.path.parts[0] == "work").bytes == size >= 1000
 
 
@@ -256,6 +260,29 @@ def test_the_cache_of_digests_is_verified(store, tmp_path, entry, line):
     assert store.source_digests({"corpus": source})["corpus"] == right
 
 
+@pytest.mark.parametrize("inside", ["", "model.bin", "sub/words.txt", "sub"])
+@pytest.mark.parametrize("by", ["its path", "a link", "another store"])
+def test_a_source_within_a_damaged_artifact_is_refused(store, three, tmp_path, inside, by):
+    shelf, path = store, three[0].path / inside
+    if by == "a link":
+        (tmp_path / "link").symlink_to(path)
+        path = tmp_path / "link"
+    elif by == "another store":
+        shelf = Store(tmp_path / "another")
+    digests = shelf.source_digests({"checkpoint": path})
+    assert digests == shelf.source_digests({"checkpoint": path})
+    data = bytearray((three[0].path / "model.bin").read_bytes())
+    data[0] ^= 1
+    (three[0].path / "model.bin").write_bytes(data)
+    node = "checkpoint" if by == "another store" else "n0"
+    with pytest.raises(StoreError) as told:
+        shelf.source_digests({"checkpoint": path})
+    assert str(told.value) == (
+        f"{store.root}: {node} (objects/{three[0].digest[:12]}): model.bin was changed; "
+        "`cocondenser artifacts verify` sets it aside"
+    )
+
+
 @pytest.mark.parametrize("text", ["{half", "[]", "7"])
 def test_a_cache_of_digests_that_cannot_be_read(store, three, text):
     store.sources.write_text(text)
@@ -316,6 +343,27 @@ def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
     process.wait()
     gc(store, runs=0, days=0)
     assert digests(store) == set()
+    assert list(store.locks.glob("run-*")) == []
+
+
+@pytest.mark.parametrize("to", ["nowhere", "a folder", "a file"])
+def test_a_link_among_the_objects_is_removed_and_not_followed(store, three, tmp_path, to):
+    foreign = tmp_path / "foreign"
+    if to == "a folder":
+        foreign.mkdir()
+        (foreign / "kept").write_text("x" * 5000)
+    elif to == "a file":
+        foreign.write_text("kept")
+    (store.objects / ("0" * 64)).symlink_to(foreign)
+    (store.broken / "old").symlink_to(foreign)
+    told = gc(store, runs=0, days=100, dry_run=True)
+    assert [one.why for one in told] == ["no key is left", "broken"]
+    assert sum(one.bytes for one in told) < 5000
+    assert gc(store, runs=0, days=100) == told
+    assert not os.path.lexists(store.objects / ("0" * 64))
+    assert list(store.broken.iterdir()) == []
+    assert foreign.exists() == (to != "nowhere")
+    assert to != "a folder" or (foreign / "kept").exists()
 
 
 def test_a_dry_gc_writes_and_locks_nothing(store, three):

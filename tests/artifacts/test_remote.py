@@ -17,7 +17,8 @@ def test_there_and_back(store, other, key, writes, never, url):
     push(store, ref.key, url)
     pulled = pull(other, ref.key, url)
     assert (pulled.digest, pulled.identity, pulled.metrics) == (ref.digest, ref.identity, {"loss": 1.5})
-    assert other.lookup(key(), deep=True) == pulled
+    assert other.lookup(key()) == pulled
+    assert other.whole(pulled.digest) is None
     assert other.build(key(), never, node="a").hit
     assert other.record(ref.key) == store.record(ref.key)
     assert pull(other, ref.key, url) == pulled

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from artifacts.objects import seal
 from flows.cli import app
 from pipeline import ablation_files
 from pipeline.ablation import AblationConfig, CellConfig
@@ -59,6 +60,19 @@ def test_json_has_the_table_and_both_kinds_of_tests(parts: list[str], tmp_path: 
     assert {f["row"] for f in found["table"]} == {"BM25", "plain", "good"}
     assert {(t["row"], t["reference"]) for t in found["tests"]} == {("plain", "good")}
     assert {(g["row"], g["reference_negatives"]) for g in found["gains"]} == {("plain", "bm25"), ("good", "bm25")}
+
+
+@pytest.mark.parametrize("name", ablation_files.FILES)
+def test_what_a_manifest_contradicts_is_refused(parts: list[str], tmp_path: Path, name: str) -> None:
+    """A figure within the bounds of all other checks, for one."""
+    arguments = ["ablation", "join", *parts, "--out", str(tmp_path / "both")]
+    seal(Path(parts[1]))
+    path = Path(parts[1], name)
+    path.write_bytes(path.read_bytes() + b" ")
+    ended = CliRunner().invoke(app, arguments)
+    assert isinstance(ended.exception, InputError)
+    assert str(ended.exception).startswith(f"{path}: not as its manifest has it; copy it again, or `cocondenser")
+    assert not (tmp_path / "both").exists()
 
 
 def test_what_does_not_go_together_is_told(parts: list[str], tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from artifacts.errors import StoreError
 from artifacts.runs import readable_runs, record_run, runs
 from artifacts.store import Store
+from flows import measured, opening
 from flows.cli import app
-from flows.opening import opened, trust
+from flows.opening import opened
 from flows.search import check_whole, newest_engine
 from pipeline.errors import InputError
 
@@ -91,13 +92,18 @@ def test_the_whole_one_answers(copy: Store) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_an_artifact(copy: Store, name: str, damage: str) -> None:
     path = file(copy, name)
+    before = path.read_bytes()
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(DAMAGE[damage](path.read_bytes()))
+        path.write_bytes(DAMAGE[damage](before))
     line = line_of_search(copy)
     node, _, inner = name.partition("/")
-    assert f"{node} (objects/{artifact(copy, node).name[:12]}): {inner} " in line or str(path) in line
+    if name == "evaluate/metrics.json":  # says which of the others are read
+        assert line.startswith(f"{path}: ")
+    else:
+        now = "is missing" if damage == "gone" else f"has {path.stat().st_size} bytes, not {len(before)}"
+        assert line.startswith(f"{copy.root}: {node} (objects/{artifact(copy, node).name[:12]}): {inner} {now}; ")
     assert "; `cocondenser artifacts verify` sets what is damaged aside, and `cocondenser run " in line
 
 
@@ -143,6 +149,22 @@ def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
         newest_engine(copy, None)
 
 
+@pytest.mark.parametrize(
+    ("inner", "damage", "problem"),
+    [
+        ("manifest.json", Path.unlink, "manifest.json is missing"),
+        ("manifest.json", lambda path: path.write_bytes(path.read_bytes() + b"\n"), "manifest.json was changed"),
+        ("per_query.parquet", Path.unlink, "per_query.parquet is missing"),
+    ],
+)
+def test_an_evaluation_that_is_to_be_compared(copy: Store, inner: str, damage: Any, problem: str) -> None:
+    """Whatever file of it: a lost manifest says nothing of the others."""
+    assert measured.found(copy, "one").run.name == "one"
+    damage(file(copy, f"evaluate/{inner}"))
+    with pytest.raises(InputError, match=rf"evaluate \(objects/\w+\): {problem}; `cocondenser artifacts verify`"):
+        measured.found(copy, "one")
+
+
 @pytest.mark.parametrize("lost", [["stage1"], ["ingest", "index-stage1", "bm25"], ["evaluate"]])
 def test_artifacts_that_are_gone(copy: Store, lost: list[str]) -> None:
     for node in lost:
@@ -168,12 +190,13 @@ def test_what_a_run_never_had_is_not_lost(copy: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["ingest/queries.parquet", "ingest/passages.parquet", "bm25/bm25.json"])
-def test_the_server_says_it_too(copy: Store, name: str) -> None:
+def test_the_server_says_it_too(copy: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "check_whole", lambda *_: None)
     file(copy, name).write_bytes(b"noise")
     engine = newest_engine(copy, None)
     inner = name.partition("/")[2]
     with pytest.raises(InputError, match=rf"objects/\w+/{inner}: cannot be read .*; `cocondenser artifacts verify`"):
-        opened(engine, engine.ways(), often=True, check=trust).__enter__()
+        opened(engine, engine.ways(), often=True).__enter__()
 
 
 def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> None:
@@ -221,11 +244,12 @@ def test_every_file_is_hashed_once(copy: Store, monkeypatch: pytest.MonkeyPatch)
         assert {node: {hashed[path] for path in paths}} == {node: {1}}
 
 
-def test_an_index_of_before_index_json(copy: Store) -> None:
+def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "check_whole", lambda *_: None)
     file(copy, "index-stage1/index.json").unlink()
     engine = newest_engine(copy, None)
     with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index was made before the present"):
-        opened(engine, check=trust).__enter__()
+        opened(engine).__enter__()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])

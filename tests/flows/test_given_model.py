@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ready import plain
 
+from artifacts.errors import StoreError
 from artifacts.objects import seal
 from artifacts.records import Ref
 from artifacts.runs import record_run
@@ -73,10 +74,11 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
             given_model.find(store, given)
         assert str(told.value) == line
     (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
+    damaged = zeroshot(store, "new:stage2", str(collection))[0].model
     with pytest.raises(
-        InputError, match=r"stage2 \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
+        StoreError, match=r"model \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
     ):
-        given_model.find(store, "new:stage2")
+        store.source_digests({"model": damaged})
     shutil.rmtree(new["stage2"].path)
     assert zeroshot(store, "stage2", str(collection))[0].model == old["stage2"].path
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -196,10 +197,13 @@ def end_the_process() -> None:
     sys.exit(130)
 
 
+@pytest.mark.parametrize("sigint", [signal.default_int_handler, signal.SIG_IGN], ids=["", "ignored"])
 @pytest.mark.parametrize("work", [wait_long, lose_the_server, end_the_process])
 def test_what_needs_a_server_that_was_given_up_ends_in_one_line(
-    without_restarts: list[Ending], work: Callable[[], None]
+    without_restarts: list[Ending], work: Callable[[], None], sigint: Any
 ) -> None:
+    """Also in a script that starts it with &."""
+    signal.signal(signal.SIGINT, sigint)
     threading.Timer(0.1, without_restarts[0].dead.set).start()
     with (
         pytest.raises(InputError, match=r"^Prefect's server has ended 6 times and is not started again; the same"),

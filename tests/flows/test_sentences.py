@@ -91,8 +91,10 @@ def test_what_a_model_may_be(tmp_path) -> None:
 def test_a_node_of_the_store(tmp_path) -> None:
     from dataclasses import replace
 
+    from artifacts.errors import StoreError
     from artifacts.objects import seal
     from artifacts.records import Ref
+    from tasks.keys import key_of
 
     store = Store(tmp_path / "store")
     ref = Ref("condenser", "0" * 64, "1" * 64, "1" * 64, store.objects / ("1" * 64), {})
@@ -106,8 +108,9 @@ def test_a_node_of_the_store(tmp_path) -> None:
     record_run(store, "tiny", {"condenser": whole}, {})
     assert dag(tmp_path, "models.BERT=tiny:condenser")[1].config.checkpoint == whole.path
     (whole.path / "config.json").write_text("{ ")
-    with pytest.raises(InputError, match=r"condenser \(objects/\w+\): config.json was changed; `cocondenser"):
-        dag(tmp_path, "models.BERT=tiny:condenser")
+    start = dag(tmp_path, "models.BERT=tiny:condenser")[1]
+    with pytest.raises(StoreError, match=r"checkpoint \(objects/\w+\): config.json was changed; `cocondenser"):
+        key_of(store, start.stage, start.config, {}, start.shared)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from artifacts import locks
 from artifacts.errors import Damaged
 from artifacts.keys import make_key
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows import walk
+from flows import ablation_file, ablation_flow, flow, preflight, walk
 from flows.dag import Node, nodes
 from flows.recipe import resolve
+from flows.sentences import flow as sentences_flow
+from flows.sentences import recipe as sentences_recipe
 from pipeline.errors import InputError
 
 
@@ -62,7 +65,7 @@ def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: lis
     flip(before[damaged])
     tries: list[int] = []
     make = chain(store, tries, ("ingest", "tokens", "bm25", "evaluate"))
-    walk.whole(store, "tiny", make, dag)
+    walk.until_whole(store, make, dag)
     if damaged == "bm25":  # what was read is looked at, and nothing else
         assert len(tries) == 2
         assert told == [
@@ -73,12 +76,29 @@ def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: lis
     assert {name: refs[name].digest for name in before} == {name: ref.digest for name, ref in before.items()}
 
 
+@pytest.mark.parametrize("only", ["tokens", "evaluate", "report"])
+def test_a_run_of_one_stage_does_not_promise_to_build_what_it_reads(
+    store: Store, dag: list[Node], told: list[str], only: str
+) -> None:
+    before = build(store, "ingest")
+    flip(before)
+
+    def make() -> dict[str, Ref]:
+        if not before.path.exists():
+            raise InputError("--only: needs ingest")
+        return {only: build(store, only, before)}
+
+    with pytest.raises(InputError, match="needs ingest"):
+        walk.until_whole(store, make, [node for node in dag if node.name == only])
+    assert told == [f"{store.root}: ingest (objects/{before.digest[:12]}): text was changed: set aside"]
+
+
 @pytest.mark.parametrize("shown", ["evaluate", "report"])
 def test_what_is_shown_at_the_end_is_hashed(store: Store, dag: list[Node], told: list[str], shown: str) -> None:
     make = chain(store, [], ("ingest", "evaluate", "report"))
     before = make()
     flip(before[shown])
-    walk.whole(store, "tiny", make, dag)
+    walk.until_whole(store, make, dag)
     assert len(told) == 1
     assert (before[shown].path / "text").read_text().startswith("ingest")
 
@@ -92,19 +112,43 @@ def test_damage_that_comes_back_ends_the_run(store: Store, dag: list[Node], told
         return refs
 
     with pytest.raises(Damaged, match=r"evaluate .*: text was changed: set aside$"):
-        walk.whole(store, "tiny", damaging, dag)
+        walk.until_whole(store, damaging, dag)
     assert len(told) == 1
 
 
-def test_a_run_under_way_holds_its_lock(store: Store, dag: list[Node]) -> None:
+class Recorded(Exception):
+    """Instead of the record of a run."""
+
+
+@pytest.mark.parametrize(
+    ("module", "run"),
+    [
+        (flow, lambda store: flow.cocondenser.fn(resolve("tiny"), store=store)),
+        (ablation_flow, lambda store: ablation_flow.ablation.fn(ablation_file.load("tiny"), store=store)),
+        (sentences_flow, lambda store: sentences_flow.sentences.fn(sentences_recipe.resolve("stsb"), store=store)),
+    ],
+    ids=["run", "ablation", "sentences"],
+)
+def test_a_run_holds_its_lock_until_it_is_recorded(
+    store: Store, monkeypatch: pytest.MonkeyPatch, module: Any, run: Callable[[str], None]
+) -> None:
     held: list[int] = []
 
-    def make() -> dict[str, Ref]:
-        held.append(len(list(store.locks.glob("run-*.lock"))))
-        return {}
+    def look(*given: Any) -> None:
+        held.append(sum(locks.is_held(path) for path in store.locks.glob("run-*.lock")))
 
-    walk.whole(store, "tiny", make, dag)
-    assert held == [1]
+    def record(*given: Any) -> None:
+        look()
+        raise Recorded
+
+    monkeypatch.setattr(walk, "look_ahead", lambda *_: None)
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
+    monkeypatch.setattr(sentences_flow, "nodes", lambda *_: [])
+    monkeypatch.setattr(walk, "until_whole", look)
+    monkeypatch.setattr(module, "record_run", record)
+    with pytest.raises(Recorded):
+        run(str(store.root))
+    assert held == [1, 1]
     assert list(store.locks.glob("run-*.lock")) == []
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,16 @@ def test_single_questions(built):
         assert len(hits_of(searcher, "common", 1000)) == 20
         child = searcher._child
     assert child.returncode is not None
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"noise"), Path.unlink], ids=["noise", "gone"])
+def test_an_index_that_lucene_cannot_read(built, tmp_path, damage):
+    out = shutil.copytree(built[0], tmp_path / "damaged")
+    [segments] = (out / "index").glob("segments_*")
+    damage(segments)
+    said = r"index: damaged: Lucene cannot read it \(.+\); `cocondenser artifacts verify` sets what is damaged aside"
+    with pytest.raises(InputError, match=said), Searcher(out) as searcher:
+        searcher.wait()
 
 
 def test_many_questions_at_a_time(built):

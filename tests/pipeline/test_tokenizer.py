@@ -251,6 +251,15 @@ def test_no_tokenizer_there(tmp_path, collection):
         run(tmp_path, collection, path=tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"model": ', b"\xff\x00", b'{"version": "1.0", "model": {"type": "?"}}']
+)
+def test_a_tokenizer_that_cannot_be_read(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{tmp_path}: no tokenizer could be read: [^\n]+$"):
+        read_tokenizer(tmp_path)
+
+
 def test_nothing_to_train_on(tmp_path):
     empty = make_collection(tmp_path / "empty", [])
     with pytest.raises(InputError, match=r"passages\.parquet: no text to train a tokenizer on"):
