@@ -18,6 +18,8 @@ def explain(store: Store, key: Key, node: str) -> list[str]:
     if record is not None:
         problem = store.problem(record)
         return [] if problem is None else [f"artifact missing or broken: {problem}"]
+    if any(store.broken.glob(f"{key.hex}.json-*")):
+        return ["was set aside: damaged, lost, or built from damaged bytes"]
     earlier = nearest(store, key, node)
     return ["nothing built yet"] if earlier is None else differences(earlier, key)
 
