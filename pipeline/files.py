@@ -16,6 +16,7 @@ from shlex import quote
 from typing import Any, BinaryIO, cast
 
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 from pipeline.paths import shown
 
 ENDINGS = (".gz", ".xz", ".zst")
@@ -30,7 +31,6 @@ MARKS = {
 }
 """Byte order marks, and the encodings that they tell."""
 CHUNK = 1 << 20  # bytes read at a time
-SHOWN = 30  # characters of a wrong value in a message
 
 Location = Path | str
 """A file of this machine, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
@@ -356,11 +356,6 @@ def words(line: str) -> list[str]:
     return [word for word in line.replace("\t", " ").split(" ") if word]
 
 
-def shortened(text: str) -> str:
-    """The beginning of what a message shows."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
 def is_plain(number: str) -> bool:
     """Whether a number is written as files have it: Python itself also reads `1_0`, and the digits of other scripts."""
     return number.isascii() and "_" not in number
@@ -368,13 +363,13 @@ def is_plain(number: str) -> bool:
 
 def integer(place: str, value: str, name: str) -> int:
     """`value` as an integer of 32 bits. Raises InputError, which calls it `name`."""
-    shown = shortened(value)
+    written = one_line(value)
     try:
         if not is_plain(value):
             raise ValueError
         number = int(value)
     except ValueError:
-        raise InputError(f"{place}: {name} {shown!r} is not an integer") from None
+        raise InputError(f"{place}: {name} '{written}' is not an integer") from None
     if not -(2**31) <= number < 2**31:
-        raise InputError(f"{place}: {name} {shown!r} does not fit 32 bits")
+        raise InputError(f"{place}: {name} '{written}' does not fit 32 bits")
     return number

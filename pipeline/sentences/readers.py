@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pipeline import delimited, files
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 """A column's name in the file's first line, or its number from 1."""
@@ -157,7 +158,7 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
                 left_out[label] += 1
                 continue
             if label not in config.labels:
-                raise InputError(f"{path}:{line}: label {_shown(label)} is none of {', '.join(config.labels)}")
+                raise InputError(f"{path}:{line}: label '{one_line(label)}' is none of {', '.join(config.labels)}")
             found.append(config.labels.index(label))
         yield tuple(found)
 
@@ -197,11 +198,7 @@ def _score(place: str, text: str, highest: float) -> float:
             raise ValueError
         score = float(text)
     except ValueError:
-        raise InputError(f"{place}: score {_shown(text)} is no number") from None
+        raise InputError(f"{place}: score '{one_line(text)}' is no number") from None
     if not math.isfinite(score) or not 0 <= score <= highest:
-        raise InputError(f"{place}: score {_shown(text)} is not within 0 and {highest:g}")
+        raise InputError(f"{place}: score '{one_line(text)}' is not within 0 and {highest:g}")
     return score / highest
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= files.SHOWN else f"{text[: files.SHOWN]}...")
