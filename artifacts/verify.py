@@ -1,6 +1,7 @@
 """Hashes again what the store holds."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,10 +37,10 @@ def _object(store: Store, folder: Path) -> list[str]:
 
 
 def _condemn(store: Store, folder: Path) -> list[str]:
-    """`Store.condemn` without its next step: a run builds the object again at once, and keeps its key records."""
+    """`Store.condemn`, and sets aside the object's key records too: a run would build it again at once."""
     said = store.condemn(folder.name, folder.lstat().st_ino)
     for record in store.records():
-        if record.digest == folder.name:
+        if record.digest == folder.name and not os.path.lexists(folder):  # else another built it again meanwhile
             _set_aside(store, store.keys / f"{record.key}.json")
     return said
 
