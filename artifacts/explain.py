@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from artifacts.keys import Key
+from artifacts.names import one_line
 from artifacts.records import Record
 from artifacts.store import Store
 
@@ -68,7 +69,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     text = "(none)" if value is ABSENT else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    return one_line(text, WIDTH)
 
 
 def _how(old: Any, new: Any) -> str:

@@ -45,7 +45,7 @@ def clash(names: Iterable[str]) -> str | None:
 
 def one_line(text: str, longest: int = SHOWN) -> str:
     """The text, or its first characters, as part of one line: what is no text there is escaped."""
-    short = text if len(text) <= longest else f"{text[:longest]}…"
+    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return "".join(repr(c)[1:-1] if category(c) in CONTROL else c for c in short)
 
 

@@ -13,7 +13,7 @@ SHOWN_AS = {
     "caf\udce9": "caf\\udce9",
     "می\u200cخواهم": "می\u200cخواهم",
     "क्\u200dष": "क्\u200dष",
-    "x" * (SHOWN + 1): "x" * SHOWN + "…",
+    "x" * (SHOWN + 1): "x" * (SHOWN - 1) + "…",
 }
 
 
