@@ -9,6 +9,11 @@ def given(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))
 
 
+def beside(folder: Path | None, path: str | Path) -> Path:
+    """A path that a file in `folder` gives: a relative one counts from there. None: from the current folder."""
+    return (folder or Path()) / given(path)
+
+
 def shown(path: Path | str) -> Path | str:
     """As messages name it: a relative path does not tell where it was looked for. A string, an address, stays."""
     return path.absolute() if isinstance(path, Path) else path
