@@ -1,7 +1,8 @@
 """Ablations as files: YAML over what it extends, every error with its file and line."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from pipeline.paths import beside, given
 from tasks.keys import paths
 
 ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser ablation list", own_texts)
+Known = Mapping[str, Collection[Path]]
+"""Field -> the paths that it has in the cells' recipes."""
 
 
 def named() -> list[str]:
@@ -58,11 +61,15 @@ def load(name: str) -> Ablation:
         except SettingError as error:
             row = "" if error.keys == ("rows", label) else f" (row {label})"
             raise InputError(f"{_place(error.keys, layer)}: {error.why.removeprefix('--set ')}{row}") from None
-    return _located(ablation, layer, {found for cell in made for found in paths(cell.recipe)})
+    known: defaultdict[str, set[Path]] = defaultdict(set)
+    for cell in made:
+        for field, path in paths(cell.recipe):
+            known[field].add(path)
+    return _located(ablation, layer, known)
 
 
-def _located(ablation: Ablation, layer: Layer, known: Collection[tuple[str, Path]]) -> Ablation:
-    """With each relative path of a setting as counted from its file. `known`: the paths of the cells' recipes."""
+def _located(ablation: Ablation, layer: Layer, known: Known) -> Ablation:
+    """With each relative path of a setting as counted from its file."""
 
     def located(settings: list[str], *keys: str) -> list[str]:
         folder = layer.folder(keys)
@@ -75,19 +82,19 @@ def _located(ablation: Ablation, layer: Layer, known: Collection[tuple[str, Path
     return ablation.model_copy(update={"set": located(ablation.set, "set"), "rows": rows, "by_size": by_size})
 
 
-def _from(folder: Path, setting: str, known: Collection[tuple[str, Path]]) -> str:
+def _from(folder: Path, setting: str, known: Known) -> str:
     keys, value = layers.parsed(setting)
     there = _beside_folder(folder, ".".join(keys), value, known)
     return setting if there == value else f"{'.'.join(keys)}={json.dumps(there, ensure_ascii=False)}"
 
 
-def _beside_folder(folder: Path, name: str, value: Any, known: Collection[tuple[str, Path]]) -> Any:
+def _beside_folder(folder: Path, name: str, value: Any, known: Known) -> Any:
     """The value of the field `name` with its paths below `folder`."""
     if isinstance(value, dict):
         return {key: _beside_folder(folder, f"{name}.{key}", member, known) for key, member in value.items()}
     if isinstance(value, list):
         return [_beside_folder(folder, f"{name}.{n}", member, known) for n, member in enumerate(value)]
-    is_path = isinstance(value, str) and (name, given(value)) in known
+    is_path = isinstance(value, str) and name in known and given(value) in known[name]
     return str(beside(folder, value)) if is_path else value
 
 

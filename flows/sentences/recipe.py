@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from artifacts.schema import Name
 from flows import layers
@@ -23,6 +23,14 @@ SENTENCES = layers.Family(
 HUB = "hub:"
 ALL = "all"
 """The size that has all training rows."""
+
+
+def _of_a_known_home(source: str) -> str:
+    paths.given(source)
+    return source
+
+
+Source = Annotated[str, AfterValidator(_of_a_known_home)]
 
 
 class Nli(Config):
@@ -54,7 +62,7 @@ class SentenceRecipe(Config):
     """What it needs and what it gives."""
     hidden: bool
     """Left out of the listing: a base of others."""
-    models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], str | None]
+    models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], Source | None]
     """Rows of the table by label, each a folder, RECIPE:NODE of the store's newest run (`marco:condenser`), or hub:NAME
     with or without @REVISION; null leaves out one that the recipe below names."""
     tokenizer: Path | None

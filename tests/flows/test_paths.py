@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from artifacts.store import Store
 from flows import ablation_file, given_collection, given_model, layers, preflight
@@ -43,13 +44,41 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("~/data", "{home}/data"),
         ("~", "{home}"),
         ("~root/x", "/root/x"),
-        ("~nobody-has-this-name/x", "~nobody-has-this-name/x"),
         ("a/~/b", "a/~/b"),
         ("./~x", "~x"),
     ],
 )
 def test_the_home_is_expanded(home: Path, written: str, meant: str) -> None:
     assert given(written) == Path(meant.format(home=home))
+
+
+UNKNOWN = "~nobody-has-this-name/x: there is no user nobody-has-this-name; give the absolute path"
+
+
+def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = UNKNOWN.partition(":")[0]
+    store = Store(home / "store")
+    (home / "own.yaml").write_text(f"extends: tiny\ncondenser: {{checkpoint: {path}}}\n")
+    (home / "above.yaml").write_text(f"extends: {path}.yaml\n")
+    (home / "rows.yaml").write_text(f"extends: tiny\nrows: {{x: [condenser.checkpoint={path}]}}\n")
+    (home / "stsb.yaml").write_text(f"extends: stsb\nmodels: {{BERT: {path}}}\n")
+    monkeypatch.setenv("COCONDENSER_STORE", path)
+    said = {
+        f"{home}/own.yaml:2: condenser.checkpoint: {UNKNOWN}": lambda: resolve(f"{home}/own.yaml"),
+        f"--set bm25.run={path}: bm25.run: {UNKNOWN}": lambda: resolve("tiny", [f"bm25.run={path}"]),
+        f"{home}/above.yaml:1: {UNKNOWN.replace('/x', '/x.yaml')}": lambda: resolve(f"{home}/above.yaml"),
+        f"{home}/rows.yaml:2: rows.x: condenser.checkpoint={path}: ": lambda: ablation_file.load(f"{home}/rows.yaml"),
+        f"{home}/stsb.yaml:2: models.BERT: {UNKNOWN}": lambda: sentences.resolve(f"{home}/stsb.yaml"),
+        f"COCONDENSER_STORE: {UNKNOWN}": lambda: store_folder(None),
+        f"--model: {UNKNOWN}": lambda: given_model.find(store, path),
+        f"--collection: {UNKNOWN}": lambda: given_collection.find(path),
+    }
+    for line, call in said.items():
+        assert said_of(call).startswith(line)
+    ended = CliRunner().invoke(app, ["runs", "--store", path], terminal_width=200)
+    assert ended.exit_code == 2
+    assert "Invalid value for '--store'" in ended.output
+    assert "there is no user nobody-has-this-name" in " ".join(ended.output.replace("│", "").split())
 
 
 @pytest.mark.parametrize(
