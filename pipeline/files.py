@@ -202,8 +202,8 @@ class _Recoded(RawIOBase):
         return len(part)
 
 
-def lines(path: Location, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end). Blank lines are passed over unless `blank`.
+def lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line without its end, or with it: `ends`). Blank lines are passed over unless `blank`.
 
     Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_text` finds.
     """
@@ -211,11 +211,11 @@ def lines(path: Location, blank: bool = False) -> Iterator[tuple[int, str]]:
     with open_text(path) as stream:
         for number, raw in enumerate(stream, 1):
             try:
-                line = raw.decode().rstrip("\r\n")
+                line = raw.decode()
             except UnicodeDecodeError as error:
                 raise _no_text(path, number, raw, f" at byte {error.start + 1} of the line") from None
             if blank or line.strip():
-                yield number, line
+                yield number, line if ends else line.rstrip("\r\n")
     if number == 0:
         raise InputError(f"{path}: empty file")
 
