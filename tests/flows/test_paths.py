@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from artifacts.store import Store
-from flows import ablation_file, given_collection, given_model, layers, preflight
+from flows import ablation_file, current_folder_last, given_collection, given_model, layers, preflight
 from flows.ablation import Ablation, cells
 from flows.ablation_choice import Choice, chosen
 from flows.cli import app
@@ -250,3 +250,10 @@ def test_a_worker_says_where_it_looks(
     field, path = setting.split("=")
     dag = nodes(change(resolve("text", ["ingest.path=~/notes.txt"]), [f"{field}={tmp_path / path}"]))
     assert not said_of(preflight.check, store, dag, dag).endswith(hint)
+
+
+@pytest.mark.parametrize("entry", ["/mine", "", "."])
+@pytest.mark.parametrize("rest", [["/code", "/lib"], ["/lib", "/code"], ["/lib"]])
+def test_modules_of_the_current_folder_come_last(entry: str, rest: list[str]) -> None:
+    assert current_folder_last([entry, *rest], "/mine", "/code") == [*rest, entry]
+    assert current_folder_last([entry, *rest], "/mine", "/mine") == [entry, *rest]
