@@ -89,7 +89,7 @@ class Reader:
         self.path, self.stream = path, stream
 
     def wrong(self, what: str) -> StoreError:
-        return StoreError(f"{self.path}: {names.printable(what)}")
+        return StoreError(f"{self.path}: {names.one_line(what, names.LONGEST)}")
 
     def header(self) -> tuple[str, int] | None:
         """Name and size of the next member, which is a plain file; None at the archive's end."""

@@ -1,4 +1,4 @@
-"""The store's one exception for what a user can mend."""
+"""The store's one exception for what a user can fix."""
 
 
 class StoreError(Exception):

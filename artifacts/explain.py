@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from artifacts.keys import Key
+from artifacts.names import one_line
 from artifacts.records import Record
 from artifacts.store import Store
 
@@ -18,6 +19,8 @@ def explain(store: Store, key: Key, node: str) -> list[str]:
     if record is not None:
         problem = store.problem(record)
         return [] if problem is None else [f"artifact missing or broken: {problem}"]
+    if any(store.broken.glob(f"{key.hex}.json-*")):
+        return ["was set aside: damaged, lost, or built from damaged bytes"]
     earlier = nearest(store, key, node)
     return ["nothing built yet"] if earlier is None else differences(earlier, key)
 
@@ -66,7 +69,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     text = "(none)" if value is ABSENT else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    return one_line(text, WIDTH)
 
 
 def _how(old: Any, new: Any) -> str:

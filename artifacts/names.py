@@ -5,16 +5,17 @@ from pathlib import Path
 from unicodedata import category
 
 from artifacts.errors import StoreError
-from artifacts.schema import CONTROL
 
+CONTROL = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of what is no text in a line: control characters, halves of a character, line breaks."""
 LONGEST = 1024
 """Bytes of a name: with the store's folder before it, it fits the 4,096 that a path may have."""
 LONGEST_PART = 255
 """Bytes of a folder's or file's own name, by file systems."""
 DEEPEST = 32
 """Parts of a name."""
-SHOWN = 100
-"""Characters of a name in a message."""
+SHOWN = 200
+"""Characters of a name, or of what is wrong with a file, in a message."""
 
 
 def fault(name: str) -> str | None:
@@ -42,14 +43,10 @@ def clash(names: Iterable[str]) -> str | None:
     return next((name for name in sorted(seen & folders)), None)
 
 
-def shown(name: str) -> str:
-    """A name as a message shows it, whatever it holds."""
-    return printable(name if len(name) <= SHOWN else f"{name[:SHOWN]}…")
-
-
-def printable(text: str) -> str:
-    """The text as one line of a terminal, what is no text in it escaped."""
-    return "".join(c if category(c) not in CONTROL else repr(c)[1:-1] for c in text)
+def one_line(text: str, longest: int = SHOWN) -> str:
+    """The text, or its first characters, as part of one line: what is no text there is escaped."""
+    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(repr(c)[1:-1] if category(c) in CONTROL else c for c in short)
 
 
 def check_path(path: Path) -> None:
@@ -57,4 +54,6 @@ def check_path(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise StoreError(f"{printable(str(path))}: the path is not UTF-8; give one that is, such as a link") from None
+        raise StoreError(
+            f"{one_line(str(path), LONGEST)}: the path is not UTF-8; give one that is, such as a link"
+        ) from None

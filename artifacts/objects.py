@@ -139,9 +139,9 @@ def parse(manifest: bytes) -> list[Entry]:
     given = [entry.name for entry in entries]
     for name in given:
         if fault := names.fault(name):
-            raise ValueError(f"names {names.shown(name)}, which {fault}")
+            raise ValueError(f"names {names.one_line(name)}, which {fault}")
     if twice := names.clash([*given, MANIFEST]):
-        raise ValueError(f"names {names.shown(twice)} twice")
+        raise ValueError(f"names {names.one_line(twice)} twice")
     return entries
 
 

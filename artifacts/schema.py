@@ -7,11 +7,11 @@ from unicodedata import category
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from artifacts.names import CONTROL, one_line
+
 LONGEST_NAME = 200
 LONGEST_RUN_NAME = 225
 """Characters: with a time before it and an ending, it fits the 255 that a file's name may have."""
-CONTROL = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode's categories of what is no text in a line: control characters, halves of a character, line breaks."""
 
 
 def _no_control(text: str) -> str:
@@ -62,5 +62,4 @@ def first_line(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     what = str(first["msg"]).removeprefix("Value error, ").replace("Input", "it", 1)
-    text = f"{place}: {what}" if place else what
-    return "".join(c if c.isprintable() else "?" for c in text)[:200]
+    return one_line(f"{place}: {what}" if place else what)

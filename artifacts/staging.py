@@ -51,7 +51,7 @@ def read_index(reader: Reader) -> tuple[Index, str]:
     """The pack's index, and a name for the import of this very pack."""
     name, size = reader.header() or ("nothing", 0)
     if name != INDEX or size > LONGEST_INDEX:
-        raise reader.wrong(f"no pack of a run: it begins with {names.shown(name)} of {size:,} bytes")
+        raise reader.wrong(f"no pack of a run: it begins with {names.one_line(name)} of {size:,} bytes")
     data = b"".join(reader.content(size))
     if data.count(b",") > size // SHORTEST + 64:  # before it is parsed: tiny values take 50 times their bytes
         raise reader.wrong(f"{INDEX} is no index of a pack")
@@ -65,11 +65,11 @@ def read_index(reader: Reader) -> tuple[Index, str]:
     given = [member[0] for member in index.members]
     for name in given:
         if not _has_place(name):
-            raise reader.wrong(f"{INDEX} names {names.shown(name)}, which has no place in a store")
+            raise reader.wrong(f"{INDEX} names {names.one_line(name)}, which has no place in a store")
     if sum(name.startswith("runs/") for name in given) != 1:
         raise reader.wrong(f"{INDEX} does not name one run")
     if twice := names.clash(given):
-        raise reader.wrong(f"{INDEX} names a file twice: {names.shown(twice)}")
+        raise reader.wrong(f"{INDEX} names a file twice: {names.one_line(twice)}")
     if given != sorted(given, key=_folder):
         raise reader.wrong(f"{INDEX} names files out of their order")
     lineage = sum(size for name, size, _ in index.members if not name.startswith("objects/"))
@@ -124,8 +124,8 @@ def _write(reader: Reader, member: Member, staged: Path, moved: Moved) -> None:
     """Writes the archive's next file, which must be `member`, and puts it on disk."""
     name, size = reader.header() or ("nothing", 0)
     if (name, size) != (member.name, member.size):
-        found = f"{names.shown(name)} of {size:,} bytes"
-        raise reader.wrong(f"holds {found} where its index has {names.shown(member.name)} of {member.size:,}")
+        found = f"{names.one_line(name)} of {size:,} bytes"
+        raise reader.wrong(f"holds {found} where its index has {names.one_line(member.name)} of {member.size:,}")
     path, sha = staged / member.name, hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as out:

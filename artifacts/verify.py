@@ -1,6 +1,7 @@
 """Hashes again what the store holds."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from artifacts.store import Store
 def verify(store: Store, which: str | None = None) -> list[str]:
     """A line for each problem of one artifact (see `Store.show`) or of all; what is broken is moved to broken/.
 
-    With an object goes what may have been built from its damaged bytes (`Store.condemn`). Where the store may only be
-    read, the lines say so, and nothing is moved. Raises `StoreError` if there is no such artifact.
+    With an object go its key records and what may have been built from its damaged bytes (`Store.condemn`), so that a
+    second call finds nothing. Where the store may only be read, the lines say so, and nothing is moved. Raises
+    `StoreError` if there is no such artifact.
     """
     if which is not None:
         record = store.show(which)
@@ -28,8 +30,17 @@ def _object(store: Store, folder: Path) -> list[str]:
     if problem is None or problem == "is missing":  # which its key's line says
         return []
     also: list[str] = []
-    aside = _aside(lambda: also.extend(store.condemn(folder.name, folder.lstat().st_ino)))
+    aside = _aside(lambda: also.extend(_condemn(store, folder)))
     return [f"objects/{folder.name[:12]}: {problem}{aside}", *also]
+
+
+def _condemn(store: Store, folder: Path) -> list[str]:
+    """`Store.condemn`, and sets aside the object's key records too: a run would build it again at once."""
+    said = store.condemn(folder.name, folder.lstat().st_ino)
+    for record in store.records():
+        if record.digest == folder.name and not os.path.lexists(folder):  # else another built it again meanwhile
+            _set_aside(store, store.keys / f"{record.key}.json")
+    return said
 
 
 def _key(store: Store, path: Path) -> list[str]:
@@ -39,7 +50,7 @@ def _key(store: Store, path: Path) -> list[str]:
     if record.key != path.stem or not records.agrees(record):
         return [f"keys/{path.name}: was changed{_set_aside(store, path)}"]
     if not (store.objects / record.digest).exists():
-        return [f"keys/{path.name}: its artifact is not there"]
+        return [f"keys/{path.name}: its artifact is not there{_set_aside(store, path)}"]
     return [f"keys/{path.name}: {line}" for line in _dated(record.created)]
 
 

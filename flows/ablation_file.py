@@ -1,18 +1,24 @@
 """Ablations as files: YAML over what it extends, every error with its file and line."""
 
-from collections.abc import Sequence
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from flows import layers
-from flows.ablation import Ablation, Row, SettingError, cells
+from flows.ablation import Ablation, Cell, Row, SettingError, cells
 from flows.layers import Family, Keys, Layer, own_texts
 from flows.recipe import resolve
 from pipeline.errors import InputError
-from pipeline.paths import given
+from pipeline.paths import beside, given
+from tasks.keys import paths
 
 ABLATIONS = Family(Path(__file__).parent / "ablations", "ablation", "cocondenser ablation list", own_texts)
+Known = Mapping[str, Collection[Path]]
+"""Field -> the paths that it has in the cells' recipes."""
 
 
 def named() -> list[str]:
@@ -28,7 +34,8 @@ def named() -> list[str]:
 def load(name: str) -> Ablation:
     """The complete ablation `name` (the project's, or a YAML file's path).
 
-    Raises InputError, naming file and line, for unknown fields, wrong values and rows whose settings do not fit.
+    Relative paths in its settings count from the file that gives them. Raises InputError, naming file and line, for
+    unknown fields, wrong values and rows whose settings do not fit.
     """
     layer = layers.read(name, ABLATIONS)
     data = layer.data
@@ -47,13 +54,48 @@ def load(name: str) -> Ablation:
         raise InputError(_one_line(error, layer)) from None
     _check_null_rows(layers.chain(name, ABLATIONS))
     _check_sizes(ablation, layer)
+    made: list[Cell] = []
     for label in ablation.rows:
         try:
-            cells(ablation, [label])
+            made += cells(ablation, [label])
         except SettingError as error:
             row = "" if error.keys == ("rows", label) else f" (row {label})"
             raise InputError(f"{_place(error.keys, layer)}: {error.why.removeprefix('--set ')}{row}") from None
-    return ablation
+    known: defaultdict[str, set[Path]] = defaultdict(set)
+    for cell in made:
+        for field, path in paths(cell.recipe):
+            known[field].add(path)
+    return _located(ablation, layer, known)
+
+
+def _located(ablation: Ablation, layer: Layer, known: Known) -> Ablation:
+    """With each relative path of a setting as counted from its file."""
+
+    def located(settings: list[str], *keys: str) -> list[str]:
+        folder = layer.folder(keys)
+        return settings if folder is None else [_from(folder, setting, known) for setting in settings]
+
+    rows = {
+        label: row.model_copy(update={"set": located(row.set, "rows", label)}) for label, row in ablation.rows.items()
+    }
+    by_size = {size: located(settings, "by_size", str(size)) for size, settings in ablation.by_size.items()}
+    return ablation.model_copy(update={"set": located(ablation.set, "set"), "rows": rows, "by_size": by_size})
+
+
+def _from(folder: Path, setting: str, known: Known) -> str:
+    keys, value = layers.parsed(setting)
+    there = _beside_folder(folder, ".".join(keys), value, known)
+    return setting if there == value else f"{'.'.join(keys)}={json.dumps(there, ensure_ascii=False)}"
+
+
+def _beside_folder(folder: Path, name: str, value: Any, known: Known) -> Any:
+    """The value of the field `name` with its paths below `folder`."""
+    if isinstance(value, dict):
+        return {key: _beside_folder(folder, f"{name}.{key}", member, known) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_beside_folder(folder, f"{name}.{n}", member, known) for n, member in enumerate(value)]
+    is_path = isinstance(value, str) and name in known and given(value) in known[name]
+    return str(beside(folder, value)) if is_path else value
 
 
 def _check_null_rows(found: Sequence[Layer]) -> None:
@@ -86,7 +128,7 @@ def _beside(recipe: str, layer: Layer) -> str:
     if not recipe.endswith((".yaml", ".yml")):
         return recipe
     named_in = str(layer.origin(("recipe",))).rpartition(":")[0]
-    return str(Path(named_in).parent / given(recipe))
+    return str(beside(Path(named_in).parent, recipe))
 
 
 def _one_line(error: ValidationError, layer: Layer) -> str:

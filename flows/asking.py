@@ -14,6 +14,7 @@ from flows.search import By
 from pipeline.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
+from pipeline.notices import one_line
 from pipeline.tables import counted
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _rows(run: "Opened", asked: Sequence[tuple[Question, Depths]]) -> tuple[dict
         return rows, failed
     for (place, text), row in zip(texts.items(), run.dense.encoder.rows([*texts.values()]), strict=True):
         if row is None:
-            failed[place] = InputError(f"question {text[:80]!r}: nothing left to search for")
+            failed[place] = InputError(f"question '{one_line(text)}': nothing left to search for")
         else:
             rows[place] = row
     return rows, failed

@@ -27,11 +27,11 @@ from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
 from tasks.printable import guard_streams
 
-TOLD = (
+EXPECTED_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE),
     *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
 )
-"""What the system refuses and the user can mend, whatever option or field it came by."""
+"""What the system refuses and the user can fix, whatever option or field it came by."""
 INTERRUPTED = 130
 """Exit code that typer makes of Ctrl-C."""
 
@@ -114,14 +114,14 @@ def deployments(
 
 
 def main(command: Callable[[], object] = app) -> None:
-    """What the user can mend is one line and exit code 2; a stage that failed is its last words and exit code 1."""
+    """What the user can fix is one line and exit code 2; a stage that failed is its last words and exit code 1."""
     guard_streams()
     try:
         command()
     except (InputError, StoreError) as error:
         fail(str(error), 2)
     except OSError as error:
-        if error.errno not in TOLD:
+        if error.errno not in EXPECTED_ERRNOS:
             raise
         where = "" if error.filename is None else f"{error.filename}: "  # standard output has no name
         fail(f"{where}{str(error.strerror).lower()}", 2)

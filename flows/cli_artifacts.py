@@ -126,7 +126,7 @@ def verify(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Hash every file again. What is broken is set aside, and built anew when it is next needed; exit code 1."""
+    """Hash every file again. What is broken is set aside, and built again when it is next needed; exit code 1."""
     from artifacts.verify import verify as check
 
     problems = check(opened(store), which)

@@ -27,7 +27,7 @@ class Collection:
 
 def find(given: str) -> Collection:
     """The collection of a folder, a recipe's name or file, or an ir_datasets id. InputError where it is none."""
-    path = paths.given(given).absolute()
+    path = paths.given(given, "--collection").absolute()
     if path.is_dir():
         return _of_folder(path)
     if given in layers.named() or given.endswith((".yaml", ".yml")):

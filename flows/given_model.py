@@ -43,7 +43,7 @@ def find(store: Store, given: str) -> Model:
 
     A node without a run is of the newest run that has it. A run goes by its recipe or its id (flows/measured.py).
     """
-    path = paths.given(given).absolute()
+    path = paths.given(given, "--model").absolute()
     if path.is_dir():
         made = _by_digest(store, path.name) if path.resolve().parent == store.objects.resolve() else None
         return _of_run(*made) if made else _of_folder(path)

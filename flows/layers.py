@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from pipeline.errors import InputError
-from pipeline.paths import given, shown
+from pipeline.paths import beside, shown
 
 Keys = tuple[str, ...]
 PROJECT = Path(__file__).resolve().parent
@@ -133,7 +133,7 @@ def chain(name: str, family: Family = RECIPES) -> list[Layer]:
 
 def _find(name: str, folder: Path, family: Family) -> Path:
     if name.endswith((".yaml", ".yml")):
-        path = folder / given(name)
+        path = beside(folder, name)
         if not path.is_file():
             raise InputError(f"{shown(path)}: no such {family.what} file")
         return path
@@ -204,25 +204,30 @@ def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: l
 
 
 def override(layer: Layer, settings: Iterable[str]) -> Layer:
-    """Applies `stage.field=value` settings, in order. The value is YAML: `1e-4`, `[dev, test]`, `null`, `text`."""
+    """Applies `stage.field=value` settings, in order."""
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        keys = tuple(name.strip().split("."))
-        if not equals or not all(keys):
-            raise InputError(f"--set {setting}: write stage.field=value")
-        try:
-            value = yaml.load(text, Loader)
-        except (ValueError, yaml.YAMLError):
-            value = text
-        except RecursionError:
-            raise InputError(f"--set {name}: the value is nested too deeply") from None
-        if isinstance(value, dict) and not text.lstrip().startswith("{"):
-            value = text  # such as a prefix: `query: `
-        nested: Any = value
+        keys, nested = parsed(setting)
         for key in reversed(keys):
             nested = {key: nested}
         layer = merge(layer, Layer(nested, {keys: f"--set {setting}"}))
     return layer
+
+
+def parsed(setting: str) -> tuple[Keys, Any]:
+    """The field and the value of `stage.field=value`. The value is YAML: `1e-4`, `[dev, test]`, `null`, `text`."""
+    name, equals, text = setting.partition("=")
+    keys = tuple(name.strip().split("."))
+    if not equals or not all(keys):
+        raise InputError(f"--set {setting}: write stage.field=value")
+    try:
+        value = yaml.load(text, Loader)
+    except (ValueError, yaml.YAMLError):
+        value = text
+    except RecursionError:
+        raise InputError(f"--set {name}: the value is nested too deeply") from None
+    if isinstance(value, dict) and not text.lstrip().startswith("{"):
+        value = text  # such as a prefix: `query: `
+    return keys, value
 
 
 def hint(word: str, known: Iterable[str]) -> str:

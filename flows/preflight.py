@@ -87,10 +87,12 @@ def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Ma
     return any(not _held(store, dag, name) for name in here)
 
 
-def on_ray(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine, anew: Iterable[str] = ()) -> bool:
-    """Whether the run has parts to make on Ray. `anew`: nodes that are built whatever the store holds."""
+def on_ray(
+    store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine, refreshed: Iterable[str] = ()
+) -> bool:
+    """Whether the run has parts to make on Ray. `refreshed`: nodes that are built whatever the store holds."""
     parts = [node.name for node in wanted if STAGES[node.stage].parts] if machine.ray else []
-    return any(name in anew or not _held(store, dag, name) for name in parts)
+    return any(name in refreshed or not _held(store, dag, name) for name in parts)
 
 
 def missing(node: Node) -> list[str]:

@@ -29,6 +29,7 @@ from pipeline.index import IndexConfig
 from pipeline.ingest import IngestConfig
 from pipeline.initial import InitialConfig
 from pipeline.mine import MineConfig
+from pipeline.paths import beside
 from pipeline.pseudo import PseudoConfig
 from pipeline.report.build import ReportConfig
 from pipeline.rerank import RerankConfig
@@ -180,7 +181,7 @@ def validate(layer: layers.Layer, model: type[AnyRecipe]) -> AnyRecipe:
         made = model.model_validate(layer.data)
     except ValidationError as error:
         raise InputError(_one_line(error, layer, model)) from None
-    return with_paths(made, lambda keys, path: (layer.folder(keys) or Path()) / path)
+    return with_paths(made, lambda keys, path: beside(layer.folder(keys), path))
 
 
 def _one_line(error: ValidationError, layer: layers.Layer, model: type[BaseModel]) -> str:

@@ -16,7 +16,8 @@ from pipeline.errors import InputError
 
 def store_folder(given: str | Path | None) -> Path:
     """The store's folder. Raises `StoreError` where its path is not UTF-8."""
-    folder = paths.given(given or os.environ.get("COCONDENSER_STORE") or "store").absolute()
+    field = "store" if given else "COCONDENSER_STORE"
+    folder = paths.given(given or os.environ.get("COCONDENSER_STORE") or "store", field).absolute()
     check_path(folder)
     return folder
 

@@ -86,7 +86,7 @@ def run(
 ) -> State[Any]:
     """One task on the page: the node's artifact, from those of its inputs among `refs`, by their names.
 
-    `logs`: where trainings are followed. `refresh_since`: build anew what is older. `width`: of the names' column in
+    `logs`: where trainings are followed. `refresh_since`: build again what is older. `width`: of the names' column in
     the terminal.
     """
     order = Order(
@@ -138,7 +138,7 @@ def _check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: lis
 
 
 def run_created() -> datetime:
-    """When the flow run was made: a retry of the run does not build anew what the run itself has built."""
+    """When the flow run was made: a retry of the run does not build again what the run itself has built."""
     context = FlowRunContext.get()
     created = context.flow_run.created if context and context.flow_run else None
     return created or datetime.now(UTC)

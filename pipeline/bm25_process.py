@@ -18,7 +18,7 @@ from pipeline.collection import Query, at_rows, passage_batches, passage_count, 
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
 from pipeline.lucene import QUERY_CHARACTERS, Document, best, index, opened
-from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed
+from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
 from pipeline.parent import die_with_parent
 from pipeline.processes import Say, reporter
 from pipeline.unknown import sample
@@ -74,11 +74,12 @@ def given(
             keep(examples, "passages_unknown", passage_id)
             if counts["passages_unknown"] > UNKNOWN_SHARE * len(row):
                 raise InputError(
-                    f"{place}: unknown passage id {passage_id!r}, one of more than 1 % of the collection's {len(row):,}"
+                    f"{place}: unknown passage id '{one_line(passage_id)}', one of more than 1 % of the collection's "
+                    f"{len(row):,}"
                 )
             continue
         if seen[at]:
-            raise InputError(f"{place}: passage id {passage_id!r} stands twice")
+            raise InputError(f"{place}: passage id '{one_line(passage_id)}' stands twice")
         seen[at] = 1
         yield passage_id, sparse.repeated(content) if isinstance(content, dict) else words(content.strip(), job)
     counts["passages_missing"] = seen.count(0)
@@ -106,7 +107,7 @@ def read_topics(
             counts["topics_not_asked"] += 1
             keep(examples, "topics_not_asked", query_id)
         elif query_id in found:
-            raise InputError(f"{place}: question id {query_id!r} stands twice")
+            raise InputError(f"{place}: question id '{one_line(query_id)}' stands twice")
         else:
             found[query_id] = sparse.counted(content) if job["scores"] == "weights" else content
     if not found:

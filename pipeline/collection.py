@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import InputError
-from pipeline.notices import Examples
+from pipeline.notices import Examples, one_line
 from pipeline.parquet import parquet_file, parquet_writer
 from pipeline.stored import AGAIN, read_batches, read_table, told
 
@@ -172,7 +172,9 @@ def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, di
 
 def unknown_question(path: Path, query_id: str) -> InputError:
     """That a table of a finished collection names a question that its queries.parquet does not have."""
-    return InputError(f"{path}: names the question {query_id!r}, which queries.parquet does not have; {AGAIN}")
+    return InputError(
+        f"{path}: names the question '{one_line(query_id)}', which queries.parquet does not have; {AGAIN}"
+    )
 
 
 def read_judgements(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -1,8 +1,11 @@
-"""CSV and TSV: fields as the file has them, each a text. TSV is not CSV: there a quote is a letter like others."""
+"""CSV and TSV: fields as the file has them, each a text. TSV is not CSV: there a quote is a letter like others.
+
+Records all of whose fields are blank are passed over.
+"""
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline.errors import InputError
 from pipeline.files import Location, lines
@@ -11,6 +14,7 @@ FIELD_LIMIT = 1 << 27
 """Characters of one CSV field; the csv module's own limit is 128 KiB."""
 QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 """A field as a CSV writer quotes it."""
+OTHER_ENDS = "save it with LF or CRLF, as by `tr '\\r' '\\n'`"
 
 
 class UnclosedQuote(InputError):
@@ -24,9 +28,33 @@ def tab_separated(path: Location) -> Iterator[tuple[str, list[str]]]:
     doubles those within, or else quotes all fields. Any other quote was in the text and stays there, so that no field
     reaches beyond its tab and its line.
     """
-    for number, line in lines(path):
-        fields = line.split("\t")
-        yield f"{path}:{number}", _freed(fields) if '"' in line else fields
+    for number, fields in unquoted(path, "\t"):
+        yield f"{path}:{number}", _freed(fields) if any('"' in field for field in fields) else fields
+
+
+def unquoted(path: Location, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, fields) of each line, split at separators alone: a quote is a letter."""
+    for number, line in _whole_lines(path):
+        fields = line.rstrip("\r\n").split(separator)
+        if not _is_blank(fields):
+            yield number, fields
+
+
+def has_semicolons(header: Sequence[str]) -> bool:
+    """Whether the file's separator is another than it was read by: there is one column, which holds semicolons."""
+    return len(header) == 1 and ";" in header[0]
+
+
+def _whole_lines(path: Location) -> Iterator[tuple[int, str]]:
+    """(number, line with its end). Raises InputError for a file whose lines end with CR alone."""
+    for number, line in lines(path, blank=True, ends=True):
+        if number == 1 and not line.endswith("\n") and "\r" in line.rstrip("\r"):
+            raise InputError(f"{path}: its lines end with CR alone; {OTHER_ENDS}")
+        yield number, line
+
+
+def _is_blank(fields: Sequence[str]) -> bool:
+    return not any(field.strip() for field in fields)
 
 
 def tab_columns(path: Location, count: int) -> Iterator[tuple[str, list[str]]]:
@@ -46,34 +74,38 @@ def _freed(fields: list[str]) -> list[str]:
 
 
 def records(path: Location, separator: str) -> Iterator[tuple[int, int, list[str]]]:
-    """(first line, last line, fields) of each record of a CSV file (RFC 4180); a blank line has no field.
+    """(first line, last line, fields) of each record of a CSV file (RFC 4180).
 
-    Fields in quotes may hold separators, ends of lines and, doubled, quotes. Raises UnclosedQuote, with the line where
-    the field begins; so it does for an odd number of quotes within a field without them, which may have been cut.
+    Fields in quotes may hold separators, ends of lines (kept as they are) and, doubled, quotes. Raises UnclosedQuote,
+    with the line where the field begins; so it does for an odd number of quotes within a field without them, which may
+    have been cut.
     """
     csv.field_size_limit(FIELD_LIMIT)
     begun: list[tuple[int, str]] = []
 
     def texts() -> Iterator[str]:
-        for number, line in lines(path, blank=True):
+        for number, line in _whole_lines(path):
             begun.append((number, line))
-            yield line + "\n"
+            yield line
 
     try:
         for fields in csv.reader(texts(), delimiter=separator, strict=True):
             if any('"' in line for _, line in begun):
                 _check_quotes(path, begun, separator)
-            yield begun[0][0], begun[-1][0], fields
+            if not _is_blank(fields):
+                yield begun[0][0], begun[-1][0], fields
             begun.clear()
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise InputError(f"{path}:{begun[-1][0]}: holds a CR alone outside quotes; {OTHER_ENDS}") from None
         _check_quotes(path, begun, separator)
         raise InputError(f"{path}:{begun[-1][0]}: {error}") from None
 
 
 def _check_quotes(path: Location, record: list[tuple[int, str]], separator: str) -> None:
     """Raises UnclosedQuote for the (number, line) of a record where a field's quotes are wrong."""
-    text = "".join(f"{line}\n" for _, line in record)
-    end, at = re.compile(f"[{re.escape(separator)}\n]"), 0
+    text = "".join(line for _, line in record).rstrip("\r\n") + "\n"
+    end, at = re.compile(f"{re.escape(separator)}|\r*\n"), 0
     while at < len(text):
         field = QUOTED.match(text, at)
         stop = end.match(text, field.end()) if field else end.search(text, at)

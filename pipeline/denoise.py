@@ -7,6 +7,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 from pipeline.parquet import write_parquet
 from pipeline.scoring import relevance
 from pipeline.stored import read_table
@@ -39,8 +40,8 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     if len(unknown):
         query_id, passage_id = (table[name][int(unknown[0])].as_py() for name in ids)
         raise InputError(
-            f"{scores / 'scores.parquet'}: no score of passage {passage_id!r} for query {query_id!r}, a negative of "
-            f"{path} ({len(unknown)} such); score these negatives"
+            f"{scores / 'scores.parquet'}: no score of passage '{one_line(passage_id)}' for query "
+            f"'{one_line(query_id)}', a negative of {path} ({len(unknown)} such); score these negatives"
         )
     kept_N = relevance(score_N) <= config.threshold
     if not kept_N.any():

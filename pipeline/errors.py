@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend."""
+"""The one exception for what a user can fix."""
 
 
 class InputError(Exception):

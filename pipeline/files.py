@@ -16,6 +16,7 @@ from shlex import quote
 from typing import Any, BinaryIO, cast
 
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 from pipeline.paths import shown
 
 ENDINGS = (".gz", ".xz", ".zst")
@@ -30,7 +31,6 @@ MARKS = {
 }
 """Byte order marks, and the encodings that they tell."""
 CHUNK = 1 << 20  # bytes read at a time
-SHOWN = 30  # characters of a wrong value in a message
 
 Location = Path | str
 """A file of this machine, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
@@ -202,8 +202,8 @@ class _Recoded(RawIOBase):
         return len(part)
 
 
-def lines(path: Location, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end). Blank lines are passed over unless `blank`.
+def lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[tuple[int, str]]:
+    """(line number from 1, line without its end, or with it: `ends`). Blank lines are passed over unless `blank`.
 
     Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_text` finds.
     """
@@ -211,11 +211,11 @@ def lines(path: Location, blank: bool = False) -> Iterator[tuple[int, str]]:
     with open_text(path) as stream:
         for number, raw in enumerate(stream, 1):
             try:
-                line = raw.decode().rstrip("\r\n")
+                line = raw.decode()
             except UnicodeDecodeError as error:
                 raise _no_text(path, number, raw, f" at byte {error.start + 1} of the line") from None
             if blank or line.strip():
-                yield number, line
+                yield number, line if ends else line.rstrip("\r\n")
     if number == 0:
         raise InputError(f"{path}: empty file")
 
@@ -356,11 +356,6 @@ def words(line: str) -> list[str]:
     return [word for word in line.replace("\t", " ").split(" ") if word]
 
 
-def shortened(text: str) -> str:
-    """The beginning of what a message shows."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
 def is_plain(number: str) -> bool:
     """Whether a number is written as files have it: Python itself also reads `1_0`, and the digits of other scripts."""
     return number.isascii() and "_" not in number
@@ -368,13 +363,13 @@ def is_plain(number: str) -> bool:
 
 def integer(place: str, value: str, name: str) -> int:
     """`value` as an integer of 32 bits. Raises InputError, which calls it `name`."""
-    shown = shortened(value)
+    written = one_line(value)
     try:
         if not is_plain(value):
             raise ValueError
         number = int(value)
     except ValueError:
-        raise InputError(f"{place}: {name} {shown!r} is not an integer") from None
+        raise InputError(f"{place}: {name} '{written}' is not an integer") from None
     if not -(2**31) <= number < 2**31:
-        raise InputError(f"{place}: {name} {shown!r} does not fit 32 bits")
+        raise InputError(f"{place}: {name} '{written}' does not fit 32 bits")
     return number

@@ -16,6 +16,7 @@ from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.ids import check_id, hash_id
 from pipeline.negatives import Ranking, Taken, sample, train_positives, write
+from pipeline.notices import one_line
 from pipeline.parquet import parquet_file
 from pipeline.readers import dpr
 from pipeline.run_file import LARGEST
@@ -167,7 +168,7 @@ class Unknown:
 
     def add(self, place: str, name: str) -> None:
         self.count += 1
-        self.first = self.first or f"{place}: unknown {self.kind} {name[:80]!r}"
+        self.first = self.first or f"{place}: unknown {self.kind} '{one_line(name)}'"
 
     def check(self, total: int, share: float) -> None:
         """Raises InputError where more than `share` of the `total` rows are unknown."""
@@ -253,5 +254,5 @@ def score_of(place: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         score = nan
     if not -LARGEST <= score <= LARGEST:
-        raise InputError(f"{place}: score {str(value)[:30]!r} is no number from -{LARGEST:g} to {LARGEST:g}")
+        raise InputError(f"{place}: score '{one_line(str(value))}' is no number from -{LARGEST:g} to {LARGEST:g}")
     return score

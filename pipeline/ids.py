@@ -12,10 +12,10 @@ from hashlib import blake2b
 import numpy as np
 
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 
 LONGEST = 4096
 """Characters of an id. Lucene indexes none of more than 32,766 bytes."""
-SHOWN = 80  # characters of a wrong id in a message
 BARE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{LONGEST}}}")
 SPACED = re.compile(rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{LONGEST}}}")
 FAULTS = (
@@ -38,8 +38,7 @@ def check_id(place: str, kind: str, text: str, spaces: bool = False) -> None:
     if BARE.fullmatch(text) or (spaces and SPACED.fullmatch(text) and text == text.strip()):
         return
     fault = next((fault for pattern, fault in FAULTS if re.search(pattern, text)), "is empty or holds white space")
-    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-    raise InputError(f"{place}: {kind} id {shown!r} {fault}; change it in every file that names it")
+    raise InputError(f"{place}: {kind} id '{one_line(text)}' {fault}; change it in every file that names it")
 
 
 def hash_id(text: str) -> int:
@@ -71,7 +70,7 @@ def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[s
     first: dict[str, str] = {}
     for place, text in again if candidates else ():
         if text in first:
-            raise InputError(f"{place}: {kind} {text!r} already stands at {first[text]}")
+            raise InputError(f"{place}: {kind} '{one_line(text)}' already stands at {first[text]}")
         if hash_id(text) in candidates:
             first[text] = place
 

@@ -13,6 +13,7 @@ from pipeline.collection import passage_batches
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
 from pipeline.index_files import flat_header, write_description
+from pipeline.notices import one_line
 from pipeline.reuse import sha256
 from pipeline.stored import AGAIN, read_json, told
 from pipeline.work import Metrics, Progress, Work
@@ -81,7 +82,7 @@ def _write_ids(collection: Path, path: Path) -> int:
             for passage_id in batch["passage_id"]:
                 if passage_id != passage_id.strip() or len(passage_id.splitlines()) != 1:
                     raise InputError(
-                        f"{collection / 'passages.parquet'}: passage id {passage_id!r} cannot stand on a line"
+                        f"{collection / 'passages.parquet'}: passage id '{one_line(passage_id)}' cannot stand on a line"
                     )
                 file.write(passage_id + "\n")
             passages += len(batch["passage_id"])

@@ -28,7 +28,7 @@ from pipeline.ids import check_id, contains, forbid_repeats, hash_id, run_starts
 from pipeline.ingest_notices import NOTICES, without_positives
 from pipeline.leaks import leaks
 from pipeline.metadata import keep
-from pipeline.notices import EXAMPLES, Examples, noticed, of_counts
+from pipeline.notices import EXAMPLES, Examples, noticed, of_counts, one_line
 from pipeline.notices import keep as keep_example
 from pipeline.readers import several, single
 from pipeline.words import count
@@ -125,7 +125,7 @@ def _passages(
             progress(done, None, "passages")
         _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
         if "\0" in row.doc_id:  # a title may name the document, so that white space may be
-            raise InputError(f"{place}: document id {row.doc_id[:80]!r} holds a NUL character; remove it")
+            raise InputError(f"{place}: document id '{one_line(row.doc_id)}' holds a NUL character; remove it")
         if not row.text.strip() and not row.title.strip():
             counts["empty_passages"] += 1
             keep_example(examples, "empty_passages", row.passage_id)
@@ -203,7 +203,7 @@ def _known(
             if reason not in first and rows_of.any():
                 place, row = group[int(rows_of.argmax())]
                 kind, text = ("passage", row.passage_id) if query_known[rows_of.argmax()] else ("query", row.query_id)
-                first[reason] = f"{place}: unknown {kind} id {text!r}"
+                first[reason] = f"{place}: unknown {kind} id '{one_line(text)}'"
         yield from (row for row, good in zip(group, known | missing, strict=True) if good)
     if (unknown_rows := counts[f"unknown_{name}"]) > UNKNOWN_SHARE * total:
         raise InputError(f"{first['dropped']} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
@@ -232,7 +232,7 @@ def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examp
         pair = hash_id(f"{row.query_id} {row.passage_id}")
         if pair in grades:
             if row.relevance != grades[pair]:
-                judged = f"passage {row.passage_id!r} of query {row.query_id!r}"
+                judged = f"passage '{one_line(row.passage_id)}' of query '{one_line(row.query_id)}'"
                 raise InputError(f"{place}: {judged} has relevance {row.relevance} here and {grades[pair]} before")
             counts["duplicate_qrels"] += 1
             keep_example(examples, "duplicate_qrels", f"{row.query_id} {row.passage_id}")

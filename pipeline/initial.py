@@ -9,7 +9,7 @@ from pipeline import hub
 from pipeline.config import Config, Seed
 from pipeline.encoder import EncoderConfig
 from pipeline.errors import InputError
-from pipeline.notices import noticed
+from pipeline.notices import noticed, one_line
 from pipeline.ragged import Specials, Tokens
 from pipeline.starts import model_config
 from pipeline.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
@@ -242,4 +242,6 @@ def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path)
     differing = sorted((i, token) for token, i in wanted.items() if found.get(token) != i)
     if differing:
         i, token = differing[0]
-        raise InputError(f"{place}: its vocabulary is not the tokenizer's: entry {i}, {token!r}, is not the same")
+        raise InputError(
+            f"{place}: its vocabulary is not the tokenizer's: entry {i}, '{one_line(token)}', is not the same"
+        )

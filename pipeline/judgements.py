@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from pipeline import collection
 from pipeline.errors import InputError
-from pipeline.files import is_plain, lines, shortened, words
+from pipeline.files import is_plain, lines, words
 from pipeline.ids import check_id
+from pipeline.notices import one_line
 
 Row = TypeVar("Row")
 Qrels = Mapping[str, Mapping[str, int]]
@@ -28,10 +29,10 @@ def grade(place: str, value: object) -> int:
     except InvalidOperation:
         number = Decimal("nan")
     if not number.is_finite() or number != number.to_integral_value():
-        raise InputError(f"{place}: relevance {shortened(written)!r} is not an integer")
+        raise InputError(f"{place}: relevance '{one_line(written)}' is not an integer")
     if not -GREATEST <= number <= GREATEST:
         beyond = f"above {GREATEST:,}" if number > 0 else f"below {-GREATEST:,}"
-        raise InputError(f"{place}: relevance {shortened(written)!r} is {beyond}")
+        raise InputError(f"{place}: relevance '{one_line(written)}' is {beyond}")
     return int(number)
 
 
@@ -73,7 +74,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
         relevance = grade(place, fields[-1])
         before = found.setdefault(query_id, {}).setdefault(passage_id, relevance)
         if relevance != before:
-            judged = f"passage {passage_id!r} of query {query_id!r}"
+            judged = f"passage '{one_line(passage_id)}' of query '{one_line(query_id)}'"
             raise InputError(f"{place}: {judged} has relevance {relevance} here and {before} before")
     return found
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pipeline.collection import passage_count
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
+from pipeline.notices import one_line
 from pipeline.processes import Say
 
 FIELD = "contents"
@@ -81,7 +82,7 @@ def index(autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document],
         raw = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in piece if not blank(text)]
         added = indexer.addRawDocuments(raw)
         if added != len(raw):
-            refused = f"{len(raw) - added} of the passages from {piece[0][0]!r} to {piece[-1][0]!r}"
+            refused = f"{len(raw) - added} of the passages from '{one_line(piece[0][0])}' to '{one_line(piece[-1][0])}'"
             raise RuntimeError(f"Lucene refused {refused}")
         counts["passages"] += len(raw)
         counts["passages_empty"] += len(piece) - len(raw)

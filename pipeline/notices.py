@@ -6,6 +6,7 @@ artifact comes from the store.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from unicodedata import category
 
 Examples = dict[str, list[str]]
 """The first examples of what a count of that name counts."""
@@ -13,7 +14,7 @@ METRIC = "notice"
 EXAMPLES = 3
 """Examples that a line names."""
 LONGEST = 60
-"""Characters of an example."""
+"""Characters of an example, or of a wrong value in a message."""
 
 
 def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = "") -> str:
@@ -27,14 +28,17 @@ def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = ""
 
 def first(examples: Sequence[str]) -> str:
     """` (first: a.md, b.md, c.md)`; empty where there are none."""
-    shown = [_shown(example) for example in examples[:EXAMPLES]]
+    shown = [one_line(example) for example in examples[:EXAMPLES]]
     return f" (first: {', '.join(shown)})" if shown else ""
 
 
-def _shown(example: str) -> str:
-    """On one line, and no longer than fits there."""
-    short = example if len(example) <= LONGEST else f"{example[: LONGEST - 1]}…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """The text, or its first characters, as part of one line: what cannot be seen there is escaped.
+
+    Format characters stay: Persian and the scripts of India join and part letters by them.
+    """
+    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(c if c.isprintable() or category(c) == "Cf" else repr(c)[1:-1] for c in short)
 
 
 def keep(examples: Examples, name: str, example: str) -> None:

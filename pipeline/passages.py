@@ -24,6 +24,7 @@ from pipeline import metadata
 from pipeline.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
 from pipeline.errors import InputError
 from pipeline.ids import hash_id
+from pipeline.notices import one_line
 from pipeline.stored import read_batches, told
 
 
@@ -151,5 +152,7 @@ def room_told(path: Path) -> Iterator[None]:
 def known(row_R: np.ndarray, ids: Sequence[str], path: Path) -> np.ndarray:
     """The rows, where none is -1."""
     if (row_R < 0).any():
-        raise InputError(f"{path}: holds no passage {ids[int(row_R.argmin())]!r}; the index is of another collection")
+        raise InputError(
+            f"{path}: holds no passage '{one_line(ids[int(row_R.argmin())])}'; the index is of another collection"
+        )
     return row_R

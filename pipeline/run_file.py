@@ -13,7 +13,7 @@ from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
 from pipeline.files import integer, is_plain, lines, words
 from pipeline.ids import check_id
-from pipeline.notices import Examples, keep, noticed
+from pipeline.notices import Examples, keep, noticed, one_line
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def _score(place: str, written: str) -> float:
     except ValueError:
         score = float("nan")
     if not -LARGEST <= score <= LARGEST:
-        raise InputError(f"{place}: score {written[:30]!r} is no number from -{LARGEST:g} to {LARGEST:g}")
+        raise InputError(f"{place}: score '{one_line(written)}' is no number from -{LARGEST:g} to {LARGEST:g}")
     if not is_plain(written):
-        raise InputError(f"{place}: score {written[:30]!r} is not written as a plain number, such as 10 or 0.5")
+        raise InputError(f"{place}: score '{one_line(written)}' is not written as a plain number, such as 10 or 0.5")
     return score
 
 
@@ -141,7 +141,7 @@ def read(
         elif found is None:
             counts["rows_of_unknown_passages"] += 1
             keep(examples, "rows_of_unknown_passages", passage_id)
-            first = first or f"{path}:{number}: unknown passage id {passage_id!r}"
+            first = first or f"{path}:{number}: unknown passage id '{one_line(passage_id)}'"
         else:
             question_R.append(asked)
             passage_R.append(found)

@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.errors import InputError
 from pipeline.files import columns, json_rows, plain_name, text_of
 from pipeline.ids import check_id
+from pipeline.notices import one_line
 
 JSON = (".json", ".jsonl")
 WEIGHT = 65_535
@@ -79,10 +80,10 @@ def _vector(place: str, value: Any) -> dict[str, int]:
         raise InputError(f"{place}: field 'vector' is no object of terms and weights")
     for term, weight in value.items():
         if term.split() != [term] or len(term) > TERM_CHARACTERS:
-            raise InputError(f"{place}: term {term[:30]!r} is empty, holds white space or is too long")
+            raise InputError(f"{place}: term '{one_line(term)}' is empty, holds white space or is too long")
         if type(weight) is not int or not 0 <= weight <= WEIGHT:
-            shown = str(weight)[:30]
-            raise InputError(f"{place}: weight {shown} of {term!r} is no integer from 0 to {WEIGHT:,}")
+            shown = one_line(str(weight))
+            raise InputError(f"{place}: weight {shown} of '{one_line(term)}' is no integer from 0 to {WEIGHT:,}")
     return value
 
 

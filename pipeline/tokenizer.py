@@ -13,7 +13,7 @@ from pipeline import hub, wordpiece
 from pipeline.collection import passage_batches, passage_count
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.notices import notice, noticed
+from pipeline.notices import notice, noticed, one_line
 from pipeline.ragged import Specials
 from pipeline.unknown import Unknown, unknown
 from pipeline.work import Metrics, Work
@@ -77,7 +77,7 @@ def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
     specials, names = special_tokens(made)
     lost = unknown(made, specials.unk, collection)
     if lost.share > MOST_UNKNOWN:
-        first = ", ".join(word[:20] for word in lost.words)
+        first = ", ".join(one_line(word) for word in lost.words)
         raise InputError(
             f"tokenizer {source}: {lost.share:.0%} of the collection's characters are unknown to it (first: {first}); "
             "take another one, or train one: tokenizer.pretrained and tokenizer.path null"
@@ -168,7 +168,7 @@ def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
     first_line: dict[str, int] = {}
     for number, token in enumerate(vocabulary, start=1):
         if first_line.setdefault(token, number) != number:
-            raise InputError(f"{path}:{number}: {token!r} stands in line {first_line[token]} too")
+            raise InputError(f"{path}:{number}: '{one_line(token)}' stands in line {first_line[token]} too")
     _check_specials(path, first_line)
     return wordpiece.build(vocabulary, normal)
 

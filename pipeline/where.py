@@ -16,6 +16,7 @@ from pipeline import metadata
 from pipeline.collection import PASSAGE_COLUMNS
 from pipeline.condition import columns_of, statement
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 
 if TYPE_CHECKING:
     import duckdb
@@ -159,4 +160,4 @@ def _evaluate(database: "duckdb.DuckDBPyConnection", condition: str) -> np.ndarr
 def _said(error: Exception) -> str:
     """The first line of what DuckDB says, without the kind of error and what SQL statements could do about it."""
     line = re.sub(r"^[\w ]+ Error: ", "", str(error).partition("\n")[0])
-    return line.partition(" Use TRY(")[0][:SHOWN]
+    return one_line(line.partition(" Use TRY(")[0], SHOWN)

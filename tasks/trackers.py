@@ -277,7 +277,7 @@ def mlflow_address(where: str) -> tuple[str, str | None]:
     """(tracking address, place of artifacts) of a server's address, or of a folder, which gets a SQLite file."""
     if "://" in where:
         return where, None
-    folder = given(where).absolute()
+    folder = given(where, "tracking.mlflow").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from artifacts.runs import runs
 from artifacts.store import Store
 from flows.dag import Node
-from flows.sentences.recipe import ALL, SentenceRecipe, slug, with_nli
+from flows.sentences.recipe import ALL, HUB, SentenceRecipe, folder_of, slug, with_nli
 from pipeline import hub, paths
 from pipeline.config import Config
 from pipeline.errors import InputError
@@ -15,7 +15,6 @@ from pipeline.sentences.model import SentenceModelConfig
 from pipeline.sentences.summary import SummaryConfig, Training
 from pipeline.sentences.tune import TuneConfig, TuneTraining
 
-HUB = "hub:"
 SUMMARY = "summary"
 """The last node."""
 
@@ -33,7 +32,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
     encoder = recipe.encoder
     table = node("table", "sentence_table", recipe.table, {})
     starts: dict[str, Node] = {}
-    tokenizer = None if recipe.tokenizer is None else _given_tokenizer(paths.given(recipe.tokenizer))
+    tokenizer = None if recipe.tokenizer is None else _given_tokenizer(recipe.tokenizer)
     sources = {label: model_source(label, given, tokenizer, store) for label, given in recipe.given.items()}
     for label, source in sources.items():
         starts[label] = node(f"model-{slug(label)}", "sentence_model", source, {"encoder": encoder})
@@ -83,14 +82,14 @@ def model_source(label: str, given: str, tokenizer: Path | None, store: Store) -
         if not re.match(hub.HUB_NAME, name):
             raise InputError(f"models.{label}: {given}: no name of a Hugging Face model")
         return SentenceModelConfig(checkpoint=None, pretrained=name, revision=revision or "main", tokenizer=tokenizer)
-    path = paths.given(given)
-    if not path.is_dir():
-        recipe, colon, rest = given.partition(":")
-        if not colon or (path.parent.is_dir() and path.parent != Path()):
-            raise InputError(
-                f"models.{label}: {paths.shown(path)}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)"
-            )
+    path = folder_of(given)
+    if path is None:
+        recipe, _, rest = given.partition(":")
         path = _of_store(label, recipe, rest, store)
+    if not path.is_dir():
+        raise InputError(
+            f"models.{label}: {paths.shown(path)}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)"
+        )
     return SentenceModelConfig(checkpoint=path.absolute(), pretrained=None, revision="main", tokenizer=tokenizer)
 
 

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from artifacts.schema import Name
 from flows import layers
 from flows.recipe import validate
+from pipeline import paths
 from pipeline.config import Config, Seed
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import LabelledConfig, ScoredConfig, TripletConfig
@@ -19,8 +20,17 @@ from pipeline.work import Machine
 SENTENCES = layers.Family(
     Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", layers.own_texts, kind="kind"
 )
+HUB = "hub:"
 ALL = "all"
 """The size that has all training rows."""
+
+
+def _of_a_known_home(source: str) -> str:
+    paths.given(source)
+    return source
+
+
+Source = Annotated[str, AfterValidator(_of_a_known_home)]
 
 
 class Nli(Config):
@@ -52,10 +62,10 @@ class SentenceRecipe(Config):
     """What it needs and what it gives."""
     hidden: bool
     """Left out of the listing: a base of others."""
-    models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], str | None]
+    models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], Source | None]
     """Rows of the table by label, each a folder, RECIPE:NODE of the store's newest run (`marco:condenser`), or hub:NAME
     with or without @REVISION; null leaves out one that the recipe below names."""
-    tokenizer: str | None
+    tokenizer: Path | None
     """Of models whose folder has none: a folder with a tokenizer, or a WordPiece `vocab.txt` of BERT's uncased kind."""
     encoder: SentenceEncoder
     table: Annotated[ScoredConfig | TripletConfig, Field(discriminator="kind")]
@@ -143,7 +153,27 @@ def slug(label: str) -> str:
 
 def resolve(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
     """The complete recipe with `section.field=value` settings applied. InputError as in flows/recipe.py."""
-    return validate(layers.override(layers.read(name, SENTENCES), settings), SentenceRecipe)
+    layer = layers.override(layers.read(name, SENTENCES), settings)
+    recipe = validate(layer, SentenceRecipe)
+    models = {
+        label: source and _located(source, layer.folder(("models", label))) for label, source in recipe.models.items()
+    }
+    return recipe.model_copy(update={"models": models})
+
+
+def _located(source: str, folder: Path | None) -> str:
+    """A model's folder that a user's file names counts from that file's."""
+    path = None if folder is None else folder_of(source, folder)
+    return source if path is None else str(path)
+
+
+def folder_of(source: str, folder: Path | None = None) -> Path | None:
+    """The folder that a model's source names, there or not; None where it is hub:NAME, or RECIPE:NODE of the store."""
+    if source.startswith(HUB):
+        return None
+    path = paths.beside(folder, source)
+    nested = Path(source).parent != Path() and path.parent.is_dir()
+    return path if ":" not in source or path.is_dir() or nested else None
 
 
 def change(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:

@@ -13,7 +13,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names
-from pipeline.notices import Examples, keep
+from pipeline.notices import Examples, keep, one_line
 from pipeline.paths import shown
 from pipeline.work import Progress
 
@@ -118,7 +118,7 @@ def _queries(
     for place, judgement in _qrels(qrels):
         if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:
             raise InputError(
-                f"{place}: query {judgement.query_id!r} is already judged in {splits[judgement.query_id]}.tsv"
+                f"{place}: query '{one_line(judgement.query_id)}' is already judged in {splits[judgement.query_id]}.tsv"
             )
     counts["unjudged_queries"] = 0
     examples.pop("unjudged_queries", None)

@@ -16,7 +16,7 @@ from pipeline.judgements import grade, some
 from pipeline.metadata import EXACT, Cell, Names, demand
 from pipeline.notices import Examples, keep
 from pipeline.readers.cut import cut
-from pipeline.readers.tables import KINDS, rows
+from pipeline.readers.tables import KINDS, rows, separator_hint
 from pipeline.work import Progress
 
 
@@ -154,7 +154,7 @@ def _text(place: str, row: dict[str, Any], column: str) -> str:
 
 def _check_column(place: str, row: dict[str, Any], column: str) -> None:
     if column not in row:
-        raise InputError(f"{place}: no column '{column}' among {', '.join(row)}")
+        raise InputError(f"{place}: no column '{column}' among {', '.join(row)}{separator_hint([*row])}")
 
 
 def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:

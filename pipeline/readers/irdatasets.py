@@ -46,7 +46,7 @@ class IrDatasetsConfig(Config):
 
 def missing(config: IrDatasetsConfig) -> list[str]:
     """Ids that are neither on this machine nor to be had: their host does not answer at once."""
-    home = given(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"))
+    home = given(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"), "IR_DATASETS_HOME")
     named = (config.collection, config.train, config.dev, config.test, config.negatives)
     roots = sorted({name.split("/")[0] for name in named if name})
     return [

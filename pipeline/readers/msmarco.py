@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 from pipeline.ids import first_distinct
 from pipeline.judgements import grade, some
 from pipeline.metadata import distinct
-from pipeline.notices import Examples, keep
+from pipeline.notices import Examples, keep, one_line
 from pipeline.work import Progress
 
 OFFICIAL = "https://msmarco.z22.web.core.windows.net/msmarcoranking"
@@ -126,7 +126,7 @@ def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
         else:
             yield place, Passage(passage_id, "", "", text)
     if title_place:
-        raise InputError(f"{title_place}: passage {title_id!r} is unknown, or out of the collection's order")
+        raise InputError(f"{title_place}: passage '{one_line(title_id)}' is unknown, or out of the collection's order")
 
 
 def _queries(

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.delimited import records, tab_separated
+from pipeline.delimited import has_semicolons, records, tab_separated, unquoted
 from pipeline.errors import InputError
-from pipeline.files import ENDINGS, Location, json_rows, lines, plain_name
+from pipeline.files import ENDINGS, Location, json_rows, plain_name
 from pipeline.metadata import Cell
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def _name(path: Location) -> str:
 
 def _cells(path: Location, config: Any) -> Iterator[tuple[str, list[str]]]:
     if config.quoting == PLAIN:
-        return ((f"{path}:{number}", line.split(config.sep)) for number, line in lines(path))
+        return ((f"{path}:{number}", fields) for number, fields in unquoted(path, config.sep))
     if config.sep == "\t" or _name(path).endswith(".tsv"):
         return tab_separated(path)
-    return ((f"{path}:{first}", fields) for first, _, fields in records(path, config.sep) if fields)
+    return ((f"{path}:{first}", fields) for first, _, fields in records(path, config.sep))
 
 
 def _named(
@@ -101,8 +101,17 @@ def _named(
             raise InputError(f"{place}: two columns are called {twice!r}")
     for place, fields in cells:
         if len(fields) < len(names) or any(field.strip() for field in fields[len(names) :]):
-            raise InputError(f"{place}: {len(names)} columns expected, {len(fields)} found")
+            raise InputError(f"{place}: {len(names)} columns expected, {len(fields)} found{separator_hint(names)}")
         yield place, {name: Cell(field) for name, field in zip(names, fields, strict=False) if name}
+
+
+def separator_hint(names: Sequence[str]) -> str:
+    """What to do where the columns' names show another separator; else empty."""
+    if not has_semicolons(names):
+        return ""
+    return (
+        "; its fields seem to be separated by ;: write `sep: ;` beside `data_files` in the card, or save it with commas"
+    )
 
 
 def _with_all_columns(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pipeline import delimited, files
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 """A column's name in the file's first line, or its number from 1."""
@@ -142,7 +143,9 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
             raise InputError(f"{path}:{line}: {len(record)} fields, but the first line names {len(names)}{advice}")
         if len(record) <= max(places.values()):
             name = max(places, key=lambda name: places[name])
-            raise InputError(f"{path}:{line}: {len(record)} fields, but {name} is in column {places[name] + 1}")
+            raise InputError(
+                f"{path}:{line}: {len(record)} fields, but {name} is in column {places[name] + 1}{_hint(record)}"
+            )
         found: list[Any] = [line]
         for name in TEXTS[config.kind]:
             text = record[places[name]].strip()
@@ -157,22 +160,20 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
                 left_out[label] += 1
                 continue
             if label not in config.labels:
-                raise InputError(f"{path}:{line}: label {_shown(label)} is none of {', '.join(config.labels)}")
+                raise InputError(f"{path}:{line}: label '{one_line(label)}' is none of {', '.join(config.labels)}")
             found.append(config.labels.index(label))
         yield tuple(found)
 
 
 def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """(the line where it ends, fields) of each record; blank lines are passed over."""
+    """(the line where it ends, fields) of each record."""
     separator = SEPARATORS[layout.separator]
     if not layout.quotes:
-        for number, line in files.lines(path):
-            yield number, line.split(separator)
+        yield from delimited.unquoted(path, separator)
         return
     try:
         for _, last, record in delimited.records(path, separator):
-            if any(field.strip() for field in record):
-                yield last, record
+            yield last, record
     except delimited.UnclosedQuote as error:
         raise InputError(f"{error}; where a quote is but a letter, layout.quotes is to be false") from None
 
@@ -184,11 +185,18 @@ def _places(where: str, config: Any, header: list[str] | None) -> dict[str, int]
     for field, column in columns.items():
         if isinstance(column, str) and names.count(column) != 1:
             times = "no" if column not in names else "more than one"
-            raise InputError(f"{where}: {times} column {column!r} for {field}; there are {', '.join(names)}")
+            raise InputError(
+                f"{where}: {times} column {column!r} for {field}; there are {', '.join(names)}{_hint(names)}"
+            )
     places = {name: names.index(column) if isinstance(column, str) else column - 1 for name, column in columns.items()}
     if len({*places.values()}) != len(places):
         raise InputError(f"{where}: {', '.join(places)}: two of them name the same column")
     return places
+
+
+def _hint(fields: Sequence[str]) -> str:
+    wrong = delimited.has_semicolons(fields)
+    return "; they seem to be separated by ;: set layout.separator to semicolon" if wrong else ""
 
 
 def _score(place: str, text: str, highest: float) -> float:
@@ -197,11 +205,7 @@ def _score(place: str, text: str, highest: float) -> float:
             raise ValueError
         score = float(text)
     except ValueError:
-        raise InputError(f"{place}: score {_shown(text)} is no number") from None
+        raise InputError(f"{place}: score '{one_line(text)}' is no number") from None
     if not math.isfinite(score) or not 0 <= score <= highest:
-        raise InputError(f"{place}: score {_shown(text)} is not within 0 and {highest:g}")
+        raise InputError(f"{place}: score '{one_line(text)}' is not within 0 and {highest:g}")
     return score / highest
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= files.SHOWN else f"{text[: files.SHOWN]}...")

@@ -11,6 +11,8 @@ import pytest
 
 from artifacts import files, objects, records, runs, signed
 from artifacts.errors import Damaged
+from artifacts.explain import explain
+from artifacts.lineage import Made, ancestry
 from artifacts.store import Store
 from artifacts.verify import verify
 
@@ -175,6 +177,22 @@ def cut(ref):
     os.truncate(ref.path / "model.bin", 1)
 
 
+def flip_first(ref):
+    flip(first_file(ref))
+
+
+def cut_first(ref):
+    os.truncate(first_file(ref), 1)
+
+
+def first_file(ref):
+    return next(path for path in sorted(ref.path.rglob("*")) if path.is_file() and path.name != "manifest.json")
+
+
+def lose_all(ref):
+    shutil.rmtree(ref.path)
+
+
 def lose(ref):
     (ref.path / "sub/words.txt").unlink()
 
@@ -222,6 +240,50 @@ def test_what_was_built_before_the_last_verification_is_kept(store, chain):
     flip(refs[0].path / "model.bin")
     assert verify(store) == [f"objects/{refs[0].digest[:12]}: model.bin was changed"]
     assert [build(n).hit for n in range(3)] == [False, True, True]
+
+
+@pytest.mark.parametrize("how", [flip_first, cut_first, lose_all], ids=["changed", "cut", "lost"])
+def test_once_verified_it_is_no_longer_listed_and_is_explained_until_it_is_built_again(store, chain, how):
+    keys, refs, build = chain
+    how(refs[1])
+    [line] = verify(store)
+    assert line.startswith(f"keys/{keys[1].hex}" if how is lose_all else f"objects/{refs[1].digest[:12]}: copy ")
+    assert [record.node for record in store.records()] == ["report", "ingest"]
+    assert verify(store) == []
+    assert explain(store, keys[1], "evaluate") == ["was set aside: damaged, lost, or built from damaged bytes"]
+    [lost, _] = ancestry(store, [Made("report", refs[2].identity, store.record(keys[2].hex))])
+    assert (lost.name, lost.record) == ("before", None)
+    assert [build(n).hit for n in range(3)] == [True, False, True]
+    assert explain(store, keys[1], "evaluate") == []
+    whole = ancestry(store, [Made("report", refs[2].identity, store.record(keys[2].hex))])
+    assert [made.record and made.record.node for made in whole] == ["ingest", "evaluate", "report"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_every_key_of_a_damaged_object_goes_with_it(store, key, writes, kept):
+    first, second = key(code={"a": "1"}), key(code={"a": "2"})
+    ref = store.build(first, writes(), node="one").ref
+    assert store.build(second, writes(), node="two", keep=kept).hit == kept
+    flip_first(ref)
+    assert verify(store) == [f"objects/{ref.digest[:12]}: model.bin was changed"]
+    assert store.records() == verify(store) == []
+    assert not store.build(second, writes(), node="two", keep=True).hit
+
+
+def test_what_was_built_again_meanwhile_is_kept(store, key, writes, monkeypatch):
+    ref = store.build(key(), writes(), node="one").ref
+    flip_first(ref)
+    condemn = store.condemn
+
+    def late(digest, inode):
+        condemn(digest, inode)  # by a run, which builds the object again before verify comes to it
+        assert not store.build(key(), writes(), node="one").hit
+        return condemn(digest, inode)
+
+    monkeypatch.setattr(store, "condemn", late)
+    assert verify(store) == [f"objects/{ref.digest[:12]}: model.bin was changed"]
+    assert [record.node for record in store.records()] == ["one"]
+    assert verify(store) == []
 
 
 def test_an_object_that_another_key_holds_by_good_right_stays(store, chain, key, writes):

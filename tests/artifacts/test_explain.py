@@ -29,6 +29,10 @@ def test_nothing_built_yet(store, key, built):
         ),
         ({"config": {"steps": 3}}, ["config optimiser.rate: 0.1 -> (none)"]),
         ({"config": {"steps": 3, "optimiser": {"rate": "r" * 99}}}, [f'config optimiser.rate: 0.1 -> "{"r" * 58}…']),
+        (
+            {"config": {"steps": "می\u200cخواهم\x85", "optimiser": {"rate": 0.1}}},
+            ['config steps: 3 -> "می\u200cخواهم\\x85"'],
+        ),
         ({"code": {"pipeline/train.py": "c1"}}, ["code of pipeline/train.py changed"]),
         (
             {"code": {"pipeline/loss.py": "c0"}},

@@ -184,11 +184,12 @@ def test_a_question_is_answered_alone_as_among_others(run) -> None:
 
 
 def test_one_that_cannot_be_answered_leaves_the_others_alone(run) -> None:
-    asked = [Question("\x07", 2, "fusion"), Question("word1", 2, "fusion", "nope"), Question("word1", 2, "fusion")]
-    nothing, unknown, found = ask(run, asked)
+    given = [("\x07", None), ("\x07\u200c", None), ("word1", "nope"), ("word1", None)]
+    nothing, joiner, unknown, found = ask(run, [Question(text, 2, "fusion", where) for text, where in given])
     assert str(nothing) == r"question '\x07': nothing left to search for"
+    assert str(joiner) == "question '\\x07\u200c': nothing left to search for"
     assert str(unknown) == "where: no column in 'nope'"
-    assert found == ask(run, asked[2:])[0]
+    assert found == ask(run, [Question("word1", 2, "fusion")])[0]
     assert ask(run, []) == []
 
 

@@ -1,5 +1,6 @@
 """Paths as users write them: `~` everywhere, relative ones from where they are written, and how messages name them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,17 +10,22 @@ from typing import get_args, get_type_hints
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from artifacts.store import Store
-from flows import given_collection, given_model, layers, preflight
+from flows import ablation_file, current_folder_last, given_collection, given_model, layers, preflight
+from flows.ablation import Ablation, cells
+from flows.ablation_choice import Choice, chosen
 from flows.cli import app
 from flows.dag import nodes
 from flows.recipe import change, resolve
 from flows.selection import store_folder
+from flows.sentences import recipe as sentences
 from pipeline import files
 from pipeline.errors import InputError
 from pipeline.evaluate_files import evaluate_files
 from pipeline.paths import given
+from tasks.keys import paths
 
 
 @pytest.fixture
@@ -38,13 +44,41 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("~/data", "{home}/data"),
         ("~", "{home}"),
         ("~root/x", "/root/x"),
-        ("~nobody-has-this-name/x", "~nobody-has-this-name/x"),
         ("a/~/b", "a/~/b"),
         ("./~x", "~x"),
     ],
 )
 def test_the_home_is_expanded(home: Path, written: str, meant: str) -> None:
     assert given(written) == Path(meant.format(home=home))
+
+
+UNKNOWN = "~nobody-has-this-name/x: there is no user nobody-has-this-name; give the absolute path"
+
+
+def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = UNKNOWN.partition(":")[0]
+    store = Store(home / "store")
+    (home / "own.yaml").write_text(f"extends: tiny\ncondenser: {{checkpoint: {path}}}\n")
+    (home / "above.yaml").write_text(f"extends: {path}.yaml\n")
+    (home / "rows.yaml").write_text(f"extends: tiny\nrows: {{x: [condenser.checkpoint={path}]}}\n")
+    (home / "stsb.yaml").write_text(f"extends: stsb\nmodels: {{BERT: {path}}}\n")
+    monkeypatch.setenv("COCONDENSER_STORE", path)
+    said = {
+        f"{home}/own.yaml:2: condenser.checkpoint: {UNKNOWN}": lambda: resolve(f"{home}/own.yaml"),
+        f"--set bm25.run={path}: bm25.run: {UNKNOWN}": lambda: resolve("tiny", [f"bm25.run={path}"]),
+        f"{home}/above.yaml:1: {UNKNOWN.replace('/x', '/x.yaml')}": lambda: resolve(f"{home}/above.yaml"),
+        f"{home}/rows.yaml:2: rows.x: condenser.checkpoint={path}: ": lambda: ablation_file.load(f"{home}/rows.yaml"),
+        f"{home}/stsb.yaml:2: models.BERT: {UNKNOWN}": lambda: sentences.resolve(f"{home}/stsb.yaml"),
+        f"COCONDENSER_STORE: {UNKNOWN}": lambda: store_folder(None),
+        f"--model: {UNKNOWN}": lambda: given_model.find(store, path),
+        f"--collection: {UNKNOWN}": lambda: given_collection.find(path),
+    }
+    for line, call in said.items():
+        assert said_of(call).startswith(line)
+    ended = CliRunner().invoke(app, ["runs", "--store", path], terminal_width=200)
+    assert ended.exit_code == 2
+    assert "Invalid value for '--store'" in ended.output
+    assert "there is no user nobody-has-this-name" in " ".join(ended.output.replace("│", "").split())
 
 
 @pytest.mark.parametrize(
@@ -99,6 +133,61 @@ def test_relative_paths_of_a_recipe_count_from_its_file(home: Path) -> None:
     assert made.condenser.checkpoint == home / "model"
     assert made.evaluate.systems == {"other": home / "o"}
     assert made.cocondenser.checkpoint == Path("here/model")  # a setting's: from the current folder
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("model", "{home}/model"),
+        ("../model", "{home}/../model"),
+        ("~/model", "{home}/model"),
+        ("deep/a:b", "{home}/deep/a:b"),
+        ("tiny:condenser", "tiny:condenser"),
+        ("tiny:model/query", "tiny:model/query"),
+        ("hub:some/model@main", "hub:some/model@main"),
+    ],
+)
+def test_those_of_a_recipe_of_sentences(home: Path, written: str, meant: str) -> None:
+    (home / "deep").mkdir()
+    (home / "below.yaml").write_text(f"extends: stsb\nmodels: {{BERT: '{written}'}}\ntokenizer: vocab.txt\n")
+    (home / "deep" / "above.yaml").write_text("extends: ../below.yaml\nmodels: {Own: own}\n")
+    made = sentences.resolve(str(home / "deep" / "above.yaml"), ["models.Set=set"])
+    assert made.models == {"BERT": meant.format(home=home), "Own": f"{home}/deep/own", "Set": "set"}
+    assert made.tokenizer == home / "vocab.txt"
+
+
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("condenser.checkpoint=model", "condenser.checkpoint"),
+        ("condenser={checkpoint: 'model'}", "condenser.checkpoint"),
+        ("evaluate.systems={other: model}", "evaluate.systems.other"),
+        ("ingest={reader: beir, folder: model, document_key: model, metadata: []}", "ingest.folder"),
+        (
+            "ingest={reader: several, parts: [{reader: beir, folder: model, document_key: '', metadata: []}]}",
+            "ingest.parts.0.folder",
+        ),
+    ],
+)
+def test_those_of_an_ablations_settings(home: Path, setting: str, field: str) -> None:
+    """In `set`, in a size and in a row; those that are added in the command count from the current folder."""
+    shared = json.dumps([setting])
+    other = json.dumps([] if field.startswith("ingest") else [setting.replace("model", "../model")])
+    (home / "deep").mkdir()
+    (home / "below.yaml").write_text(f"extends: tiny\nset: {shared}\nsizes: [null, 9]\nby_size: {{9: {other}}}\n")
+    (home / "deep" / "own.yaml").write_text(f"extends: ../below.yaml\nrows: {{own: {other}}}\n")
+    own = ablation_file.load(str(home / "deep" / "own.yaml"))
+
+    def found(row: str, size: int | None, ablation: Ablation) -> Path:
+        (cell,) = [one for one in cells(ablation, [row]) if one.size == size]
+        return dict(paths(cell.recipe))[field]
+
+    assert found("coCondenser", None, own) == home / "model"
+    if other != "[]":
+        assert found("coCondenser", 9, own) == home / "../model"
+        assert found("own", None, own) == home / "deep/../model"
+        added = chosen(own, Choice(set=["bm25.run=runs/x.trec"]))[0]
+        assert dict(paths(cells(added, ["own"])[0].recipe))["bm25.run"] == Path("runs/x.trec")
 
 
 def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> None:
@@ -161,3 +250,10 @@ def test_a_worker_says_where_it_looks(
     field, path = setting.split("=")
     dag = nodes(change(resolve("text", ["ingest.path=~/notes.txt"]), [f"{field}={tmp_path / path}"]))
     assert not said_of(preflight.check, store, dag, dag).endswith(hint)
+
+
+@pytest.mark.parametrize("entry", ["/mine", "", "."])
+@pytest.mark.parametrize("rest", [["/code", "/lib"], ["/lib", "/code"], ["/lib"]])
+def test_modules_of_the_current_folder_come_last(entry: str, rest: list[str]) -> None:
+    assert current_folder_last([entry, *rest], "/mine", "/code") == [*rest, entry]
+    assert current_folder_last([entry, *rest], "/mine", "/mine") == [entry, *rest]

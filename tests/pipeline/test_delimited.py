@@ -6,7 +6,8 @@ import io
 import pytest
 from writing import put
 
-from pipeline.delimited import UnclosedQuote, records, tab_separated
+from pipeline.delimited import UnclosedQuote, has_semicolons, records, tab_separated, unquoted
+from pipeline.errors import InputError
 
 TEXTS = [
     '"Once upon a time, said the miller.',
@@ -44,12 +45,66 @@ def test_what_a_csv_writer_quotes_is_freed(tmp_path, text, quoting):
         (["a,b", "1,2"], [(1, 1, ["a", "b"]), (2, 2, ["1", "2"])]),
         (['a,"b', "", 'c"",d"', "e,f"], [(1, 3, ["a", 'b\n\nc",d']), (4, 4, ["e", "f"])]),
         (['"5"" pipe",it is 3\' long'], [(1, 1, ['5" pipe', "it is 3' long"])]),
-        (['"a","b"', "", '"","NA"'], [(1, 1, ["a", "b"]), (2, 2, []), (3, 3, ["", "NA"])]),
+        (['"a","b"', "", '"","NA"'], [(1, 1, ["a", "b"]), (3, 3, ["", "NA"])]),
         (['say "no", and go,x'], [(1, 1, ['say "no"', " and go", "x"])]),
     ],
 )
 def test_records(tmp_path, rows, found):
     assert [*records(put(tmp_path, "t.csv", *rows), ",")] == found
+
+
+@pytest.mark.parametrize("inside", ["\r\n", "\n", "\r", "\r\n\r\n", "\n\r\n", "\r\r\n", " \r\n"])
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_ends_of_lines_in_quotes_are_kept_as_written(tmp_path, inside, end):
+    path = put(tmp_path, "t.csv", "id,text,more", f'1,"a{inside}b",c', f'2,c,"{inside}"', end=end)
+    found = [fields for _, _, fields in records(path, ",")]
+    assert found == [["id", "text", "more"], ["1", f"a{inside}b", "c"], ["2", "c", inside]]
+    path.write_bytes(path.read_bytes().removesuffix(end.encode()))
+    assert [fields for _, _, fields in records(path, ",")] == found
+
+
+BLANK = ["", " ", "{0}", " {0} ", "\u3000{0}{0}"]
+
+
+@pytest.mark.parametrize("blank", BLANK)
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_what_has_only_blank_fields_is_passed_over_by_every_reader(tmp_path, blank, end):
+    def lines(separator):
+        row = separator.join
+        return [row("ab"), blank.format(separator), row(["", "1"]), blank.format(separator)]
+
+    comma, tab = (put(tmp_path, f"t.{name}", *lines(sign), end=end) for name, sign in (("csv", ","), ("tsv", "\t")))
+    assert [*records(comma, ",")] == [(1, 1, ["a", "b"]), (3, 3, ["", "1"])]
+    assert [*unquoted(comma, ",")] == [(1, ["a", "b"]), (3, ["", "1"])]
+    assert [*tab_separated(tab)] == [(f"{tab}:1", ["a", "b"]), (f"{tab}:3", ["", "1"])]
+
+
+READERS = {
+    "csv": lambda path: records(path, ","),
+    "tsv": tab_separated,
+    "plain": lambda path: unquoted(path, ","),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("text", ["a,b\r1,2\r", "a,b\r1,2", '"a","b"\r"1","2"\r', "a\tb\r1\t2\r"])
+def test_ends_by_cr_alone_are_refused_with_what_to_do(tmp_path, name, text):
+    path = put(tmp_path, "t", text, end="")
+    with pytest.raises(InputError, match=r"t: its lines end with CR alone; save it with LF or CRLF, as by `tr "):
+        list(READERS[name](path))
+
+
+@pytest.mark.parametrize("row", ["1,a\rb", '1,"a"\r2,b', "1,\ra"])
+def test_cr_alone_outside_quotes_is_named_by_its_line(tmp_path, row):
+    with pytest.raises(InputError, match=r"t\.csv:2: holds a CR alone outside quotes; save it with LF or CRLF"):
+        list(records(put(tmp_path, "t.csv", "id,text", row, "3,c"), ","))
+
+
+@pytest.mark.parametrize(
+    ("header", "is_so"), [("a;b", True), ("a; b;c", True), ("a", False), ("a,b", False), ("a;b,c", False)]
+)
+def test_a_header_shows_semicolons(header, is_so):
+    assert has_semicolons(header.split(",")) == is_so
 
 
 @pytest.mark.parametrize(

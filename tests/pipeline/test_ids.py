@@ -8,6 +8,7 @@ from writing import put
 
 from pipeline import given, run_file, sparse
 from pipeline.errors import InputError
+from pipeline.files import integer
 from pipeline.ids import LONGEST, check_id
 from pipeline.judgements import read_qrels
 
@@ -53,6 +54,14 @@ def test_what_is_no_id(text):
         check_id("here", "query", text)
     assert str(said.value).isprintable()
     assert len(str(said.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["می\u200cخواهم x", "क्\u200dष x", "ন্\u200dয x"])
+def test_letters_stay_joined_in_a_message(text):
+    with pytest.raises(InputError, match=f"^here: query id '{text}' is empty or holds white space"):
+        check_id("here", "query", text)
+    with pytest.raises(InputError, match=f"^here: relevance '{text}' is not an integer"):
+        integer("here", text, "relevance")
 
 
 @pytest.mark.parametrize("text", ["a b", "a\xa0b", "q 1 2"])

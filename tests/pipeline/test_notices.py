@@ -22,6 +22,9 @@ SPECIALS = Specials(100, 0, 1, 2, 3, 4)
         ("caf\udce9.md", "caf\\udce9.md"),
         ("tab\tzero\0", "tab\\tzero\\x00"),
         ("灯塔.md", "灯塔.md"),
+        ("می\u200cخواهم.md", "می\u200cخواهم.md"),
+        ("क्\u200dष.md", "क्\u200dष.md"),
+        ("a\u2028b\xa0c", "a\\u2028b\\xa0c"),
         ("x" * 100, "x" * (LONGEST - 1) + "…"),
     ],
 )

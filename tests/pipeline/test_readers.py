@@ -89,7 +89,7 @@ def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, inge
         ("train_qrels", ["10\t0\t0"], r"train_qrels:1: 4 columns expected, 3 found"),
         ("train_qrels", ["10\t0\t0\tyes"], r"train_qrels:1: relevance 'yes' is not an integer"),
         ("train_qrels", ["10\t0\t0\t" + 30 * "9"], r"train_qrels:1: relevance '9{30}' is above 10,000"),
-        ("train_qrels", ["10\t0\t0\t" + 5000 * "9"], r"train_qrels:1: relevance '9{30}\.\.\.' is above 10,000$"),
+        ("train_qrels", ["10\t0\t0\t" + 5000 * "9"], r"train_qrels:1: relevance '9{59}…' is above 10,000$"),
         ("train_qrels", ["10\t0\t0\t0.5"], r"train_qrels:1: relevance '0\.5' is not an integer"),
         ("train_qrels", [""], r"train_qrels: no judgement"),
         ("train_qrels", ["10 0 a\0b 1"], r"train_qrels:1: passage id 'a\\x00b' holds a NUL"),

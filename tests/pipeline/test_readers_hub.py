@@ -441,6 +441,13 @@ def test_huggingface_grades_that_are_no_integers_are_refused(folders, tmp_path, 
         ("train.csv", ["_id,title,text", "1,a"], r"train\.csv:2: 3 columns expected, 2 found"),
         ("train.csv", ["_id,title,text", "1,a,b,c"], r"train\.csv:2: 3 columns expected, 4 found"),
         ("train.csv", ["_id,title,text,text", "1,a,b,c"], r"train\.csv:1: two columns are called 'text'"),
+        ("train.csv", ["_id;title;text", "1;a;b"], r"train\.csv:2: no column '_id' .*separated by ;: write `sep: ;` "),
+        (
+            "train.csv",
+            ["_id;title;text", "1;a, b;c"],
+            r"train\.csv:2: 1 columns expected, 2 found; .* by ;: write `sep",
+        ),
+        ("train.csv", ["_id,title,text\r1,a,b\r2,c,d\r"], r"train\.csv:1: holds a CR alone outside quotes"),
         ("train.tsv", ["_id\ttitle\ttext", '1\t"a', 'b"\tc'], r"train\.tsv:2: 3 columns expected, 2 found"),
         ("train.jsonl", ['{"_id": "1", "title": "", "text": "a"}', "[]"], r"train\.jsonl:2: a JSON object expected"),
     ],
@@ -477,6 +484,9 @@ def test_huggingface_splits_and_cards(folders, tmp_path, ingested):
     (corpus / "README.md").write_text(card.format("column_names: [_id, title, text]"))
     made = ingested(**alone | {"passages": table(corpus)})
     assert [row[0] for row in made.passages] == ["_id", "07"]
+    replace(corpus, "train.csv", b'_id;title;text\r\n07;a;"b\r\nc"\r\n;;\r\n')
+    (corpus / "README.md").write_text(card.format("sep: ;"))
+    assert [row[3] for row in ingested(**alone | {"passages": table(corpus)}).passages] == ["b\r\nc"]
     (corpus / "README.md").write_text(card.format("skiprows: 1"))
     with pytest.raises(InputError, match="its card sets skiprows: 1, which is not read here"):
         ingested(**alone | {"passages": table(corpus)})

@@ -71,6 +71,8 @@ def test_columns_by_number_under_a_header(read) -> None:
         ("a,b,score,a\nx,y,1,z\n", r"table\.csv:1: more than one column 'a' for sentence1"),
         ('a,b,score\n"x,y,1\nx,y,1\n', r"table\.csv:2: a quote that does not close.*layout\.quotes is to be false"),
         ('a,b,score\n"x" z,y,1\n', r"table\.csv:2: .*layout\.quotes is to be false"),
+        ("a;b;score\nx;y;1\n", r"table\.csv:1: no column 'a' .*separated by ;: set layout\.separator to semicolon"),
+        ("a,b,score\rx,y,1\r", r"table\.csv: its lines end with CR alone"),
         (b"a,b,score\nx,\xff,1\n", r"table\.csv:2: invalid UTF-8"),
         ("", r"table\.csv: empty file"),
     ],
