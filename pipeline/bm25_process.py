@@ -143,7 +143,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     topics = read_topics(job, questions, counts, examples) if job["topics"] else {q.query_id: q.text for q in questions}
     row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
     documents = given(job, row, counts, examples) if job["passages"] else own(collection, job)
-    counts.update(index(autoclass, job, documents, say))
+    counts.update(index(autoclass, job, documents, say, examples))
     lucene = opened(autoclass, out / "index", job)
 
     with ThreadPoolExecutor(job["threads"]) as pool:
