@@ -92,8 +92,10 @@ def questions_of(collection: Path, passage_ids: Sequence[str] | None = None) -> 
     return {passage_id: texts[query_id] for passage_id, query_id in pairs.items()}
 
 
-def as_json(engine: Engine, question: "Question", answers: Sequence[Answer], milliseconds: float) -> dict[str, Any]:
-    """What the command line and the server print."""
+def as_json(
+    engine: Engine, question: "Question", answers: Sequence[Answer], milliseconds: float, notices: Sequence[str]
+) -> dict[str, Any]:
+    """What the command line and the server print. `notices`: see `asking.notices`."""
     return {
         "recipe": engine.run.name,
         "by": question.by,
@@ -101,6 +103,7 @@ def as_json(engine: Engine, question: "Question", answers: Sequence[Answer], mil
         "k": question.k,
         "where": question.where,
         "milliseconds": round(milliseconds, 1),
+        "notices": [*notices],
         "answers": [
             {
                 **vars(answer),

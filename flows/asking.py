@@ -28,7 +28,7 @@ DEEPEST = 100_000
 """Passages of lists that are joined and then filtered, a second's work of Lucene's. Where these leave too few, lists
 are filtered and then joined."""
 LONGEST = 10_000
-"""Characters of a question."""
+"""Characters of a question: fewer than BM25 reads (lucene.QUERY_CHARACTERS), so that it cuts none."""
 
 
 class Depths(NamedTuple):
@@ -65,6 +65,12 @@ def checked(run: "Opened", question: Question) -> Question:
         why = run.problems.get(question.by, f"the run of {run.engine.run.name} cannot be asked so")
         raise InputError(f"by {question.by}: {why}")
     return question._replace(text=text, where=where)
+
+
+def notices(run: "Opened", question: Question) -> list[str]:
+    """What of a `checked` question is not read, a line each."""
+    cut = run.dense.encoder.cut(question.text) if run.dense is not None and question.by != "bm25" else ""
+    return [cut] if cut else []
 
 
 def ask(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, terminal
+from flows.cli_options import Json, OfRecipe, StoreFolder, out, print_json, terminal, warn
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def search(
     begun = time.perf_counter()
     from artifacts.store import Store
     from flows.answers import as_json
-    from flows.asking import Question, ask, checked
+    from flows.asking import Question, ask, checked, notices
     from flows.opening import opened
     from flows.search import newest_engine
     from flows.selection import store_folder
@@ -50,12 +50,15 @@ def search(
         status.update("Searching ...")
         (answers,) = ask(run, [asked])
         answered = time.perf_counter()
+        lines = notices(run, asked)
     if isinstance(answers, Exception):
         raise InputError(str(answers)) from None
     loading, answering = 1000 * (loaded - begun), 1000 * (answered - loaded)
     if json:
-        print_json({**as_json(engine, asked, answers, answering), "loading_milliseconds": round(loading, 1)})
+        print_json({**as_json(engine, asked, answers, answering, lines), "loading_milliseconds": round(loading, 1)})
         return
+    for line in lines:
+        warn(line)
     show(engine, answers)
     terminal.print(f"loaded in {loading / 1000:.1f} s, answered in {answering:.0f} ms", style="dim", highlight=False)
 

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from flows.answers import Answer, as_json
-from flows.asking import Question, ask, checked
+from flows.asking import Question, ask, checked, notices
 from flows.lists import Mask
 from flows.opening import Opened
 from flows.search import By
@@ -107,7 +107,8 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
         if question.where is not None and (mask := run.where.kept(question.where)) is None:
             mask = await masks.answer(question.where)
         found = await batches.answer((question, mask))
-        return as_line(as_json(run.engine, question, found, 1000 * (time.perf_counter() - begun)))
+        took = 1000 * (time.perf_counter() - begun)
+        return as_line(as_json(run.engine, question, found, took, notices(run, question)))
 
     @app.get("/api/search")
     async def search(asked: Annotated[Asked, Query()], request: Request) -> Response:

@@ -87,7 +87,9 @@ def render(data: "AblationData", out: Path) -> Metrics:
     (out / "table.json").write_text(_json(figures), encoding="utf-8")
     (out / "tests.json").write_text(_json(tests), encoding="utf-8")
     (out / "gains.json").write_text(_json(gained), encoding="utf-8")
-    pd.DataFrame(figures).astype({"size": "Int64", "seed": "Int64"}).to_csv(out / "table.csv", index=False)
+    frame = pd.DataFrame(figures)
+    whole = [name for name in ("size", "seed", "cut_at") if name in frame]
+    frame.astype(dict.fromkeys(whole, "Int64")).to_csv(out / "table.csv", index=False)
     (out / "table.md").write_text(ablation_table.markdown(data.config, figures, tests), encoding="utf-8")
     page, pictures = ablation_page.page(data, figures, tests, gained)
     (out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")

@@ -46,6 +46,8 @@ class Run:
     """{measure: {mean, low, high}}, as its evaluation has them."""
     questions: pd.DataFrame
     """query_id and a column a measure; none (NaN) where the question is not of its kind."""
+    cut_at: int | None = None
+    """Where its lists were cut (pipeline/shallow.py); None: nowhere, or not known of an older evaluation."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ def of_kind(run: Run, kind: Kind) -> pd.DataFrame:
     return run.questions.dropna(subset=[*kind])
 
 
+def known_cut(cut_at: int | None) -> dict[str, int]:
+    """`cut_at` as a row's entry; no entry where nothing was cut."""
+    return {} if cut_at is None else {"cut_at": cut_at}
+
+
 def asked(runs: Iterable[tuple[str, Run]]) -> Asked:
     """The questions that (split, run) were measured on."""
     found = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
@@ -173,7 +180,7 @@ def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tup
         kinds = (judged["systems"], judged.get("answers", {}).get("systems", {}))
         figures = {name: figure for systems in kinds for name, figure in systems.get(system, {}).items()}
         questions = part[["query_id", *MEASURES, *HITS]].astype(dict.fromkeys((*MEASURES, *HITS), float))
-        found[str(split), str(system)] = Run(figures, questions)
+        found[str(split), str(system)] = Run(figures, questions, judged.get("cut_at", {}).get(system))
     return found
 
 

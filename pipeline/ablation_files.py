@@ -7,13 +7,13 @@ from dataclasses import asdict
 from itertools import chain, groupby
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import pandas as pd
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.ablation import AblationConfig, Negatives
-from pipeline.ablation_data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing
+from pipeline.ablation_data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing, known_cut
 from pipeline.bootstrap import DIGITS
 from pipeline.config import Config
 from pipeline.measures import HITS, MEASURES
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
+CutAt = Annotated[int, Field(ge=1)]
 ANEW = "copy it again, or `cocondenser ablation run` makes it anew"
 
 
@@ -47,6 +48,8 @@ class FirstStage(Config):
     label: str
     figures: dict[str, dict[str, Figure]]
     """{split: {measure: figure}}."""
+    cut_at: dict[str, CutAt] = Field(default_factory=dict)
+    """{split: where its lists were cut}, of those where they were."""
 
 
 class StoredRun(Config):
@@ -55,6 +58,7 @@ class StoredRun(Config):
     split: str
     negatives: Negatives
     figures: dict[str, Figure]
+    cut_at: CutAt | None = None
 
 
 class Stored(Config):
@@ -74,6 +78,7 @@ def write(data: AblationData, out: Path) -> None:
     """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
     import pyarrow as pa
 
+    cuts = {split: run.cut_at for split, run in data.first_stage.items() if run.cut_at is not None}
     whole = {
         "config": data.config.model_dump(mode="json"),
         "training_questions": data.training_questions,
@@ -81,9 +86,13 @@ def write(data: AblationData, out: Path) -> None:
         "first_stage": {
             "label": data.label,
             "figures": {split: run.figures for split, run in data.first_stage.items()},
+            **({"cut_at": cuts} if cuts else {}),
         },
         "runs": [
-            [{"split": split, "negatives": negatives, "figures": run.figures} for (split, negatives), run in runs]
+            [
+                {"split": split, "negatives": negatives, "figures": run.figures, **known_cut(run.cut_at)}
+                for (split, negatives), run in runs
+            ]
             for runs in (cell.runs.items() for cell in data.cells)
         ],
         "inputs": [cell.inputs for cell in data.cells],
@@ -130,7 +139,12 @@ def read(folder: Path) -> AblationData:
     with told(folder / QUESTIONS, ANEW):
         questions = _questions(read_parquet(folder / QUESTIONS))
         first = {
-            split: _run(figures, questions, (stored.first_stage.label, None, None, None, split))
+            split: _run(
+                figures,
+                questions,
+                (stored.first_stage.label, None, None, None, split),
+                stored.first_stage.cut_at.get(split),
+            )
             for split, figures in stored.first_stage.figures.items()
         }
         named: list[tuple[Any, ...]] = [(stored.first_stage.label, None, None, None, split) for split in first]
@@ -138,7 +152,7 @@ def read(folder: Path) -> AblationData:
         for cell, runs, drawn, inputs in zip(stored.config.cells, stored.runs, curves, stored.inputs, strict=True):
             places = [(cell.row, run.negatives, cell.size, cell.seed, run.split) for run in runs]
             found = {
-                (run.split, run.negatives): _run(run.figures, questions, place)
+                (run.split, run.negatives): _run(run.figures, questions, place, run.cut_at)
                 for run, place in zip(runs, places, strict=True)
             }
             cells.append(Cell(found, drawn, inputs))
@@ -205,7 +219,10 @@ def _check_places(named: Sequence[tuple[Any, ...]], questions: Mapping[tuple[Any
 
 
 def _run(
-    figures: Mapping[str, Figure], questions: Mapping[tuple[Any, ...], pd.DataFrame], place: tuple[Any, ...]
+    figures: Mapping[str, Figure],
+    questions: Mapping[tuple[Any, ...], pd.DataFrame],
+    place: tuple[Any, ...],
+    cut_at: int | None,
 ) -> Run:
     """Raises ValueError where its questions are not there, or their means are not its figures."""
     if place not in questions:
@@ -221,7 +238,7 @@ def _run(
             raise ValueError(
                 f"{measure} of {_name(place)}: its questions' mean is not {figure.mean}, as {CELLS} has it"
             )
-    return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own)
+    return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own, cut_at)
 
 
 def _name(place: tuple[Any, ...]) -> str:

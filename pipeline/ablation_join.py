@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipeline.ablation import SEEDED, UNTUNED, AblationConfig, CellConfig, render
-from pipeline.ablation_data import AblationData, Asked, Cell, Place, asked, differing, questions_text
+from pipeline.ablation_data import AblationData, Asked, Cell, Place, Run, asked, differing, questions_text
 from pipeline.ablation_files import FILES, read
 from pipeline.errors import InputError
 from pipeline.table_rows import FUSION
@@ -85,8 +85,14 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
         first,
         config=first.config.model_copy(update={"reference": reference, "cells": [config for config, _ in kept]}),
         cells=[cell for _, cell in kept],
+        first_stage={split: _with_cut(split, run, parts) for split, run in first.first_stage.items()},
         collections=list(dict.fromkeys(digest for _, part in parts for digest in part.collections)),
     )
+
+
+def _with_cut(split: str, run: Run, parts: Sequence[tuple[str, AblationData]]) -> Run:
+    """The first stage's run, the same in all parts, of which some may not tell where its lists were cut."""
+    return replace(run, cut_at=next((cut for _, part in parts if (cut := part.first_stage[split].cut_at)), None))
 
 
 def _cells(parts: Sequence[tuple[str, AblationData]]) -> dict[Place, tuple[CellConfig, Cell]]:

@@ -12,16 +12,17 @@ import numpy as np
 
 from pipeline import significance
 from pipeline.ablation import UNTUNED, AblationConfig, CellConfig, Negatives
-from pipeline.ablation_data import RUN_COLUMNS, AblationData, Kind, values
+from pipeline.ablation_data import RUN_COLUMNS, AblationData, Kind, known_cut, values
 from pipeline.bootstrap import summary
 from pipeline.measures import HITS, MEASURES
+from pipeline.shallow import shallow
 from pipeline.table_rows import FUSION
 from pipeline.tables import TABLE, share_text
 from pipeline.work import Metrics
 
 HEADINGS: dict[str, str] = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", FUSION: "+ BM25"}
 Figure = Mapping[str, Any]
-"""A row of table.json: row, negatives, size, seed, split, measure, mean, low, high."""
+"""A row of table.json: row, negatives, size, seed, split, measure, mean, low, high; cut_at where lists were cut."""
 Group = tuple[str, Negatives, int | None, Kind]
 """Split, negatives, size and kind of measures: what is averaged and tested together."""
 
@@ -30,19 +31,24 @@ def figures(data: AblationData) -> list[dict[str, Any]]:
     """Every figure, one a dictionary: of the first stage, of each cell as its evaluation has it, and with seed None of
     the mean over seeds."""
     config, rows = data.config, []
+    cuts: dict[tuple[str, str, int | None, str], int] = {}
     for split, run in data.first_stage.items():
-        rows += _rows((data.label, None, None, None, split), run.figures)
+        rows += _rows((data.label, None, None, None, split), run.figures, run.cut_at)
     for cell, one in zip(config.cells, data.cells, strict=True):
         # One seed's mean and interval are those of its evaluation.
         seeds = [cell.seed] if _seeds(config, cell) > 1 else [cell.seed, None]
         for (split, negatives), run in one.runs.items():
+            size = _size(cell, negatives)
             for seed in [None] if negatives == UNTUNED else seeds:
-                rows += _rows((cell.row, negatives, _size(cell, negatives), seed, split), run.figures)
+                rows += _rows((cell.row, negatives, size, seed, split), run.figures, run.cut_at)
+            if run.cut_at is not None:
+                place = cell.row, negatives, size, split
+                cuts[place] = min(run.cut_at, cuts.get(place, run.cut_at))
     for (split, negatives, size, kind), by_row in groups(data).items():
         means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items() if len(by_seed) > 1}
         if means:
             for row, found in summary(means, kind, [], config.samples, config.seed)["systems"].items():
-                rows += _rows((row, negatives, size, None, split), found)
+                rows += _rows((row, negatives, size, None, split), found, cuts.get((row, negatives, size, split)))
     return rows
 
 
@@ -55,12 +61,15 @@ def _size(cell: CellConfig, negatives: Negatives) -> int | None:
     return None if negatives == UNTUNED else cell.size
 
 
-def _rows(place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(
+    place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any], cut_at: int | None
+) -> list[dict[str, Any]]:
     return [
         {
             **dict(zip(RUN_COLUMNS, place, strict=True)),
             "measure": measure,
             **{k: figure[k] for k in ("mean", "low", "high")},
+            **known_cut(cut_at),
         }
         for measure, figure in found.items()
     ]
@@ -192,7 +201,29 @@ def note(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figu
     over = f", means over {_range(seeds)} seeds of fine-tuning" if max(seeds) > 1 else ""
     chosen = any(figure["negatives"] == FUSION and figure["split"] == "dev" for figure in figures)
     joined = f" {HEADINGS[FUSION]}: joined in the way that is best on dev, so that dev flatters it." if chosen else ""
-    return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}{joined}"
+    cut = "".join(f" {line}" for line in shallow_notes(config, figures))
+    return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}{joined}{cut}"
+
+
+def shallow_notes(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
+    """Where a shown measure looks deeper than lists go, a sentence for runs alike: `dev, + mined: no list is ...`.
+
+    A column whose rows are alike is named by its heading, as the first stage is by its own.
+    """
+    sizes, notes = len({cell.size for cell in config.cells}), []
+    for split in splits(figures):
+        measures, columns = measures_of(config, figures, split), dict[str, dict[str, str]]()
+        for f in (f for f in figures if f["split"] == split):
+            column = f["row"] if f["negatives"] is None else column_text(f["negatives"], f["size"], sizes)
+            columns.setdefault(column, {})[f["row"]] = shallow(f.get("cut_at"), measures)
+        named: dict[str, list[str]] = {}
+        for column, by_row in columns.items():
+            for row, text in by_row.items():
+                named.setdefault(text, []).append(column if len({*by_row.values()}) == 1 else f"{row} ({column})")
+        for text, names in named.items():
+            which = f", {' and '.join(dict.fromkeys(names))}" if len(named) > 1 else ""
+            notes += [f"{split}{which}: {text}."] if text else []
+    return notes
 
 
 def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:

@@ -153,7 +153,7 @@ def _among(sorted_K: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     return sorted_K[np.searchsorted(sorted_K, key_N)] == key_N
 
 
-def met(barred: Barred, question_Q: np.ndarray, passage_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def barred_pairs(barred: Barred, question_Q: np.ndarray, passage_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(place in `question_Q`, place in `passage_M`) of every two that are barred, as `reasons` says of all."""
     low_Q, high_Q = (np.searchsorted(barred.copied_C, keys(question_Q + more, np.zeros(1))) for more in (0, 1))
     asking_C = np.repeat(np.arange(len(question_Q)), high_Q - low_Q)

@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline import barred, first_stage, java, sparse
+from pipeline import first_stage, java, sparse
+from pipeline.barred import Dropped, by_id
 from pipeline.collection import Query, at_rows, passage_batches, passage_count, passage_ids
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
@@ -136,7 +137,7 @@ def query(
 def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """Write the whole artifact but its settings into `job["out"]` and return its counts and notices."""
     collection, out = Path(job["collection"]), Path(job["out"])
-    questions, no_negatives, dropped = first_stage.asked(collection), barred.by_id(collection), barred.Dropped()
+    questions, barred, dropped = first_stage.asked(collection), by_id(collection), Dropped()
     names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
     counts: Counter[str] = Counter(dict.fromkeys(names, 0))
     examples: Examples = {}
@@ -144,7 +145,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     topics = read_topics(job, questions, counts, examples) if job["topics"] else {q.query_id: q.text for q in questions}
     row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
     documents = given(job, row, counts, examples) if job["passages"] else own(collection, job)
-    counts.update(index(autoclass, job, documents, say))
+    counts.update(index(autoclass, job, documents, say, examples))
     lucene = opened(autoclass, out / "index", job)
 
     with ThreadPoolExecutor(job["threads"]) as pool:
@@ -164,7 +165,7 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
             say({"progress": [done, total, unit]})
 
         counts.update(
-            first_stage.write(out, questions, no_negatives, dropped, job["depths"], find, progress, examples, empty)
+            first_stage.write(out, questions, barred, dropped, job["depths"], find, progress, examples, empty)
         )
     uncut = [] if job["passages"] else runs_of_letters(collection)
     lines = first_stage.notices(counts, examples, dropped)

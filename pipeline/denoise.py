@@ -7,11 +7,17 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.notices import one_line
+from pipeline.notices import EXAMPLES, noticed, of_counts, one_line
 from pipeline.parquet import write_parquet
 from pipeline.scoring import relevance
 from pipeline.stored import read_table
 from pipeline.work import Metrics, Work
+
+NOTICES = {
+    "dropped": ("negatives dropped, as the cross-encoder takes them for relevant", "denoise.threshold"),
+    "questions_without_negatives": ("questions without a negative left", "denoise.threshold"),
+}
+"""{count: (what is counted, advice)}."""
 
 
 class DenoiseConfig(Config):
@@ -47,10 +53,16 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     if not kept_N.any():
         raise InputError(f"denoise.threshold: none of {len(score_N)} negatives scores at most {config.threshold}")
     write_parquet(table.filter(pa.array(kept_N)), work.out / "negatives.parquet", compression="zstd")
-    questions, left = len(ids["query_id"]), len(np.unique(query_N[kept_N]))
-    return {
-        "questions": questions,
+    without = ids["query_id"].filter(pa.array(~np.isin(np.arange(len(ids["query_id"])), query_N[kept_N])))
+    counts = {
+        "questions": len(ids["query_id"]),
         "negatives": int(kept_N.sum()),
         "dropped": int((~kept_N).sum()),
-        "questions_without_negatives": questions - left,
+        "questions_without_negatives": len(without),
     }
+    dropped = table.filter(pa.array(~kept_N)).slice(0, EXAMPLES).to_pylist()
+    examples = {
+        "dropped": [f"{row['passage_id']} for {row['query_id']}" for row in dropped],
+        "questions_without_negatives": without[:EXAMPLES].to_pylist(),
+    }
+    return {**counts, **noticed(of_counts(NOTICES, counts, examples))}

@@ -42,7 +42,7 @@ def check(config: Drawing, known: "Judged") -> None:
     from pipeline.pools import subset
 
     own = subset(known, config.max_queries, config.subset_seed)
-    check_enough("negatives_per_query", config.negatives_per_query, own.unfit_n, len(own.passage_ids))
+    check_enough("negatives_per_query", config.negatives_per_query, own.barred_n, len(own.passage_ids))
 
 
 def fewer(config: Drawing, known: "Judged") -> Changes:
@@ -51,7 +51,7 @@ def fewer(config: Drawing, known: "Judged") -> Changes:
     from pipeline.pools import subset
 
     own = subset(known, config.max_queries, config.subset_seed)
-    left = room(own.unfit_n, len(own.passage_ids))
+    left = room(own.barred_n, len(own.passage_ids))
     return {"negatives_per_query": left} if config.negatives_per_query > left else {}
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pipeline.barred import FREE, Barred, met, reasons
+from pipeline.barred import FREE, Barred, barred_pairs, reasons
 from pipeline.errors import InputError
 from pipeline.pools import Pools
 
@@ -68,27 +68,27 @@ def fill(
     """`taken` and passages drawn from the whole collection, `number` together, none barred of the question with that
     number, none twice."""
     found = [int(passage) for passage in taken]
-    refused = {*found}
+    drawn = {*found}
     while len(found) < number:
         passage = int(rng.integers(passages))
-        if passage not in refused:
-            refused.add(passage)
+        if passage not in drawn:
+            drawn.add(passage)
             if reasons(barred, np.array([question]), np.array([passage]))[0] == FREE:
                 found.append(passage)
     return np.array(found, dtype=np.int64)
 
 
-def room(unfit_n: np.ndarray, passages: int) -> int:
-    """Passages that may be negatives of a question, of the one that has the fewest. `unfit_n`: how many may not."""
-    return passages - int(unfit_n.max(initial=0))
+def room(barred_n: np.ndarray, passages: int) -> int:
+    """Passages that may be negatives of a question, of the one that has the fewest. `barred_n`: how many may not."""
+    return passages - int(barred_n.max(initial=0))
 
 
-def check_enough(field: str, number: int, unfit_n: np.ndarray, passages: int, positives: int = 0) -> None:
+def check_enough(field: str, number: int, barred_n: np.ndarray, passages: int, positives: int = 0) -> None:
     """InputError where a question has fewer than `number` passages that are not barred: `fill` would never end.
 
     `positives`: what the field counts beside them.
     """
-    if number > (left := room(unfit_n, passages)):
+    if number > (left := room(barred_n, passages)):
         raise InputError(
             f"{field}: {number + positives} is too many: a question has only {left} of the {passages} passages for "
             "negatives; the others are its positives, copies of these, or the question itself"
@@ -120,7 +120,7 @@ def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> Batch:
 
 def _excluded(barred: Barred, places: np.ndarray, passages_QN: np.ndarray) -> np.ndarray:
     excluded_QP = np.zeros((len(places), passages_QN.size), dtype=bool)
-    excluded_QP[met(barred, places, passages_QN.ravel())] = True
+    excluded_QP[barred_pairs(barred, places, passages_QN.ravel())] = True
     excluded_QP[np.arange(len(places)), np.arange(len(places)) * passages_QN.shape[1]] = False
     return excluded_QP
 

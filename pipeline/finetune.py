@@ -126,7 +126,7 @@ def smaller(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: in
         own = config.validation.model_dump()
         with suppress(InputError):
             dev = judged("dev")
-            candidates = min(config.validation.candidates, room(dev.unfit_n, len(dev.passage_ids)) + 1)
+            candidates = min(config.validation.candidates, room(dev.barred_n, len(dev.passage_ids)) + 1)
             yield changes | {"validation": own | {"candidates": candidates}}
         yield changes | {"validation": own | {"questions": 0, "select": "last"}}
 

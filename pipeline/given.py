@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline import barred, files
+from pipeline import files
+from pipeline.barred import Dropped, by_id, free
 from pipeline.collection import ROWS, passage_batches, passage_id_array
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
@@ -84,19 +85,19 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
 
     positives = train_positives(collection)
     query_ids, known = questions(collection, by_text=names_by_text(config.file))
-    dropped = barred.Dropped()
+    dropped = Dropped()
     dropped.counts.update(repeated=0, other_split=0, unknown=0)
     question_N, passage_N, score_N = numbered(config.file, known, collection, dropped, work)
-    passage_ids, no_negatives = passage_id_array(collection), barred.by_id(collection)
+    passage_ids, barred = passage_id_array(collection), by_id(collection)
 
     def chosen() -> Iterator[Taken]:
         starts = np.flatnonzero(np.diff(question_N, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, len(question_N)]):
             names = passage_ids.take(pa.array(passage_N[start:stop])).to_pylist()
             ranking = Ranking(query_ids[question_N[start]], names, score_N[start:stop])
-            reason_N = no_negatives.of(ranking.query_id, names)
+            reason_N = barred.of(ranking.query_id, names)
             dropped.count([ranking.query_id] * len(names), names, reason_N)
-            pool = np.array(barred.free(reason_N), dtype=np.int64)
+            pool = np.array(free(reason_N), dtype=np.int64)
             yield Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
 
     try:
@@ -122,7 +123,7 @@ def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tup
 
 
 def numbered(
-    path: Path, known: dict[str, tuple[int, ...]], collection: Path, dropped: barred.Dropped, work: Work
+    path: Path, known: dict[str, tuple[int, ...]], collection: Path, dropped: Dropped, work: Work
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(place of the question, row of the passage, score) of each usable row, [N]; a question's rows stand together."""
     by_text = names_by_text(path)

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from pydantic import Field
 
-from pipeline import barred
+from pipeline.barred import ById, Dropped, by_id, free
 from pipeline.collection import (
     ROWS,
     SPLITS,
@@ -93,12 +93,12 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
     known_queries = sort(queries)
     forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
 
-    ids, dropped = (known_queries, known_passages, sort(empty)), barred.Dropped()
+    ids, dropped = (known_queries, known_passages, sort(empty)), Dropped()
     counts["missing_qrels"] = 0
     write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts, examples), counts, examples))
     if source.negatives:
         rows = _known("negatives", _named(source.negatives()), *ids, counts, examples)
-        write("negatives", _free((row for _, row in rows), barred.by_id(work.out), dropped))
+        write("negatives", _free((row for _, row in rows), by_id(work.out), dropped))
         counts.update(dropped.metrics())
 
     counts.update(source.counts)
@@ -212,13 +212,13 @@ def _known(
         raise InputError(f"{first['kept']} ({said}, more than half: files that do not belong together)")
 
 
-def _free(rows: Iterator[Negative], rule: barred.ById, dropped: barred.Dropped) -> Iterator[Negative]:
+def _free(rows: Iterator[Negative], barred: ById, dropped: Dropped) -> Iterator[Negative]:
     """The rows that may be negatives."""
     while group := list(islice(rows, ROWS)):
         ids = [row.query_id for row in group], [row.passage_id for row in group]
-        reason_N = rule.reasons(*ids)
+        reason_N = barred.reasons(*ids)
         dropped.count(*ids, reason_N)
-        yield from (group[place] for place in barred.free(reason_N))
+        yield from (group[place] for place in free(reason_N))
 
 
 def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:

@@ -119,10 +119,14 @@ def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarr
     return title_N - kept_N, np.maximum(0, tokens.passages.lengths - np.maximum(0, room_N))
 
 
+def question_room(form: Form) -> int:
+    """Tokens of a question that a `question_row` holds."""
+    return form.question_tokens - 2 - len(form.before_question)
+
+
 def unread_of_questions(tokens: Tokens, rows: Sequence[int] | np.ndarray, form: Form) -> np.ndarray:
     """Tokens of the questions at `rows` that a `question_row` does not hold."""
-    room = form.question_tokens - 2 - len(form.before_question)
-    return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - room)
+    return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - question_room(form))
 
 
 def cut_notice(

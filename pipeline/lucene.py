@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pipeline.collection import passage_count
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
-from pipeline.notices import one_line
+from pipeline.notices import Examples, keep, one_line
 from pipeline.processes import Say
 
 FIELD = "contents"
@@ -63,8 +63,11 @@ def blank(text: str) -> bool:
     return not any(character > " " for character in text)
 
 
-def index(autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document], say: Say) -> Counter[str]:
-    """Index the documents that are not empty into `index/` of `job["out"]`. Counts `passages` and `passages_empty`.
+def index(
+    autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document], say: Say, examples: Examples
+) -> Counter[str]:
+    """Index the documents that are not empty into `index/` of `job["out"]`. Counts `passages` and `passages_empty`;
+    `examples` gets the first of these.
 
     Raises InputError where all are empty.
     """
@@ -79,7 +82,12 @@ def index(autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document],
     # fmt: on
     counts: Counter[str] = Counter(passages=0, passages_empty=0)
     for piece in pieces(documents):
-        raw = [json.dumps({"id": passage_id, FIELD: text}) for passage_id, text in piece if not blank(text)]
+        raw = []
+        for passage_id, text in piece:
+            if blank(text):
+                keep(examples, "passages_empty", passage_id)
+            else:
+                raw.append(json.dumps({"id": passage_id, FIELD: text}))
         added = indexer.addRawDocuments(raw)
         if added != len(raw):
             refused = f"{len(raw) - added} of the passages from '{one_line(piece[0][0])}' to '{one_line(piece[-1][0])}'"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pipeline import distributed, examples, scheduler
-from pipeline.barred import met
+from pipeline.barred import barred_pairs
 from pipeline.finetune import FinetuneConfig
 from pipeline.lexical import bm25_lists
 from pipeline.pools import Pools
@@ -142,7 +142,7 @@ class Scheduled:
             depth, entries = self._config.abs.list_depth, self._data.specials.vocab_size
             question, passage, score = bm25_lists(asked, read, entries, depth)
             np.savez(unfinished / scheduler.CANDIDATES, question=question, passage=passage, score=score)
-        barred_E2 = np.stack(met(pools.barred, np.searchsorted(pools.queries, queries_N), passages_N), axis=1)
+        barred_E2 = np.stack(barred_pairs(pools.barred, np.searchsorted(pools.queries, queries_N), passages_N), axis=1)
         np.save(unfinished / scheduler.JUDGED, barred_E2.astype(np.int32))
         unfinished.rename(folder)
 

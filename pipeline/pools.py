@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline import barred
-from pipeline.barred import FREE, Barred, Dropped, Texts
+from pipeline.barred import FREE, Barred, Dropped, Texts, numbers_barred, reasons
+from pipeline.barred import read as read_barred
 from pipeline.collection import unknown_question
 from pipeline.errors import InputError
 from pipeline.stored import read_table, told
@@ -74,13 +74,13 @@ class Judged:
     """Ids of the n questions."""
     passage_ids: pa.ChunkedArray
     """Ids of all passages."""
-    barred_n: np.ndarray | None = None
+    all_barred_n: np.ndarray | None = None
     """How many passages are barred of each (pipeline/barred.py), where it is known."""
 
     @property
-    def unfit_n(self) -> np.ndarray:
-        """How many passages are no negatives of each, as far as it is known."""
-        return self.lists.lengths if self.barred_n is None else self.barred_n
+    def barred_n(self) -> np.ndarray:
+        """How many passages are barred of each, as far as it is known: at least the judged ones."""
+        return self.lists.lengths if self.all_barred_n is None else self.all_barred_n
 
 
 def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
@@ -142,16 +142,16 @@ def read_pools(
         both = read_judged(collection, "train", pseudo / "qrels.parquet")
         kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
         known = take(both, np.flatnonzero(kept))
-    refused = barred.read(collection, known, texts)
-    kinds = [read_lists(first / NEGATIVES, known, refused, depth, dropped)]
+    barred = read_barred(collection, known, texts)
+    kinds = [read_lists(first / NEGATIVES, known, barred, depth, dropped)]
     if mined is not None:
-        kinds.append(read_lists(mined / NEGATIVES, known, refused, dropped=dropped))
+        kinds.append(read_lists(mined / NEGATIVES, known, barred, dropped=dropped))
         if pooled:
             kinds = [joined(*kinds)]
     if pseudo is not None:  # no other kind has negatives of these questions
-        further = read_lists(pseudo / NEGATIVES, known, refused, dropped=dropped)
+        further = read_lists(pseudo / NEGATIVES, known, barred, dropped=dropped)
         kinds = [joined(kind, further) for kind in kinds]
-    return Pools(known.queries, known.lists, refused, tuple(kinds), len(known.passage_ids))
+    return Pools(known.queries, known.lists, barred, tuple(kinds), len(known.passage_ids))
 
 
 def subset(judged: Judged, most: int, seed: int) -> Judged:
@@ -164,8 +164,8 @@ def subset(judged: Judged, most: int, seed: int) -> Judged:
 def take(known: Judged, chosen: np.ndarray) -> Judged:
     """The questions at the places `chosen`."""
     query_ids = known.query_ids.take(pa.array(chosen))
-    barred_n = None if known.barred_n is None else known.barred_n[chosen]
-    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids, barred_n)
+    all_barred_n = None if known.all_barred_n is None else known.all_barred_n[chosen]
+    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids, all_barred_n)
 
 
 def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
@@ -180,10 +180,10 @@ def with_barred(collection: Path, known: Judged) -> Judged:
     """
     if len(known.passage_ids) > EXACT:
         return known
-    return replace(known, barred_n=barred.numbers_barred(barred.read(collection, known)))
+    return replace(known, all_barred_n=numbers_barred(read_barred(collection, known)))
 
 
-def read_lists(path: Path, known: Judged, refused: Barred, depth: int = 0, dropped: Dropped | None = None) -> Lists:
+def read_lists(path: Path, known: Judged, barred: Barred, depth: int = 0, dropped: Dropped | None = None) -> Lists:
     """Passages that a table (query_id, passage_id, perhaps rank and split) lists for each question, best first.
 
     Barred ones are left out, and counted in `dropped`. `depth`: ranks looked at; of a table without ranks the first
@@ -201,10 +201,10 @@ def read_lists(path: Path, known: Judged, refused: Barred, depth: int = 0, dropp
     if ranked:
         table = table.sort_by("rank")  # stable
     queries, passages = positions(table, known.query_ids, known.passage_ids)
-    reasons = barred.reasons(refused, queries, passages)
+    reason_N = reasons(barred, queries, passages)
     if dropped is not None:
-        dropped.count_pairs(reasons, queries, passages, known)
-    free = reasons == FREE
+        dropped.count_pairs(reason_N, queries, passages, known)
+    free = reason_N == FREE
     lists = _lists(queries[free], passages[free], len(known.queries))
     if ranked or not depth:
         return lists

@@ -9,12 +9,18 @@ from pydantic import Field, model_validator
 from pipeline.collection import schemas, write_table
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.notices import noticed
+from pipeline.notices import EXAMPLES, noticed, of_counts
 from pipeline.scoring import check_cross_encoder, count_cut, relevance, score
 from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
     from pipeline.pools import Judged
+
+NOTICES = {
+    "questions_without_positives": ("questions without a pseudo-label", "pseudo.positive_above"),
+    "questions_without_negatives": ("questions with a pseudo-label, but no negative", "pseudo.negative_below"),
+}
+"""{count: (what is counted, advice)}."""
 
 
 class PseudoConfig(Config):
@@ -80,17 +86,22 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
     negatives = ((query_N[i], id_N[i], "pseudo", int(rank_N[i]), float(score_N[i])) for i in negative_N)
     write_table(work.out / "qrels.parquet", schemas()["qrels"], qrels)
     write_table(work.out / "negatives.parquet", runs.NEGATIVES, negatives)
-    questions, kept = len(np.unique(question_N)), len(np.unique(question_N[positive_N]))
+    kept = np.unique(question_N[positive_N])
+    without = {
+        "questions_without_positives": np.setdiff1d(question_N, kept),
+        "questions_without_negatives": np.setdiff1d(kept, question_N[negative_N]),
+    }
+    counts = {name: len(numbers) for name, numbers in without.items()}
+    examples = {name: [query_ids[n] for n in numbers[:EXAMPLES]] for name, numbers in without.items()}
     return {
-        "questions": questions,
-        "questions_labelled": kept,
-        "questions_without_positives": questions - kept,
-        "questions_without_negatives": kept - len(np.unique(question_N[negative_N])),
+        "questions": len(np.unique(question_N)),
+        "questions_labelled": len(kept),
+        **counts,
         "positives": len(positive_N),
         "negatives": len(negative_N),
         **count_cut(Tokens.open(tokens), places[question_N], passage_N, lengths),
         **dropped.metrics(),
-        **noticed(dropped.notices()),
+        **noticed([*dropped.notices(), *of_counts(NOTICES, counts, examples)]),
     }
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline.biencoder import Encoder, check_fits, encode_rows, load_encoders
 from pipeline.encoder import EncoderConfig
-from pipeline.inputs import Form, Ids, question_row, read_form
+from pipeline.inputs import Form, Ids, question_room, question_row, read_form
+from pipeline.notices import notice
 from pipeline.tokenizer import Tokenizer, read_tokenizer, special_tokens
 from pipeline.tokens import encode
 from pipeline.vector_files import side
@@ -34,6 +35,13 @@ class QuestionEncoder:
         """Each question as a row of ids; None where no token is left of it."""
         found = encode(self.tokenizer, list(texts))
         return [question_row(np.array(ids), self.form) if ids else None for ids in found]
+
+    def cut(self, text: str) -> str:
+        """A notice of a question whose end is not read; empty where all of it is."""
+        (ids,) = encode(self.tokenizer, [text])
+        room = question_room(self.form)
+        what = f"question cut, tokens read of its {len(ids):,}"
+        return notice(what, room, advice="encoder.question_tokens") if len(ids) > room else ""
 
     def vectors(self, rows: Ids, together: int = TOGETHER) -> np.ndarray:
         """float32 [Q, D], on the CPU. At most `together` rows share a call."""

@@ -92,9 +92,10 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
     Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
     """
-    from pipeline import barred, first_stage
+    from pipeline import first_stage
+    from pipeline.barred import Dropped, by_id
 
-    ids, dropped = passage_ids(collection), barred.Dropped()
+    ids, dropped = passage_ids(collection), Dropped()
     questions = first_stage.asked(collection)
     place = {q.query_id: n for n, q in enumerate(questions)}
     row = {passage_id: n for n, passage_id in enumerate(ids)}
@@ -106,8 +107,8 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         spans = ((start_Q[n], min(start_Q[n] + depth, start_Q[n + 1])) for n in (place[q.query_id] for q in piece))
         return [hits(found, slice(*span), ids) for span in spans]
 
-    no_negatives = barred.by_id(collection)
-    counts.update(first_stage.write(work.out, questions, no_negatives, dropped, depths, find, work.progress, examples))
+    barred = by_id(collection)
+    counts.update(first_stage.write(work.out, questions, barred, dropped, depths, find, work.progress, examples))
     return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, examples, dropped))}
 
 

@@ -1,7 +1,7 @@
 """What a stage's counts mean to the user, for the counts of something dropped, cut or filled up.
 
 Stages that know examples, or need more than a count, give their notices themselves: ingest, tokenizer, bm25, mine,
-given, encode, search. Evaluation's counts stand under its tables.
+given, denoise, pseudo, encode, search. Evaluation's counts stand under its tables.
 """
 
 from pipeline.notices import noticed, of_counts, read_notices
@@ -39,15 +39,7 @@ NOTICES = {
     "finetune": CUT_IN_TRAINING | FILLED | SKIPPED,
     "cross_encoder": FILLED | CUT | SKIPPED,
     "scores": CUT,
-    "denoise": {
-        "dropped": ("negatives dropped, as the cross-encoder takes them for relevant", "denoise.threshold"),
-        "questions_without_negatives": ("questions without a negative left", "denoise.threshold"),
-    },
-    "pseudo": {
-        "questions_without_positives": ("questions without a pseudo-label", "pseudo.positive_above"),
-        "questions_without_negatives": ("questions with a pseudo-label, but no negative", "pseudo.negative_below"),
-    }
-    | CUT,
+    "pseudo": CUT,
     "rerank": CUT,
     "sentence_table": {
         f"{split}_left_out": (f"rows of {split} left out by their label", "left_out")

@@ -50,7 +50,7 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
     from pipeline.pools import take
 
     known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
-    check_enough("validation.candidates", config.candidates - 1, known.unfit_n, len(known.passage_ids), positives=1)
+    check_enough("validation.candidates", config.candidates - 1, known.barred_n, len(known.passage_ids), positives=1)
     return known
 
 
@@ -62,19 +62,20 @@ def read_candidates(
     Where a list is too short, passages of the whole collection stand in. `texts`: the collection's, where the caller
     has them already. Raises InputError without dev questions, and where one has too few passages that are not barred.
     """
-    from pipeline import barred
+    from pipeline.barred import numbers_barred
+    from pipeline.barred import read as read_barred
     from pipeline.examples import check_enough, fill
     from pipeline.pools import read_judged, read_lists
 
     rng = np.random.default_rng(seed)
     known = drawn(config, read_judged(collection, "dev"), rng)
-    refused = barred.read(collection, known, texts)
-    listed, unfit_n = read_lists(run / "run.parquet", known, refused), barred.numbers_barred(refused)
-    check_enough("validation.candidates", config.candidates - 1, unfit_n, len(known.passage_ids), positives=1)
+    barred = read_barred(collection, known, texts)
+    listed, barred_n = read_lists(run / "run.parquet", known, barred), numbers_barred(barred)
+    check_enough("validation.candidates", config.candidates - 1, barred_n, len(known.passage_ids), positives=1)
     rows = []
     for i in range(len(known.queries)):
         sampled = rng.permutation(listed[i])[: config.candidates - 1]
-        others = fill(sampled, refused, i, config.candidates - 1, len(known.passage_ids), rng)
+        others = fill(sampled, barred, i, config.candidates - 1, len(known.passage_ids), rng)
         rows.append(np.append(known.lists[i][0], others))
     return Candidates(known.queries, np.stack(rows))
 

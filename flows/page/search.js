@@ -45,8 +45,10 @@ function shownAnswer(answer) {
   return item;
 }
 
-function say(status, error = "") {
+function say(status, error = "", notices = []) {
   at("status").replaceChildren(status);
+  at("notices").textContent = notices.join("\n");
+  at("notices").hidden = !notices.length;
   at("error").textContent = error;
   at("error").hidden = !error;
 }
@@ -89,7 +91,8 @@ async function search() {
     const number = found.answers.length;
     const took = `${found.milliseconds < 10 ? found.milliseconds.toFixed(1) : found.milliseconds.toFixed(0)} ms`;
     const nothing = found.where ? "Nothing found where the filter holds" : "Nothing found";
-    say(number ? `${number} ${number === 1 ? "document" : "documents"}, ${took}` : `${nothing}, ${took}`);
+    const counted = number ? `${number} ${number === 1 ? "document" : "documents"}` : nothing;
+    say(`${counted}, ${took}`, "", found.notices);
   } catch (error) {
     if (error.name === "AbortError") return;
     at("answers").replaceChildren();

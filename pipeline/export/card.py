@@ -10,7 +10,7 @@ from pipeline.export.source import Source
 from pipeline.report.results import HEADS, parts, rows
 from pipeline.report.trainings import training
 from pipeline.stored import read_json
-from pipeline.tables import counted
+from pipeline.tables import counted, shallow_notes
 
 COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
 """Of ingest.json, as the card calls them."""
@@ -96,6 +96,7 @@ def tables(source: Source) -> list[dict[str, Any]]:
                 "heading": f"{part.split}, {counted(part.questions, 'questions')}{BY[part.kind]}",
                 "heads": [HEADS.get(name, name) for name in part.columns],
                 "rows": [{**row, "own": row["system"] == source.system} for row in shown],
+                "shallow": shallow_notes(source.metrics, part.split, part.columns, part.systems),
             }
         )
     return found

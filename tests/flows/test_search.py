@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from artifacts.store import Store
 from flows.answers import Answer, questions_of
-from flows.asking import Question, ask, checked
+from flows.asking import LONGEST, Question, ask, checked
 from flows.cli import app
 from flows.opening import opened
 from flows.search import Engine, newest_engine
+from pipeline.bm25_process import cleaned
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
 
@@ -88,6 +89,9 @@ class OneVector:
 
     def vectors(self, rows, together) -> np.ndarray:
         return np.ones((len(rows), 1), np.float32)
+
+    def cut(self, text) -> str:
+        return f"cut, of {len(text.split())}: 4" if len(text.split()) > 4 else ""
 
 
 @pytest.fixture
@@ -197,6 +201,29 @@ def test_the_command_tells_loading_from_answering(both, encoded) -> None:
     assert (found["question"], found["k"], len(found["answers"])) == (QUESTION, 2, 2)
     first = found["answers"][0]
     assert [first["excerpt"][start:end] for start, end in first["highlights"]] == ["sorted", "lists", "merge"]
+
+
+@pytest.mark.parametrize(
+    ("question", "by", "lines"),
+    [
+        ("merge sorted lists now", "dense", []),
+        ("merge sorted lists " * 3, "dense", ["cut, of 9: 4"]),
+        ("merge sorted lists " * 3, "fusion", ["cut, of 9: 4"]),
+        ("merge sorted lists " * 3, "bm25", []),  # which reads all of it
+    ],
+)
+def test_a_question_that_is_cut_says_so(question, by, lines, both, encoded) -> None:
+    arguments = ["search", question, "--by", by, "--store", str(both.root)]
+    shown = CliRunner().invoke(app, arguments)
+    assert [line for line in shown.stderr.splitlines() if "cut" in line] == [f"warning: {line}" for line in lines]
+    found = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(found.stdout)["notices"] == lines
+    assert "cut" not in found.stderr
+
+
+def test_bm25_reads_the_longest_question_whole() -> None:
+    text = "a b" + "c" * (LONGEST - 3)
+    assert cleaned(text, {"scores": "weights"}) == text
 
 
 @pytest.mark.parametrize(

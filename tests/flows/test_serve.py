@@ -56,6 +56,14 @@ def test_an_answer_is_the_same_by_get_and_post(client) -> None:
     ]
 
 
+@pytest.mark.parametrize("by", ["dense", "fusion", None])
+@pytest.mark.parametrize(("question", "lines"), [("zebra", []), ("zebra " * 9, ["cut, of 54: 12"])])
+def test_a_question_that_is_cut_says_so(client, question, lines, by) -> None:
+    asked = {"q": question, "k": 1, **({} if by is None else {"by": by})}
+    found = [client.get("/api/search", params=asked), client.post("/api/search", json=asked)]
+    assert [one.json()["notices"] for one in found] == [lines, lines]
+
+
 def test_what_is_asked_where_nothing_is_said(client) -> None:
     found = client.get("/api/search", params={"q": "zebra", "k": 1, "where": " "}).json()
     assert (found["by"], found["where"]) == ("fusion", None)

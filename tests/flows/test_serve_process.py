@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -101,6 +102,10 @@ def test_the_page_in_a_browser(server, tmp_path) -> None:
     assert shown.count("<script") == 1  # the page's own
     assert "3 documents, " in shown
     assert "the collection holds 300 passages" in browse(f"{page}?q=w1&k=301", tmp_path, "--dump-dom")
+    long = browse(f"{page}?q={'w1+' * 200}", tmp_path, "--dump-dom")
+    assert re.search(r"question cut, tokens read of its 200: \d+; encoder.question_tokens</p>", long)
+    assert "10 documents, " in long
+    assert "question cut" not in shown
     assert "Nothing found" in browse(f"{page}?q=absent&by=bm25", tmp_path, "--dump-dom")
     sizes = {}
     for width in (1200, 500):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from pipeline.ablation import ablation, render
 from pipeline.bootstrap import interval, resampled_means
 from pipeline.errors import InputError
 from pipeline.measures import HITS, MEASURES
+from pipeline.report import ablation_page
 from pipeline.significance import holm, p_values
 from pipeline.work import silent
 
@@ -230,6 +232,71 @@ def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path],
     own = config(cells=cells)
     data = ablation_data.collect(own, inputs["collection"], inputs, silent)
     assert ablation_table.note(own, [], ablation_table.tests(data)).endswith(said)
+
+
+DEEP = ["RR@10", "R@20", "R@1000", "AP"]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "said"),
+    [
+        ({}, []),
+        ({"dev": dict.fromkeys(("bm25", "stage1", "stage2"), 1000)}, []),
+        (
+            {split: dict.fromkeys(("bm25", "stage1", "stage2"), 20) for split in ("dev", "test")},
+            [f"{split}: no list is longer than 20; R@1000 is R@20 there, and AP is cut." for split in ("dev", "test")],
+        ),
+        (
+            {"test": {"stage1": 12}},
+            [
+                "test, BM25 negatives, 10 and BM25 negatives, all: "
+                "no list is longer than 12; R@20 and R@1000 are R@12 there, and AP is cut."
+            ],
+        ),
+        (
+            {"dev": {"bm25": 100, "stage2": 20}, "test": {"stage2": 5000}},
+            [
+                "dev, BM25: no list is longer than 100; R@1000 is R@100 there, and AP is cut.",
+                "dev, + mined, 10 and + mined, all: no list is longer than 20; R@1000 is R@20 there, and AP is cut.",
+            ],
+        ),
+    ],
+)
+def test_measures_that_look_deeper_than_the_lists_are_named(
+    inputs: dict[str, Path], tmp_path: Path, cuts, said
+) -> None:
+    own = config(measures=DEEP)
+    data = ablation_data.collect(own, inputs["collection"], cut(inputs, tmp_path, cuts), silent)
+    ablation_files.write(data, tmp_path)
+    for kept in (data, ablation_files.read(tmp_path)):
+        figures = ablation_table.figures(kept)
+        assert ablation_table.shallow_notes(own, figures) == said
+        whole = ablation_table.note(own, figures, [])
+        assert whole.endswith(" ".join(["seeds of fine-tuning.", *said]))
+        assert whole.replace("<", "&lt;").replace(">", "&gt;") in ablation_page.page(kept, figures, [], [])[0]
+
+
+def test_the_runs_of_some_rows_alone_are_named(inputs: dict[str, Path], tmp_path: Path) -> None:
+    own, cuts = config(measures=["AP"]), {"dev": {"stage2": 20}}
+    data = ablation_data.collect(own, inputs["collection"], cut(inputs, tmp_path, cuts, [0, 1, 4]), silent)
+    figures = ablation_table.figures(data)
+    named = "<b>plain (+ mined, 10) and good (+ mined, 10)"
+    assert ablation_table.shallow_notes(own, figures) == [f"dev, {named}: no list is longer than 20; AP is cut."]
+    cut_at = {f.get("cut_at") for f in figures if (f["row"], f["negatives"], f["size"]) == ("good", "mined", 10)}
+    assert cut_at == {20, None}  # of one seed, and so of the mean
+
+
+def cut(inputs: dict[str, Path], folder: Path, cuts, cells: Sequence[int] = range(12)) -> dict[str, Path]:
+    """The inputs with lists of `cells` that were cut: {split: {system: length}}."""
+    found = dict(inputs)
+    for name in (f"evaluate_{n}" for n in cells):
+        found[name] = Path(shutil.copytree(inputs[name], folder / name))
+        metrics = json.loads((found[name] / "metrics.json").read_text())
+        for split, part in metrics["splits"].items():
+            part.pop("cut_at")
+            part |= {"cut_at": cuts[split]} if split in cuts else {}
+        (found[name] / "metrics.json").write_text(json.dumps(metrics))
+    return found
 
 
 def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:

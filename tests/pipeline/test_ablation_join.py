@@ -154,6 +154,33 @@ def test_rows_of_different_seeds_keep_what_is_drawn_of_them(make: Made, tmp_path
         assert None not in alone
 
 
+@pytest.mark.parametrize("kept", ["both", "first", "second", "neither"])
+def test_parts_that_do_not_tell_where_lists_were_cut_are_joined_too(
+    first: Path, others: Path, tmp_path: Path, kept: str
+) -> None:
+    """As earlier versions wrote them."""
+    parts = {"first": first, "second": others}
+    for name, part in parts.items():
+        parts[name] = damaged(part, tmp_path / name, cut if kept in ("both", name) else without_cuts)
+    join_folders([*parts.values()], tmp_path / "out", None)
+    text = (tmp_path / "out/table.md").read_text()
+    rows = {"both": ROWS, "first": ROWS[:1], "second": ROWS[1:], "neither": ()}[kept]
+    assert ("no list is longer than 7; RR@10 is RR@7 there." in text) == bool(rows)
+    table = json.loads((tmp_path / "out/table.json").read_text())
+    assert {figure["row"] for figure in table if figure.get("cut_at") == 7} == {*rows, *(["BM25"] if rows else [])}
+
+
+def cut(whole: dict) -> None:
+    for run in (run for runs in whole["runs"] for run in runs):
+        run["cut_at"] = 7
+    whole["first_stage"]["cut_at"] = {"dev": 7, "test": 7}
+
+
+def without_cuts(whole: dict) -> None:
+    for part in (whole["first_stage"], *(run for runs in whole["runs"] for run in runs)):
+        part.pop("cut_at", None)
+
+
 def test_joins_can_be_joined(make: Made, first: Path, whole: Path, tmp_path: Path) -> None:
     good, learned = (make(lambda place, row=row: place[0] == row) for row in ROWS[1:])
     join_folders([first, good], tmp_path / "two", None)

@@ -246,8 +246,9 @@ def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
 def test_refused_passages_are_named(collection, tmp_path):
     indexer = SimpleNamespace(addRawDocuments=lambda raw: len(raw) - 1)
     job = {"out": tmp_path, "collection": collection, "stemmer": "none", "threads": 1, "scores": "bm25"}
+    documents = [("a", "x"), ("b", "y"), ("c", "z")]
     with pytest.raises(RuntimeError, match="Lucene refused 1 of the passages from 'a' to 'c'"):
-        index(lambda name: lambda arguments: indexer, job, [("a", "x"), ("b", "y"), ("c", "z")], lambda message: None)
+        index(lambda name: lambda arguments: indexer, job, documents, lambda message: None, {})
 
 
 def test_best_asks_on_while_equal_scores_go_on():

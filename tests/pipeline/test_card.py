@@ -1,6 +1,7 @@
 """The model card: what the hub reads of it, its figures, and texts that are no markup."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,31 @@ def test_judgements_and_answers_have_a_table_each(source: Source, tmp_path: Path
     page = (tmp_path / "README.md").read_text()
     assert "| dev, 6,980 questions | MRR@10 |" in page
     assert "| dev, 1 question with answers | hits@5 |" in page
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "said"),
+    [
+        ({}, []),
+        ({"bm25": 1000, "stage1": 100}, []),
+        ({"stage1": 20}, ["stage 1: no list is longer than 20; R@100 is R@20 there."]),
+        (
+            {SCRIPT: 50, "bm25": 5},
+            [
+                f"{markdown(SCRIPT)}: no list is longer than 50; R@100 is R@50 there.",
+                "BM25: no list is longer than 5; RR@10 is RR@5, R@100 is R@5 there, and nDCG@10 is cut.",
+            ],
+        ),
+    ],
+)
+def test_lists_shorter_than_a_measure_looks_are_named(source: Source, tmp_path: Path, cut_at, said) -> None:
+    source.metrics["splits"]["dev"]["cut_at"] = cut_at
+    write_page(source, tmp_path, ("run",), None, None)
+    found = [line for line in (tmp_path / "README.md").read_text().splitlines() if "no list is longer" in line]
+    assert sorted(found) == sorted(said)
+    shown = MarkdownIt("commonmark").enable("table").render((tmp_path / "README.md").read_text())
+    assert shown.count("<p>") >= len(said)
+    assert all("longer than" not in cell for cell in re.findall("<td>.*</td>", shown))
 
 
 def test_trainings_up_to_the_model(source: Source) -> None:

@@ -161,7 +161,7 @@ def test_expanded_passages_and_questions(collection, tmp_path):
         "questions that the file lacks, and so find nothing: 1 (first: t0); bm25.topics",
         "questions of the file left out, unknown, or of training without a relevant passage: 1 (first: t1); "
         "bm25.topics",
-        "passages not indexed, without text: 1",
+        "passages not indexed, without text: 1 (first: p4)",
         "passages that the files lack, and so are never found: 197 (first: p0, p1, p2); bm25.passages",
         "passages of the files left out, unknown to the collection: 1 (first: new); bm25.passages",
     ]

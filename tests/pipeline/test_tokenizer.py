@@ -13,24 +13,16 @@ from huggingface_hub import constants
 from machines import make_machine
 from pydantic import ValidationError
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from trained import TRAINED, train_tokenizer
 from transformers import AutoTokenizer
 
 from pipeline import wordpiece
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
-from pipeline.work import Work, silent
+from pipeline.work import Work
 
 MACHINE = make_machine()
-TRAINED = {
-    "pretrained": None,
-    "revision": "main",
-    "path": None,
-    "vocab_size": 600,
-    "lowercase": True,
-    "split_identifiers": True,
-    "drop_rules": True,
-}
 DATA = Path(__file__).parents[3] / "shared" / "data"
 HARD = [
     "camelCase HTMLParser x2Y",
@@ -61,8 +53,7 @@ def make_collection(folder: Path, texts: list[str]) -> Path:
 
 def run(tmp_path: Path, collection: Path, name: str = "out", **fields) -> Path:
     out = tmp_path / name
-    out.mkdir()
-    tokenizer(TokenizerConfig(**{**TRAINED, **fields}), collection, Work(out, out, MACHINE, silent))
+    train_tokenizer(collection, out, **fields)
     return out
 
 

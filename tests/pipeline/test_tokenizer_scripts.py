@@ -7,28 +7,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from machines import make_machine
 from tokenizers import Tokenizer, models, pre_tokenizers
+from trained import train_tokenizer
 from transformers import AutoTokenizer
 
 from pipeline import wordpiece
 from pipeline.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.notices import read_notices
-from pipeline.tokenizer import TokenizerConfig, read_tokenizer, tokenizer
+from pipeline.tokenizer import read_tokenizer
 from pipeline.unknown import PLACES, ROWS, sample
-from pipeline.work import Work, silent
 
-MACHINE = make_machine()
-TRAINED = {
-    "pretrained": None,
-    "revision": "main",
-    "path": None,
-    "vocab_size": 600,
-    "lowercase": True,
-    "split_identifiers": True,
-    "drop_rules": True,
-}
 LETTERS = {
     "thai": "".join(map(chr, range(0xE01, 0xE2F))) + "ะาเแโไ",
     "dna": "ACGT",
@@ -46,9 +35,7 @@ def collection(folder: Path, texts: list[str]) -> Path:
 
 def stage(tmp_path: Path, texts: list[str], **fields) -> tuple[Path, dict]:
     out = tmp_path / "out"
-    out.mkdir()
-    found = collection(tmp_path / "collection", texts)
-    return out, tokenizer(TokenizerConfig(**{**TRAINED, **fields}), found, Work(out, out, MACHINE, silent))
+    return out, train_tokenizer(collection(tmp_path / "collection", texts), out, **fields)
 
 
 def runs(letters: str, length: int, number: int = 50) -> list[str]:

@@ -57,11 +57,22 @@ class Conditions:
         self.going.set()
 
 
+class Reader:
+    """An encoder that reads twelve letters of a question."""
+
+    def cut(self, text: str) -> str:
+        return f"cut, of {len(text)}: 12" if len(text) > 12 else ""
+
+
 def make_run() -> Any:
     recipe = {"recipe": {"title": "A title", "example_question": None}}
     one: Any = SimpleNamespace(name="one", created="2026-01-01", details=recipe)
     engine = Engine(one, {"labels": {"bm25": "BM25"}, "dense": None, "fusion": None}, "fusion")
-    passages, where = SimpleNamespace(count=7), Conditions()
     return SimpleNamespace(
-        engine=engine, passages=passages, where=where, ways=["fusion", "dense"], problems={"bm25": "no index"}
+        engine=engine,
+        passages=SimpleNamespace(count=7),
+        where=Conditions(),
+        dense=SimpleNamespace(encoder=Reader()),
+        ways=["fusion", "dense"],
+        problems={"bm25": "no index"},
     )

@@ -373,7 +373,7 @@ def test_the_rule_by_texts_is_that_by_pairs(drawn):
     reason_N = barred.reasons(rule, question_N, passage_N)
     assert reason_N.tolist() == [reason(*pair) for pair in grid]
     unfit = [pair for pair, found in zip(grid, reason_N, strict=True) if found != barred.FREE]
-    places = barred.met(rule, np.arange(len(asked)), np.arange(len(said)))
+    places = barred.barred_pairs(rule, np.arange(len(asked)), np.arange(len(said)))
     assert list(zip(*(place.tolist() for place in places), strict=True)) == unfit
     counts = np.bincount([n for n, _ in unfit], minlength=len(asked)) if asked else []
     assert barred.numbers_barred(rule).tolist() == list(counts)

@@ -1,5 +1,7 @@
 """Vectors of questions asked by hand: those of the artifact, and the same bytes alone as among others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -73,6 +75,18 @@ def test_a_question_without_a_token_has_no_row(world) -> None:
     assert none is None
     assert first is not None
     assert first.tolist() == last.tolist() == [2, 6, 3]
+
+
+@pytest.mark.parametrize("prefix", [(), (7, 8)])
+@pytest.mark.parametrize(("words", "signs"), [(1, 0), (12, 0), (14, 0), (15, 0), (9, 6), (40, 2), (2_000, 0)])
+def test_a_question_whose_end_is_not_read_says_so(world, prefix, words, signs) -> None:
+    """A row holds 14 tokens, less those of the prefix, between the special ones."""
+    known = question_encoder(world.checkpoint, ENCODER)
+    encoder = QuestionEncoder(known.encoder, known.tokenizer, replace(FORM, before_question=prefix))
+    text = " ".join(["w1"] * words + ["?"] * signs)
+    room = 14 - len(prefix)
+    said = f"question cut, tokens read of its {words + signs:,}: {room}; encoder.question_tokens"
+    assert encoder.cut(text) == (said if words + signs > room else "")
 
 
 def test_longer_questions_than_the_model_reads_are_refused(world) -> None:

@@ -182,6 +182,8 @@ def test_pseudo_labels(world, found, teacher, unjudged, work, inline):
     assert metrics["questions"] == 10
     assert metrics["questions_without_positives"] == counts["none"] == 10 - metrics["questions_labelled"]
     assert metrics["questions_without_negatives"] == counts["bare"]
+    first = [f"q{q}" for q, chance in enumerate(chances) if chance.max() <= above][:3]
+    assert f"questions without a pseudo-label: {counts['none']} (first: {', '.join(first)}); " in metrics["notice"]
     assert (metrics["positives"], metrics["negatives"]) == (len(qrels), len(negatives))
 
 

@@ -19,6 +19,7 @@ from machines import make_machine
 from pipeline.checkpoint import load_classifier
 from pipeline.denoise import DenoiseConfig, denoise
 from pipeline.errors import InputError
+from pipeline.notices import read_notices
 from pipeline.pairs import pair_rows, read_pair_form, score_rows
 from pipeline.ragged import Tokens
 from pipeline.score_table import find, read_scores
@@ -135,6 +136,13 @@ def test_denoised_negatives(world, teacher, mined, work, inline):
     assert 0 < metrics["dropped"] < len(before)
     left = {row["query_id"] for row in kept}
     assert (metrics["questions"], metrics["questions_without_negatives"]) == (20, 20 - len(left))
+    lines = [line.split("; ")[0] for line in read_notices(metrics)]
+    dropped = [f"{n['passage_id']} for {n['query_id']}" for n in before.to_pylist() if n not in kept]
+    lost = [q for q in dict.fromkeys(before["query_id"].to_pylist()) if q not in left]
+    assert lines[0].endswith(f": {len(dropped)} (first: {', '.join(dropped[:3])})")
+    assert [line.partition(": ")[2] for line in lines[1:]] == (
+        [f"{len(lost)} (first: {', '.join(lost[:3])})"] if lost else []
+    )
     assert denoised(scored.out, mined, work("all"), 1.0)[1].equals(before)
     with pytest.raises(InputError, match=r"denoise.threshold: none of 101 negatives scores at most 0.0"):
         denoised(scored.out, mined, work("none"), 0.0)
