@@ -97,6 +97,7 @@ def as_json(engine: Engine, question: "Question", answers: Sequence[Answer], mil
     return {
         "recipe": engine.run.name,
         "by": question.by,
+        "not_tuned": engine.not_tuned(question.by),
         "question": question.text,
         "k": question.k,
         "where": question.where,

@@ -16,11 +16,13 @@ from fused import fuse_lists
 from searched import hits_of
 from typer.testing import CliRunner
 
+from artifacts.runs import runs
 from artifacts.store import Store
 from flows.answers import Answer, questions_of
 from flows.asking import Question, ask, checked
 from flows.cli import app
 from flows.opening import opened
+from flows.results import read_metrics
 from flows.search import Engine, newest_engine
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
@@ -186,6 +188,21 @@ def test_the_command_names_what_it_asks(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root)]
     assert CliRunner().invoke(app, arguments).stdout.startswith("one, dense + BM25\n")
     assert CliRunner().invoke(app, [*arguments, "--by", "dense"]).stdout.startswith("one, dense\n")
+
+
+def test_text_and_json_say_that_a_fusion_is_not_tuned(both, encoded, monkeypatch) -> None:
+    metrics = read_metrics(runs(both)[0].nodes)
+    metrics["fusion"]["chosen_on_dev"] = False
+    metrics["config"]["fusion_weights"] = [0.3, 0.5]  # one that may be chosen
+    monkeypatch.setattr("flows.search.read_metrics", lambda nodes: metrics)
+    arguments, line = (
+        ["search", QUESTION, "--store", str(both.root), "--by"],
+        "not tuned: nothing relevant is found on dev",
+    )
+    heading = f"one, dense + BM25, {line}\n"
+    assert CliRunner().invoke(app, [*arguments, "fusion"]).stdout.startswith(heading)
+    for by, expected in {"fusion": line, "dense": None, "bm25": None}.items():
+        assert json.loads(CliRunner().invoke(app, [*arguments, by, "--json"]).stdout)["not_tuned"] == expected
 
 
 def test_the_command_tells_loading_from_answering(both, encoded) -> None:
