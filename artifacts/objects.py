@@ -122,6 +122,11 @@ def hashed(folder: Path) -> bool:
     return bool(known) and all(_state(path) == state for path, state in known.items())
 
 
+def digests(folder: Path) -> dict[str, str]:
+    """{name: SHA-256} of the files of an object that is `hashed`; empty for another one."""
+    return {entry.name: entry.sha256 for entry in parse((folder / MANIFEST).read_bytes())} if hashed(folder) else {}
+
+
 def _state(path: Path) -> State | None:
     try:
         found = os.stat(path)

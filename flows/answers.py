@@ -99,6 +99,7 @@ def as_json(
     return {
         "recipe": engine.run.name,
         "by": question.by,
+        "not_tuned": engine.not_tuned(question.by),
         "question": question.text,
         "k": question.k,
         "where": question.where,

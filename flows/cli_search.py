@@ -67,12 +67,9 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from pipeline.table_rows import FUSION
-    from pipeline.tables import not_tuned
     from tasks.printable import printable
 
-    untuned = not_tuned(engine.metrics, FUSION) if engine.how == "fusion" else None
-    how = f"{engine.label(engine.how)}{f', {untuned}' if untuned else ''}"
+    how = ", ".join(filter(None, (engine.label(engine.how), engine.not_tuned(engine.how))))
     out.print(f"{engine.run.name}, {how}\n", style="dim", markup=False, highlight=False)
     if not answers:
         out.print("nothing found")

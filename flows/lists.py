@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from artifacts.objects import digests
 from flows.search import Engine
 from pipeline.approximate import ApproximateConfig
 from pipeline.bm25 import Ended
@@ -156,7 +157,8 @@ def open_dense(engine: Engine, passages: int, often: bool) -> Dense:
         encoder = question_encoder(checkpoint, EncoderConfig(**recipe["encoder"]))
     except InputError as error:
         raise InputError(f"{error}; {again(engine.run.name)}") from error
-    check_model(index, checkpoint)  # last: of a damaged model the loader says more
+    known = {checkpoint / name: sha256 for name, sha256 in digests(checkpoint).items()}
+    check_model(index, checkpoint, known)  # last: of a damaged model the loader says more
     given = recipe["search"]["approximate"]
     effort = given and ApproximateConfig(**given)
     return Dense(encoder, index, effort, TOGETHER if not often or encoder.is_steady() else 1)

@@ -14,7 +14,8 @@ from flows.run_schema import recipe_of
 from pipeline.bm25 import read_settings
 from pipeline.errors import InputError
 from pipeline.stored import again
-from pipeline.tables import asked_first
+from pipeline.table_rows import FUSION
+from pipeline.tables import asked_first, not_tuned
 
 PRETRAINED = ("cocondenser", "condenser", "ict", "initial")
 """Nodes that may hold the pre-trained model; the first that a run has does."""
@@ -77,6 +78,10 @@ class Engine:
         """What is asked, such as `dense + BM25`."""
         first = self.metrics["labels"]["bm25"]
         return {"fusion": f"dense + {first}", "bm25": first}.get(by, by)
+
+    def not_tuned(self, by: By) -> str | None:
+        """Why nothing has chosen how this way of asking joins its lists; None where dev chose it, or it joins none."""
+        return not_tuned(self.metrics, FUSION) if by == "fusion" else None
 
     def needed(self) -> list[str]:
         dense = self.metrics["dense"]

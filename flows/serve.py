@@ -175,6 +175,7 @@ def about(run: Opened) -> dict[str, Any]:
         "created": engine.run.created,
         "by": engine.how,
         "ways": {way: engine.label(way) for way in run.ways},
+        "not_tuned": engine.not_tuned("fusion"),
         "passages": run.passages.count,
         "k": min(DOCUMENTS, run.passages.count),
         "columns": run.where.columns,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.collection import read_qrels, read_queries
+from pipeline.collection import read_qrels, read_queries, read_query_ids
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,19 +34,24 @@ def read_asked(collection: Path, split: str, relevance: int) -> Asked:
     from pipeline.answer_hits import normalised
 
     queries = read_queries(collection, [split])
-    _, qrels, without = judged(collection, split, relevance)
+    _, qrels, without = judged(collection, split, relevance, [q.query_id for q in queries])
     answers = {q.query_id: [a for answer in q.answers if (a := normalised(answer)).strip()] for q in queries}
     answers = {query_id: found for query_id, found in answers.items() if found}
     measured = [q.query_id for q in queries if q.query_id in qrels or q.query_id in answers]
     return Asked(pa.array(measured, pa.string()), qrels, answers, without)
 
 
-def judged(collection: Path, split: str, relevance: int) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
-    """Questions of a split that have a relevant passage: their ids and qrels; and the number of those without."""
+def judged(
+    collection: Path, split: str, relevance: int, query_ids: Sequence[str] | None = None
+) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
+    """Questions of a split that have a relevant passage: their ids and qrels; and the number of those without.
+
+    `query_ids`: of all its questions, where the caller has them already.
+    """
     import pyarrow as pa
 
-    qrels = read_qrels(collection, [split])
-    asked = [query.query_id for query in read_queries(collection, [split])]
+    asked = read_query_ids(collection, [split]) if query_ids is None else query_ids
+    qrels = read_qrels(collection, [split], asked)
     found = {q: qrels[q] for q in asked if max(qrels.get(q, {}).values(), default=0) >= relevance}
     return pa.array(list(found), pa.string()), found, len(asked) - len(found)
 

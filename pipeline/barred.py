@@ -167,7 +167,12 @@ def barred_pairs(barred: Barred, question_Q: np.ndarray, passage_M: np.ndarray) 
 
 
 def numbers_barred(barred: Barred) -> np.ndarray:
-    """How many passages are barred of each question, int64 [n]. A positive is among the copies of its text."""
+    """How many passages are barred of each question, int64 [n].
+
+    Exact: the sum of three reasons would refuse a small collection that holds just enough others. So a passage counts
+    once, as what the first reason that applies bars: a positive is among the copies of its text; copies with the
+    question's words count among those words alone; the passage with its id counts where neither bars it.
+    """
     n = len(barred.own_n)
     question_C, text_C = barred.copied_C[:-1] >> 32, barred.copied_C[:-1] & 0xFFFFFFFF
     copies_C = np.bincount(barred.text_P + 1)[1:][text_C] if len(text_C) else text_C

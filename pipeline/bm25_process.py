@@ -15,14 +15,13 @@ from typing import Any
 
 from pipeline import first_stage, java, sparse
 from pipeline.barred import Dropped, by_id
-from pipeline.collection import Query, at_rows, passage_batches, passage_count, passage_ids
+from pipeline.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample
 from pipeline.errors import InputError
 from pipeline.first_stage import Hits
 from pipeline.lucene import QUERY_CHARACTERS, Document, best, index, opened
 from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
 from pipeline.parent import die_with_parent
 from pipeline.processes import Say, reporter
-from pipeline.unknown import sample
 from pipeline.words import run_share
 
 QUERY_TERMS = 4_000

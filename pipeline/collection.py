@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 SPLITS = ("train", "dev", "test")
 PASSAGE_COLUMNS = ("passage_id", "doc_id", "title", "text")
 ROWS = 8192  # rows of a row group: all that a writer holds at a time
+PLACES = 64
+"""Places of a sample, evenly over the collection; so many row groups are read at most."""
+NEIGHBOURS = 16
+"""Passages at each place of a sample, one after another."""
 
 
 class Passage(NamedTuple):
@@ -149,21 +153,36 @@ def passage_count(collection: Path) -> int:
         return pq.read_metadata(path).num_rows
 
 
+def sample(passages: int) -> list[int]:
+    """Rows of a sample of so many passages, ascending; all rows of a small collection."""
+    if passages <= PLACES * NEIGHBOURS:
+        return list(range(passages))
+    return [place * (passages - NEIGHBOURS) // (PLACES - 1) + i for place in range(PLACES) for i in range(NEIGHBOURS)]
+
+
 def read_queries(collection: Path, splits: Sequence[str] = SPLITS) -> list[Query]:
     """The queries of `splits`, in the table's order."""
     columns = read_table(collection / "queries.parquet").to_pydict()
     return [q for q in map(Query._make, zip(*columns.values(), strict=True)) if q.split in splits]
 
 
-def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, dict[str, int]]:
+def read_query_ids(collection: Path, splits: Sequence[str] = SPLITS) -> list[str]:
+    """The ids of the queries of `splits`, in the table's order."""
+    columns = read_table(collection / "queries.parquet", columns=["query_id", "split"]).to_pydict()
+    return [query_id for query_id, split in zip(*columns.values(), strict=True) if split in splits]
+
+
+def read_qrels(
+    collection: Path, splits: Sequence[str] = SPLITS, query_ids: Sequence[str] | None = None
+) -> dict[str, dict[str, int]]:
     """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first).
 
-    Those of dev and test may name passages that the collection lacks. Raises InputError where a question is not in the
-    collection.
+    Those of dev and test may name passages that the collection lacks. `query_ids`: see `read_query_ids`, where the
+    caller has them already. Raises InputError where a question is not in the collection.
     """
     path = collection / "qrels.parquet"
     qrels = read_judgements(path, splits)
-    known = {query.query_id for query in read_queries(collection, splits)}
+    known = set(read_query_ids(collection, splits) if query_ids is None else query_ids)
     for query_id in qrels:
         if query_id not in known:
             raise unknown_question(path, query_id)

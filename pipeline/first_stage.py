@@ -50,8 +50,10 @@ def asked(collection: Path) -> list[Query]:
     """The questions to search. Training questions without a judged passage are left out: nothing would be trained on
     them.
     """
-    judged = {query for query, grades in read_qrels(collection).items() if max(grades.values()) > 0}
-    return [q for q in read_queries(collection) if q.split != "train" or q.query_id in judged]
+    queries = read_queries(collection)
+    qrels = read_qrels(collection, query_ids=[q.query_id for q in queries])
+    judged = {query for query, grades in qrels.items() if max(grades.values()) > 0}
+    return [q for q in queries if q.split != "train" or q.query_id in judged]
 
 
 def write(

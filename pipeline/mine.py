@@ -61,7 +61,6 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     if not (folder / BARRED).exists():
         with shards.whole(folder / BARRED) as file:
             np.savez(file, **barred.of_training(collection)._asdict())
-    rule, dropped = read_rule(folder, collection), barred.Dropped()
     spans = shards.spans(len(first_Q) - 1, QUESTIONS)
     arguments: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
@@ -76,7 +75,8 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
     shards.finish(job, work, machine, workers(work.machine))
 
-    sampled = [np.load(folder / shards.name(i)) for i in range(len(spans))]
+    sampled = [np.load(folder / shards.name(i), mmap_mode="r") for i in range(len(spans))]
+    dropped = barred.Dropped()
     dropped.counts["margin"] = 0
 
     def chosen() -> Iterator[Taken]:
@@ -86,7 +86,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
                     dropped.counts["margin"] += int(record["margin"])
                     keep(dropped.first, "margin", f"of {ranking.query_id}")
                 looked_at = ranking.passage_ids[: config.depth]
-                dropped.count([ranking.query_id] * len(looked_at), looked_at, rule.of(ranking.query_id, looked_at))
+                dropped.count([ranking.query_id] * len(looked_at), looked_at, record["reasons"][: len(looked_at)])
                 yield Taken(ranking, record["places"][record["places"] >= 0])
 
     return write(
@@ -115,23 +115,27 @@ def sample_pools(
 ) -> dict:
     """Write what `folder` still lacks of the shards of `size` training questions of the run: a record a question.
 
-    `places`: of its negatives in its ranking, then -1; `margin`: how many candidates a margin drops.
+    `places`: of its negatives in its ranking, then -1; `margin`: how many candidates a margin drops; `reasons`: of the
+    first `depth` candidates (see `barred.reasons`), then FREE.
     """
     settings = MineConfig(**config)
     positives = train_positives(Path(collection))
     rule = read_rule(Path(folder), Path(collection))
     first_Q = np.load(Path(folder, "first.npy"))
-    record = np.dtype([("places", np.int32, (settings.number,)), ("margin", np.int32)])
+    record = np.dtype(
+        [("places", np.int32, (settings.number,)), ("margin", np.int32), ("reasons", np.int8, (settings.depth,))]
+    )
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
         made = np.zeros(stop - start, record)
-        made["places"] = -1
+        made["places"], made["reasons"] = -1, barred.FREE
         for i, ranking in enumerate(rankings(Path(run, "run.parquet"), first_Q[start], first_Q[stop])):
             if ranking.query_id in positives:
                 reason_N = rule.of(ranking.query_id, ranking.passage_ids[: settings.depth])
                 places, made["margin"][i] = pool(ranking, positives[ranking.query_id], reason_N, settings)
                 taken = sample(places, settings.number, settings.seed, ranking.query_id)
                 made["places"][i, : len(taken)] = taken
+                made["reasons"][i, : len(reason_N)] = reason_N
             tick(1)
         return made
 

@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,15 +70,19 @@ def keys(tokens: Tokens, spans: Iterable[Span], checkpoint: Path, settings: Mapp
     return found
 
 
-def model(checkpoint: Path) -> str:
-    """SHA-256 of the encoders' files, both where untied: what questions and passages must have in common."""
+def model(checkpoint: Path, known: Mapping[Path, str] = MappingProxyType({})) -> str:
+    """SHA-256 of the encoders' files, both where untied: what questions and passages must have in common.
+
+    `known`: SHA-256 of files that need not be hashed again.
+    """
     folders = dict.fromkeys((side(checkpoint, "query"), side(checkpoint, "passage")))
-    return hashlib.sha256(json.dumps([_files(one) for one in folders], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([_files(one, known) for one in folders], sort_keys=True).encode()).hexdigest()
 
 
-def _files(encoder: Path) -> dict[str, str]:
+def _files(encoder: Path, known: Mapping[Path, str] = MappingProxyType({})) -> dict[str, str]:
     """{name: SHA-256} of the encoder's files."""
-    return {name: sha256(encoder / name) for name in ENCODER_FILES if (encoder / name).is_file()}
+    paths = {name: encoder / name for name in ENCODER_FILES}
+    return {name: known.get(path) or sha256(path) for name, path in paths.items() if path.is_file()}
 
 
 def take_over(earlier: Sequence[Path], wanted: Sequence[str], folder: Path) -> int:

@@ -4,9 +4,10 @@ Shapes: Q questions, N passages, D dimension, K passages of a list.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -268,8 +269,11 @@ def _top_k(
     return exact_top_k(questions_QD, index.vectors_ND, k, index.longest, device, rows_A), 0
 
 
-def check_model(index: Index, checkpoint: Path) -> None:
-    """Raise InputError where the index was not made by the model that encodes the questions."""
-    if index.model != reuse.model(checkpoint):
+def check_model(index: Index, checkpoint: Path, known: Mapping[Path, str] = MappingProxyType({})) -> None:
+    """Raise InputError where the index was not made by the model that encodes the questions.
+
+    `known`: see `reuse.model`.
+    """
+    if index.model != reuse.model(checkpoint, known):
         other = f"made by another model than {checkpoint}, which encodes the questions, or one of the two is damaged"
         raise InputError(f"{index.folder}: {other}; {AGAIN}")

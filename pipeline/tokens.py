@@ -16,7 +16,7 @@ from pipeline.collection import passage_batches, passage_count, read_queries
 from pipeline.config import Config
 from pipeline.flat import Flat
 from pipeline.tokenizer import kind, read_tokenizer, special_tokens
-from pipeline.words import SENTENCE_END as UNSPACED_END
+from pipeline.words import UNSPACED_END
 from pipeline.work import Metrics, Work
 
 BATCH_ROWS = 512

@@ -5,16 +5,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.collection import at_rows, passage_count
+from pipeline.collection import at_rows, passage_count, sample
 from pipeline.notices import EXAMPLES
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-PLACES = 64
-"""Places of the sample, evenly over the collection; so many row groups are read at most."""
-ROWS = 16
-"""Neighbouring passages at each."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +22,6 @@ class Unknown:
     """Of all their characters without white space."""
     words: list[str]
     """The first unknown words."""
-
-
-def sample(passages: int) -> list[int]:
-    """Rows of the sample, ascending; all rows of a small collection."""
-    if passages <= PLACES * ROWS:
-        return list(range(passages))
-    return [place * (passages - ROWS) // (PLACES - 1) + i for place in range(PLACES) for i in range(ROWS)]
 
 
 def unknown(tokenizer: "Tokenizer", unk: int, collection: Path) -> Unknown:

@@ -11,14 +11,11 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any, TextIO
 
+from rich import control
 from rich.console import Console
 from rich.file_proxy import FileProxy
-from rich.segment import Segment
-from rich.text import Text
 
 C0 = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: "\N{SYMBOL FOR DELETE}"}
 """Control characters of ASCII -> their symbols: ESC is shown as one letter that says so."""
@@ -110,31 +107,8 @@ class Stream(FileProxy):
 
 
 def guard_consoles() -> None:
-    """From now on every console of rich in this process shows control characters as symbols, its own styles aside."""
-    if not hasattr(Console.render, "__wrapped__"):
-        Console.render_str = of_strings(Console.render_str)  # type: ignore[method-assign]
-        Console.render = of_segments(Console.render)  # type: ignore[method-assign]
+    """From now on every console of rich in this process shows control characters as symbols, its own styles aside.
 
-
-def of_strings(render_str: Callable[..., Text]) -> Callable[..., Text]:
-    """Before they are measured: a symbol is wider than the control character."""
-
-    @wraps(render_str)
-    def clean(console: Console, text: str, **how: Any) -> Text:
-        return render_str(console, printable(text), **how)
-
-    return clean
-
-
-def of_segments(render: Callable[..., Any]) -> Callable[..., Any]:
-    """Of all that is not a string."""
-
-    @wraps(render)
-    def clean(console: Console, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        if isinstance(renderable, Text) and printable(renderable.plain) != renderable.plain:
-            renderable = renderable.copy()
-            renderable.plain = printable(renderable.plain)
-        for segment in render(console, renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
-
-    return clean
+    Whatever it prints becomes a `Text`, which strips what this table names.
+    """
+    control._CONTROL_STRIP_TRANSLATE.update(SYMBOLS)  # type: ignore[arg-type]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pipeline.ids import hash_id
 from pipeline.readers.cut import cut
 from pipeline.readers.sections import Document, words
-from pipeline.words import SENTENCE_END as UNSPACED_END
-from pipeline.words import count, spans
+from pipeline.words import UNSPACED_END, count, spans
 
 if TYPE_CHECKING:
     from pipeline.readers.text import TextConfig

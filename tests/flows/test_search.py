@@ -16,15 +16,18 @@ from fused import fuse_lists
 from searched import hits_of
 from typer.testing import CliRunner
 
+from artifacts.runs import runs
 from artifacts.store import Store
 from flows.answers import Answer, questions_of
 from flows.asking import LONGEST, Question, ask, checked
 from flows.cli import app
-from flows.opening import opened
+from flows.opening import opened, trust
+from flows.results import read_metrics
 from flows.search import Engine, newest_engine
 from pipeline.bm25_process import cleaned
 from pipeline.errors import InputError
 from pipeline.fusion import Choice
+from pipeline.reuse import sha256
 
 
 def test_a_search_does_not_wait_for_prefect() -> None:
@@ -59,8 +62,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
     def store_of(run_file: bool, dense: bool) -> Store:
         passages = [(f"p{n}", f"doc{n}", f"title {n}", text) for n, text in enumerate(PASSAGES)]
-        vectors = np.array(DENSE)[:, None] if dense else None
-        return make_store(tmp_path_factory.mktemp("store"), passages, QUESTION, vectors, run_file=run_file)
+        vectors, model = np.array(DENSE)[:, None] if dense else None, tmp_path_factory.mktemp("model")
+        (model / "model.safetensors").write_bytes(b"a model's, which nothing reads")
+        return make_store(tmp_path_factory.mktemp("store"), passages, QUESTION, vectors, model, run_file)
 
     return store_of
 
@@ -123,6 +127,18 @@ def test_each_way_of_asking(both, encoded) -> None:
     joined = fuse_lists(words, {f"p{n}": s for n, s in enumerate(DENSE)}, Choice("reciprocal_rank", 0.9), 60)
     assert ids(both, "fusion") == [passage_id for passage_id, _ in joined[:3]]
     assert newest_engine(both, None).how == "fusion"  # it puts p0 first on dev, which is last for the dense run
+
+
+def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
+    monkeypatch.setattr("artifacts.objects.SETTLED_NS", 0)
+    hashed: list[str] = []
+    monkeypatch.setattr("pipeline.reuse.sha256", lambda path: hashed.append(path.name) or sha256(path))
+    engine, model = newest_engine(both, None, "dense"), artifact(both, "stage1") / "model.safetensors"
+    model.touch()
+    with opened(engine, check=trust):
+        assert hashed == [model.name]  # what was not found whole before
+    with opened(engine):
+        assert hashed == [model.name]
 
 
 def test_words_that_stand_nowhere_find_nothing(both) -> None:
@@ -192,6 +208,21 @@ def test_the_command_names_what_it_asks(both, encoded) -> None:
     assert CliRunner().invoke(app, [*arguments, "--by", "dense"]).stdout.startswith("one, dense\n")
 
 
+def test_text_and_json_say_that_a_fusion_is_not_tuned(both, encoded, monkeypatch) -> None:
+    metrics = read_metrics(runs(both)[0].nodes)
+    metrics["fusion"]["chosen_on_dev"] = False
+    metrics["config"]["fusion_weights"] = [0.3, 0.5]  # one that may be chosen
+    monkeypatch.setattr("flows.search.read_metrics", lambda nodes: metrics)
+    arguments, line = (
+        ["search", QUESTION, "--store", str(both.root), "--by"],
+        "not tuned: nothing relevant is found on dev",
+    )
+    heading = f"one, dense + BM25, {line}\n"
+    assert CliRunner().invoke(app, [*arguments, "fusion"]).stdout.startswith(heading)
+    for by, expected in {"fusion": line, "dense": None, "bm25": None}.items():
+        assert json.loads(CliRunner().invoke(app, [*arguments, by, "--json"]).stdout)["not_tuned"] == expected
+
+
 def test_the_command_tells_loading_from_answering(both, encoded) -> None:
     arguments = ["search", QUESTION, "--store", str(both.root), "-k", "2"]
     shown = CliRunner().invoke(app, arguments)
@@ -244,7 +275,7 @@ def test_what_cannot_be_asked_is_one_line(arguments, line, both, encoded) -> Non
 
 def test_an_index_of_another_model_is_one_line(make, encoded) -> None:
     store = make(run_file=False, dense=True)
-    (artifact(store, "stage1") / "model.safetensors").write_bytes(b"another's, with vectors as long")
+    (artifact(store, "stage1") / "config.json").write_text("{}")  # another's, with vectors as long
     with pytest.raises(InputError, match=r"objects/\w+: made by another model than "):
         ids(store, "dense")
 

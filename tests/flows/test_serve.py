@@ -129,6 +129,28 @@ def test_about(client) -> None:
     assert (about["passages"], about["k"], about["title"]) == (7, 7, "A title")
 
 
+UNTUNED = {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
+
+
+@pytest.mark.parametrize(
+    ("fusion", "splits", "line"),
+    [
+        (UNTUNED, {"test": {}}, "not tuned: no dev questions"),
+        (UNTUNED, {"dev": {"systems": {"fusion": {}}}}, "not tuned: nothing relevant is found on dev"),
+        (UNTUNED, {"dev": {"systems": {}}}, "not tuned: one of its runs has no dev questions"),
+        (UNTUNED | {"chosen_on_dev": True}, {"dev": {"systems": {"fusion": {}}}}, None),
+        (None, {"test": {}}, None),
+    ],
+)
+def test_a_fusion_that_nothing_has_tuned_says_so(made, client, fusion, splits, line) -> None:
+    made.engine.metrics.update(fusion=fusion, splits=splits)
+    about = TestClient(application(made, Batches(computed), conditions(made)), base_url="http://localhost:8080")
+    assert about.get("/api").json()["not_tuned"] == line
+    for by, expected in {"fusion": line, "dense": None}.items():
+        found = client.get("/api/search", params={"q": "zebra", "k": 1, "by": by}).json()
+        assert found["not_tuned"] == expected
+
+
 @pytest.mark.parametrize(
     ("parameters", "status", "line"),
     [

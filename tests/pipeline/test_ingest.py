@@ -115,11 +115,13 @@ def test_empty_passages_and_repeated_judgements_are_dropped_and_counted(tmp_path
 @pytest.mark.parametrize(
     "text", ["which is first?", "  which is first? ", "Which is  FIRST?", "which is\u00a0first?", "which is\\tfirst?"]
 )
-def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, text):
+def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, text, monkeypatch):
+    hashed: list[str] = []
+    monkeypatch.setattr("pipeline.leaks.hash_id", lambda words: hashed.append(words) or hash_id(words))
     queries = [QUERIES[0], f'{{"_id": "t1", "text": "{text}"}}', QUERIES[1], '{"_id": "d1", "text": "which is first?"}']
     qrels = {"train": QRELS["train"], "test": [HEADER, "t1\tp3\t1", "q2\tp3\t1"], "dev": [HEADER, "d1\tp3\t1"]}
     made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))
-    assert len(made.queries) == 4  # nothing is dropped
+    assert len(made.queries) == len(hashed) == 4  # nothing is dropped, and each is hashed once
     assert made.notices == [
         "dev and test questions that train asks too: 2 (first: t1 of test is q1 of train, d1 of dev is q1 of train); "
         "training sees their answers, so figures are too good: leave them out of one split"

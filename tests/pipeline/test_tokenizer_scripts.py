@@ -12,11 +12,10 @@ from trained import train_tokenizer
 from transformers import AutoTokenizer
 
 from pipeline import wordpiece
-from pipeline.collection import schemas, write_table
+from pipeline.collection import NEIGHBOURS, PLACES, sample, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.notices import read_notices
 from pipeline.tokenizer import read_tokenizer
-from pipeline.unknown import PLACES, ROWS, sample
 
 LETTERS = {
     "thai": "".join(map(chr, range(0xE01, 0xE2F))) + "ะาเแโไ",
@@ -94,9 +93,9 @@ def test_words_up_to_the_limit_are_read_as_without_the_split(tmp_path):
 def test_the_sample_is_spread_over_the_collection():
     assert sample(0) == []
     assert sample(10) == [*range(10)]
-    for passages in (PLACES * ROWS + 1, 5000, 8_841_823):
+    for passages in (PLACES * NEIGHBOURS + 1, 5000, 8_841_823):
         rows = sample(passages)
-        assert len(rows) == len(set(rows)) == PLACES * ROWS
+        assert len(rows) == len(set(rows)) == PLACES * NEIGHBOURS
         assert rows == sorted(rows)
         assert (rows[0], rows[-1]) == (0, passages - 1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from searched import write_collection
@@ -15,6 +16,7 @@ from pipeline.judgements import read_qrels as read_file
 from pipeline.negatives import train_positives
 from pipeline.pools import read_judged
 from pipeline.pseudo import unjudged
+from pipeline.stored import read_table
 
 READERS: dict[str, Callable[[Path], object]] = {
     "read_qrels": read_qrels,
@@ -52,6 +54,19 @@ def test_an_unknown_question(collection: Callable[[str], Path], reader: str, que
 @pytest.mark.parametrize("reader", READERS)
 def test_a_known_question(collection: Callable[[str], Path], reader: str) -> None:
     assert READERS[reader](collection("q1")) is not None
+
+
+@pytest.mark.parametrize("reader", ["read_qrels", "evaluate", "bm25", "mine"])
+def test_the_questions_are_read_once(collection: Callable[[str], Path], reader: str, monkeypatch) -> None:
+    read = []
+
+    def counted(path: Path, *given: Any, **how: Any) -> Any:
+        read.append(path.name)
+        return read_table(path, *given, **how)
+
+    monkeypatch.setattr("pipeline.collection.read_table", counted)
+    READERS[reader](collection("q1"))
+    assert sorted(read) == ["qrels.parquet", "queries.parquet"]
 
 
 def test_a_question_of_another_split(collection: Callable[[str], Path]) -> None:

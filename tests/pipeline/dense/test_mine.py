@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searched import write_collection
 
-from pipeline.barred import FREE, REASONS
+from pipeline.barred import FREE, REASONS, ById
 from pipeline.errors import InputError
 from pipeline.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
 from pipeline.negatives import Ranking, sample, train_positives
@@ -111,6 +111,20 @@ def test_mined_negatives_and_their_counts(small, work):
     mine(config, collection, run, again)
     for name in ("negatives.parquet", "negatives.json", "negatives.html"):
         assert (done.out / name).read_bytes() == (again.out / name).read_bytes()
+
+
+@pytest.mark.parametrize("depth", [1, 6, 20])
+def test_the_rule_is_applied_once(small, work, monkeypatch, depth):
+    applied, reasons = [], ById.reasons
+
+    def counted(rule, query_ids, passage_ids):
+        applied.extend(zip(query_ids, passage_ids, strict=True))
+        return reasons(rule, query_ids, passage_ids)
+
+    monkeypatch.setattr(ById, "reasons", counted)
+    metrics = mine(CONFIG.model_copy(update={"depth": depth, "number": 1}), *small, work(str(depth)))
+    assert len(applied) == len(set(applied)) == 2 * min(depth, 8)
+    assert (metrics["dropped_judged"], metrics["dropped_duplicate"]) == ((0, 1) if depth == 1 else (2, 1))
 
 
 @pytest.mark.parametrize(
