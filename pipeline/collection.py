@@ -162,7 +162,7 @@ def read_qrels(collection: Path, splits: Sequence[str] = SPLITS) -> dict[str, di
     collection.
     """
     path = collection / "qrels.parquet"
-    qrels = read_judgements(path, splits)
+    qrels = read_qrels_table(path, splits)
     known = {query.query_id for query in read_queries(collection, splits)}
     for query_id in qrels:
         if query_id not in known:
@@ -175,8 +175,8 @@ def unknown_question(path: Path, query_id: str) -> InputError:
     return InputError(f"{path}: names the question {query_id!r}, which queries.parquet does not have; {AGAIN}")
 
 
-def read_judgements(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:
-    """As `read_qrels`, of a table that may lie anywhere."""
+def read_qrels_table(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:
+    """What `read_qrels` returns, of a qrels.parquet that may lie anywhere: its questions are not checked."""
     qrels: dict[str, dict[str, int]] = {}
     columns = read_table(path).to_pydict()
     for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):
