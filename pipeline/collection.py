@@ -181,7 +181,7 @@ def read_qrels(
     caller has them already. Raises InputError where a question is not in the collection.
     """
     path = collection / "qrels.parquet"
-    qrels = read_judgements(path, splits)
+    qrels = read_qrels_table(path, splits)
     known = set(read_query_ids(collection, splits) if query_ids is None else query_ids)
     for query_id in qrels:
         if query_id not in known:
@@ -196,8 +196,8 @@ def unknown_question(path: Path, query_id: str) -> InputError:
     )
 
 
-def read_judgements(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:
-    """As `read_qrels`, of a table that may lie anywhere."""
+def read_qrels_table(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:
+    """What `read_qrels` returns, of a qrels.parquet that may lie anywhere: its questions are not checked."""
     qrels: dict[str, dict[str, int]] = {}
     columns = read_table(path).to_pydict()
     for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):

@@ -81,7 +81,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
 
 def _of_collection(path: Path, split: str) -> Qrels:
     try:
-        found = collection.read_judgements(path, [split])
+        found = collection.read_qrels_table(path, [split])
     except ValueError as error:  # other columns
         raise InputError(f"{path}: cannot be read as a collection's table of judgements ({error})") from error
     for query_id, grades in found.items():
