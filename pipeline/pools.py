@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline import barred
-from pipeline.barred import FREE, Barred, Dropped, Texts
+from pipeline.barred import FREE, Barred, Dropped
 from pipeline.collection import unknown_question
 from pipeline.errors import InputError
 from pipeline.stored import read_table, told
@@ -124,7 +124,6 @@ def read_pools(
     pooled: bool = False,
     max_queries: int = 0,
     seed: int = 0,
-    texts: Texts | None = None,
     dropped: Dropped | None = None,
 ) -> Pools:
     """Read the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
@@ -132,8 +131,7 @@ def read_pools(
 
     `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`: of
     the judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
-    `texts`: the collection's, where the caller has them already; else a pass over it. `dropped` counts what the tables
-    list and is no negative.
+    `dropped` counts what the tables list and is no negative.
     Raises InputError where no training question has a judged passage.
     """
     judged = read_judged(collection, "train")
@@ -142,7 +140,7 @@ def read_pools(
         both = read_judged(collection, "train", pseudo / "qrels.parquet")
         kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
         known = take(both, np.flatnonzero(kept))
-    refused = barred.read(collection, known, texts)
+    refused = barred.read(collection, known)
     kinds = [read_lists(first / NEGATIVES, known, refused, depth, dropped)]
     if mined is not None:
         kinds.append(read_lists(mined / NEGATIVES, known, refused, dropped=dropped))
