@@ -16,6 +16,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ from pipeline.collection import passage_batches
 from pipeline.ids import hash_id
 from pipeline.notices import EXAMPLES, notice
 from pipeline.similarity import matches
-from pipeline.stored import read_table
+from pipeline.stored import read_table, told
 
 if TYPE_CHECKING:
     from pipeline.pools import Judged
@@ -72,7 +73,19 @@ class Barred(NamedTuple):
 
 
 def read_texts(collection: Path) -> Texts:
-    """One pass over the passages; memory: a batch of texts, and 16 bytes a passage."""
+    """One pass over the passages; memory: a batch of texts, and 16 bytes a passage.
+
+    Those of the last collection are kept, for the stages of a run that follow each other in one process.
+    """
+    path = collection / "passages.parquet"
+    with told(path):
+        found = path.stat()
+    return _read_texts(collection, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+
+
+@lru_cache(maxsize=1)
+def _read_texts(collection: Path, state: tuple[int, ...]) -> Texts:
+    """`state`: of the file, which is read again where it has changed."""
     text, words = array("Q"), array("Q")
     for batch in passage_batches(collection, ["title", "text"]):
         for title, body in zip(*batch.values(), strict=True):
@@ -87,8 +100,8 @@ def same_words(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()).casefold())
 
 
-def read(collection: Path, known: "Judged", texts: Texts | None = None) -> Barred:
-    """What is barred of the n questions. `texts`: where the caller has them already."""
+def read(collection: Path, known: "Judged") -> Barred:
+    """What is barred of the n questions."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -98,7 +111,7 @@ def read(collection: Path, known: "Judged", texts: Texts | None = None) -> Barre
     asked_n = np.array([hash_id(same_words(text)) for text in asked.to_pylist()], np.uint64)
     own_n = pc.fill_null(pc.index_in(known.query_ids, value_set=known.passage_ids), -1).to_numpy()
     judged = np.arange(len(known.queries)).repeat(known.lists.lengths), known.lists.flat
-    return between(texts or read_texts(collection), asked_n, own_n, *judged)
+    return between(read_texts(collection), asked_n, own_n, *judged)
 
 
 def between(texts: Texts, asked_n: np.ndarray, own_n: np.ndarray, judge_J: np.ndarray, judged_J: np.ndarray) -> Barred:

@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.fitting import Changes, check_fits
+from pipeline.fitting import Changes
 from pipeline.ragged import Tokens
 from pipeline.sampling import batches_in, sampler, updates
 from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
-from pipeline.starts import check_start, launch_pretraining, unfit
+from pipeline.starts import check_start, check_tokens, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
 
@@ -136,15 +136,12 @@ def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | Non
     """
     if start is not None:
         check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
-    if config.checkpoint is None and config.steps != 0:
-        data = Tokens.open(tokens)
-        check_fits("cocondenser", config, lambda c: check_batch(c, data), lambda: smaller(config, data))
+    check_tokens("cocondenser", config, tokens, check_batch, smaller)
 
 
 def check_batch(config: CocondenserConfig, data: Tokens) -> None:
-    """Raises InputError where an epoch has no full batch."""
-    if config.steps != 0:
-        batches_in(long_documents(config, data).size_N, *batch_size(config))
+    """Raises InputError where an epoch has no full batch. Reads lengths alone: quick for a collection of any size."""
+    batches_in(long_documents(config, data).size_N, *batch_size(config))
 
 
 def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:

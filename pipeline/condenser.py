@@ -9,15 +9,12 @@ from pydantic import Field, model_validator
 
 from pipeline.blocks import blocks
 from pipeline.config import Config
-from pipeline.fitting import Changes, check_fits
+from pipeline.fitting import Changes
 from pipeline.ragged import Tokens
 from pipeline.sampling import batches_in, sampler, updates
-from pipeline.starts import check_start, launch_pretraining, unfit
+from pipeline.starts import LARGE, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
-
-LARGE = 10_000_000
-"""Tokens of a collection that holds a batch for certain."""
 
 
 class CondenserConfig(Config):
@@ -66,15 +63,11 @@ class CondenserConfig(Config):
 
 def check_condenser(config: CondenserConfig, tokens: Path) -> None:
     """InputError, with values that fit, where these tokens are less than one batch; called early."""
-    if config.checkpoint is not None or config.steps == 0:
-        return
-    data = Tokens.open(tokens)
-    if len(data.passages.tokens) < LARGE:
-        check_fits("condenser", config, lambda c: check_batch(c, data), lambda: smaller(config, data))
+    check_tokens("condenser", config, tokens, check_batch, smaller)
 
 
 def check_batch(config: CondenserConfig, data: Tokens) -> None:
-    if config.steps != 0:
+    if len(data.passages.tokens) < LARGE:
         batches_in(*sizes(config, cut(config, data)[1]))
 
 

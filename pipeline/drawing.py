@@ -8,7 +8,7 @@ from pipeline.notices import noticed
 from pipeline.work import Metrics
 
 if TYPE_CHECKING:
-    from pipeline.barred import Dropped, Texts
+    from pipeline.barred import Dropped
     from pipeline.pools import Judged, Pools
 
 
@@ -62,12 +62,11 @@ def read(
     mined: Path | None,
     pseudo: Path | None = None,
     *,
-    texts: "Texts | None" = None,
     dropped: "Dropped | None" = None,
 ) -> "Pools":
     """Pools of first negatives and, where given, of mined ones and of pseudo-labelled questions.
 
-    `texts`, `dropped`: see `pools.read_pools`.
+    `dropped`: see `pools.read_pools`.
     Raises InputError where no training question has a judged passage, and where the collection is too small.
     """
     from pipeline.barred import numbers_barred
@@ -83,7 +82,6 @@ def read(
         pooled=config.mix == "pooled",
         max_queries=config.max_queries,
         seed=config.subset_seed,
-        texts=texts,
         dropped=dropped,
     )
     check_enough("negatives_per_query", config.negatives_per_query, numbers_barred(pools.barred), pools.passages)

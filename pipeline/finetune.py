@@ -152,12 +152,13 @@ def finetune(
     listed was dropped (pipeline/barred.py), and the questions that were cut. Raises InputError where no training
     question has a judged passage, before anything is trained.
     """
-    from pipeline import barred, drawing, examples, pools, targets, validation
+    from pipeline import drawing, examples, pools, targets, validation
     from pipeline.abs import check_pairs
+    from pipeline.barred import Dropped
     from pipeline.launch import launch
 
-    texts, dropped = barred.read_texts(collection), barred.Dropped()
-    drawn_from = drawing.read(config, collection, bm25, mined, pseudo, texts=texts, dropped=dropped)
+    dropped = Dropped()
+    drawn_from = drawing.read(config, collection, bm25, mined, pseudo, dropped=dropped)
     if config.order.startswith("abs"):
         check_pairs(examples.epoch_size(drawn_from), config.batch_queries)
     work.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -169,7 +170,7 @@ def finetune(
         given["scores"] = work.checkpoints / "scores.npz"
         save(given["scores"], targets.teacher_scores(scores / "scores.parquet", collection, drawn_from))
     if config.validation.questions:
-        candidates = validation.read_candidates(config.validation, collection, bm25, config.seed, texts)
+        candidates = validation.read_candidates(config.validation, collection, bm25, config.seed)
         given["candidates"] = work.checkpoints / "candidates.npz"
         save(given["candidates"], candidates)
     arguments = {

@@ -15,11 +15,11 @@ from pydantic import Field, model_validator
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.fitting import Changes, check_fits
+from pipeline.fitting import Changes
 from pipeline.ragged import Ragged, Tokens
 from pipeline.sampling import batches_in, sampler, updates
 from pipeline.segments import AT_ONCE, Usable, pairs, sentences, usable
-from pipeline.starts import check_start, launch_pretraining, unfit
+from pipeline.starts import LARGE, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.training import Optimiser, exactly_one
 from pipeline.work import Machine, Metrics, Progress, Work
 
@@ -92,23 +92,21 @@ def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
     """
     if start is not None:
         check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
-    if config.checkpoint is None and config.steps != 0:
-        texts = Tokens.open(tokens).passages
-        check_fits("ict", config, lambda c: check_batch(c, texts), lambda: smaller(config, texts))
+    check_tokens("ict", config, tokens, check_batch, smaller)
 
 
-def check_batch(config: IctConfig, texts: Ragged) -> None:
-    """Raises InputError where an epoch has no full batch."""
-    if config.steps != 0:
-        found = usable_passages(config, texts)
+def check_batch(config: IctConfig, data: Tokens) -> None:
+    """Raises InputError where an epoch has no full batch; of a LARGE collection only the training does."""
+    if len(data.passages.tokens) < LARGE:
+        found = usable_passages(config, data.passages)
         batches_in(np.ones_like(found.row_P), config.batch_passages, "ict.batch_passages")
 
 
-def smaller(config: IctConfig, texts: Ragged) -> Iterator[Changes]:
+def smaller(config: IctConfig, data: Tokens) -> Iterator[Changes]:
     """What a small collection may have: four batches an epoch or fewer; segments so short that two of its first
     passages hold them; no training.
     """
-    limit = config.passage_tokens - 2
+    texts, limit = data.passages, config.passage_tokens - 2
     found = sentences(texts, np.arange(min(len(texts), AT_ONCE)), limit)
     several_P = np.bincount(found.passage_N) > 1
     longest_P = np.zeros(len(several_P), np.int64)

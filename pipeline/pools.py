@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.barred import FREE, Barred, Dropped, Texts, numbers_barred, reasons
+from pipeline.barred import FREE, Barred, Dropped, numbers_barred, reasons
 from pipeline.barred import read as read_barred
 from pipeline.collection import unknown_question
 from pipeline.errors import InputError
@@ -124,7 +124,6 @@ def read_pools(
     pooled: bool = False,
     max_queries: int = 0,
     seed: int = 0,
-    texts: Texts | None = None,
     dropped: Dropped | None = None,
 ) -> Pools:
     """Read the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
@@ -132,8 +131,7 @@ def read_pools(
 
     `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`: of
     the judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
-    `texts`: the collection's, where the caller has them already; else a pass over it. `dropped` counts what the tables
-    list and is no negative.
+    `dropped` counts what the tables list and is no negative.
     Raises InputError where no training question has a judged passage.
     """
     judged = read_judged(collection, "train")
@@ -142,7 +140,7 @@ def read_pools(
         both = read_judged(collection, "train", pseudo / "qrels.parquet")
         kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
         known = take(both, np.flatnonzero(kept))
-    barred = read_barred(collection, known, texts)
+    barred = read_barred(collection, known)
     kinds = [read_lists(first / NEGATIVES, known, barred, depth, dropped)]
     if mined is not None:
         kinds.append(read_lists(mined / NEGATIVES, known, barred, dropped=dropped))

@@ -1,16 +1,20 @@
 """How a stage of pre-training starts: what it starts from is checked before any work. Imports nothing heavy."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
+from pipeline.fitting import Changes, check_fits
+from pipeline.ragged import Tokens
 from pipeline.stored import read_json
 from pipeline.work import Metrics, Work
 
 TYPES = ("bert", "roberta")
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
+LARGE = 10_000_000
+"""Tokens of a collection that holds a batch for certain: what reads all of its text checks none of that size early."""
 
 
 def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int) -> None:
@@ -22,6 +26,22 @@ def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: 
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > vocabulary:
         raise InputError(f"{start}: a model of {vocabulary} tokens, but the tokenizer has {entries}")
+
+
+def check_tokens(
+    stage: str,
+    config: Any,
+    tokens: Path,
+    check: Callable[[Any, Tokens], object],
+    smaller: Callable[[Any, Tokens], Iterable[Changes]],
+) -> None:
+    """InputError, with the first of the `smaller` values that fit, where `check` refuses these tokens; called early.
+
+    Nothing is refused where nothing is trained.
+    """
+    if config.checkpoint is None and config.steps != 0:
+        data = Tokens.open(tokens)
+        check_fits(stage, config, lambda c: c.steps == 0 or check(c, data), lambda: smaller(config, data))
 
 
 def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pipeline.config import Config
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pipeline.barred import Texts
     from pipeline.pools import Judged
 
 CUTOFF = 10
@@ -54,13 +53,11 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
     return known
 
 
-def read_candidates(
-    config: ValidationConfig, collection: Path, run: Path, seed: int, texts: "Texts | None" = None
-) -> Candidates:
+def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
     """Dev questions with a judged passage each, and seeded samples of what `run` lists and is not barred.
 
-    Where a list is too short, passages of the whole collection stand in. `texts`: the collection's, where the caller
-    has them already. Raises InputError without dev questions, and where one has too few passages that are not barred.
+    Where a list is too short, passages of the whole collection stand in. Raises InputError without dev questions, and
+    where one has too few passages that are not barred.
     """
     from pipeline.barred import numbers_barred
     from pipeline.barred import read as read_barred
@@ -69,7 +66,7 @@ def read_candidates(
 
     rng = np.random.default_rng(seed)
     known = drawn(config, read_judged(collection, "dev"), rng)
-    barred = read_barred(collection, known, texts)
+    barred = read_barred(collection, known)
     listed, barred_n = read_lists(run / "run.parquet", known, barred), numbers_barred(barred)
     check_enough("validation.candidates", config.candidates - 1, barred_n, len(known.passage_ids), positives=1)
     rows = []

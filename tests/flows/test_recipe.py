@@ -1,14 +1,19 @@
 """Recipes: what extends what, what is merged, and what the user is told of a mistake."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import pipeline
 from flows import layers
 from flows.dag import nodes
 from flows.layers import Layer, merge
-from flows.recipe import change, configuration, resolve
+from flows.recipe import Recipe, change, configuration, resolve
+from flows.sentences.recipe import SentenceRecipe
 from pipeline.errors import InputError
 
 EVERY = layers.named()
@@ -381,3 +386,35 @@ def test_a_name_that_no_record_of_a_run_could_hold(tmp_path: Path, name: str) ->
         InputError, match=r"name: .*(control character|at most 200 characters|raw data as a unicode string)"
     ):
         resolve(str(path))
+
+
+NO_FIELDS = ("html", "json", "jsonl", "npy", "npz", "parquet", "safetensors", "tsv", "txt")
+"""Endings of file names."""
+
+
+def fields(schema: dict[str, Any], part: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Every field below a part of a JSON schema, with dots: `.bm25`, `.bm25.k1`."""
+    part = schema["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+    for choice in (*part.get("anyOf", ()), *part.get("oneOf", ())):
+        yield from fields(schema, choice, before)
+    for name, below in part.get("properties", {}).items():
+        yield f"{before}.{name}"
+        yield from fields(schema, below, f"{before}.{name}")
+
+
+def named(source: str) -> set[str]:
+    """What the strings of a module name as `section.field`, docstrings, files and modules aside."""
+    nodes = list(ast.walk(ast.parse(source)))
+    described = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    said = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in described]
+    found = {name for text in said if isinstance(text, str) for name in re.findall(r"\b[a-z]\w*\.[a-z]\w*\b", text)}
+    return {name for name in found if not name.endswith(NO_FIELDS) and not name.startswith("pipeline.")}
+
+
+def test_what_a_notice_advises_to_change_is_a_field_of_a_recipe() -> None:
+    schemas = [recipe.model_json_schema() for recipe in (Recipe, SentenceRecipe)]
+    known = [field for schema in schemas for field in fields(schema, schema)]
+    sources = [path.read_text("utf-8") for path in Path(pipeline.__file__).parent.rglob("*.py")]
+    advised = {name for text in sources if re.search(r"\b(notice|of_counts)\b", text) for name in named(text)}
+    assert {"bm25.run", "ingest.endings", "mine.depth", "optimiser.learning_rate"} < advised
+    assert [name for name in sorted(advised) if not any(field.endswith(f".{name}") for field in known)] == []

@@ -10,7 +10,7 @@ import pytest
 import small
 import yaml
 
-from pipeline import cocondenser, condenser, ict
+from pipeline import starts
 from pipeline.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.condenser import CondenserConfig, check_condenser
 from pipeline.config import Config
@@ -72,8 +72,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tokens], Path]:
     """Tokens that are read from any path."""
 
     def give(tokens: Tokens) -> Path:
-        for module in (condenser, cocondenser, ict):
-            monkeypatch.setattr(module, "Tokens", type("Any", (), {"open": staticmethod(lambda _: tokens)}))
+        monkeypatch.setattr(starts, "Tokens", type("Any", (), {"open": staticmethod(lambda _: tokens)}))
         return Path("tokens")
 
     return give
@@ -128,6 +127,16 @@ def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
     tokens = given(tokens_of([5, 0], 0.0))
     said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
     assert "cocondenser.steps=0" in str(said)  # nothing to contrast
+
+
+def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, monkeypatch) -> None:
+    tokens = given(tokens_of([starts.LARGE // 100] * 100))
+    for reads in ("pipeline.condenser.blocks", "pipeline.ict.usable"):
+        monkeypatch.setattr(reads, None)
+    check_condenser(of_condenser(), tokens)
+    check_ict(IctConfig.model_validate(ICT), tokens, None)
+    with pytest.raises(InputError, match="no document holds two spans"):  # known from lengths alone
+        check_cocondenser(of_cocondenser(span_min=10**6, span_max=10**6, batch_tokens=10**7), tokens, None)
 
 
 INDEX = {"kind": "ivf", "hnsw_neighbours": 8, "hnsw_construction": 8, "ivf_lists": 100, "pq_bytes": 24, "seed": 0}

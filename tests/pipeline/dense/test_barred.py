@@ -19,6 +19,7 @@ from pipeline.denoise import DenoiseConfig, denoise
 from pipeline.drawing import counts
 from pipeline.errors import InputError
 from pipeline.given import GivenConfig, given
+from pipeline.ids import hash_id
 from pipeline.mine import MineConfig, mine
 from pipeline.notices import read_notices
 from pipeline.pools import load_pools, read_pools, save_pools
@@ -339,6 +340,21 @@ def test_a_question_without_judgements_is_no_negative_of_itself(tmp_path):
     passages = [("a", "a", "", "same"), ("b", "b", "", "other")]
     collection = write_collection(tmp_path / "c", passages, [("q", "train", "Same")], [])
     assert told(collection) == {"q": {"a": "question"}}
+
+
+def test_texts_are_hashed_once_while_their_file_is_the_same(tmp_path, monkeypatch):
+    passages = [("a", "a", "", "same"), ("b", "b", "", "other")]
+    collection = write_collection(tmp_path / "c", passages, [("q", "train", "Same")], [])
+    hashed: list[str] = []
+    monkeypatch.setattr(barred, "hash_id", lambda text: hashed.append(text) or hash_id(text))
+    first = barred.read_texts(collection)
+    assert barred.read_texts(collection) is first
+    assert hashed == ["same", "same", "other", "other"]
+    write_table(collection / "passages.parquet", schemas()["passages"], passages[1:])
+    assert barred.read_texts(collection).text_P.tolist() == [hash_id("other")]
+    (collection / "passages.parquet").unlink()
+    with pytest.raises(InputError, match=r"passages\.parquet: no such file"):
+        barred.read_texts(collection)
 
 
 @st.composite
