@@ -51,7 +51,7 @@ def sync(path: Path) -> None:
 
 
 def empty(folder: Path) -> Path:
-    """Makes the folder anew."""
+    """Makes the folder again."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

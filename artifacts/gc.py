@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -109,7 +109,9 @@ def _left_over(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
             if path.is_file() and path.stat().st_mtime <= oldest:
                 yield Removed(path.relative_to(store.root), path.stat().st_size, "half-written")
     for path in sorted(store.locks.glob(f"{live.PREFIX}*.lock")):
-        with free(path) as unlocked:
+        if not path.exists():  # its run has ended since
+            continue
+        with free(path) as unlocked, suppress(FileNotFoundError):  # or does now
             if unlocked:
                 yield Removed(path.relative_to(store.root), objects.size(path), "left by a run that did not end")
 

@@ -74,7 +74,7 @@ def pack(
     if not path.name.endswith(ENDING):
         raise StoreError(f"{path}: a pack is a tar by zstd: its name must end in {ENDING}")
     if path.exists() and not overwrite:
-        raise StoreError(f"{path}: is there already; --overwrite writes it anew")
+        raise StoreError(f"{path}: exists already; --overwrite replaces it")
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
     made = lineage(store, run)
@@ -118,7 +118,7 @@ def lineage(store: Store, run: Run) -> list[Record]:
             raise StoreError(f"{store.root}: the run of {run.name} has lost the record of {node}")
         # Where bytes cannot be equal, what stands there now is as good.
         if record.digest != ref.digest and record.identity != ref.identity:
-            raise StoreError(f"{store.root}: {node} was built anew since this run of {run.name}; export a newer run")
+            raise StoreError(f"{store.root}: {node} was built again since this run of {run.name}; export a newer run")
         made[record.key] = record
     ends = [Made(record.node, record.identity, record) for record in made.values()]
     made |= {before.record.key: before.record for before in ancestry(store, ends) if before.record}
@@ -136,7 +136,7 @@ def _left_out(store: Store, run: Run, made: list[Record], without: Collection[st
     for record in made:
         problem = None if record in left_out else store.problem(record)
         if problem is not None:
-            raise StoreError(f"{store.root}: {record.node}: {problem}; `cocondenser run {run.name}` makes it anew")
+            raise StoreError(f"{store.root}: {record.node}: {problem}; `cocondenser run {run.name}` builds it again")
     return left_out
 
 

@@ -95,8 +95,9 @@ class Store:
                 problem = None if objects.hashed(folder) else objects.problem(folder, folder.name, deep=True)
                 if problem is not None:
                     made = (record.node for record in self.records() if record.digest == folder.name)
+                    verify = f"`cocondenser artifacts verify --store {folder.parents[1]}`"
                     where = f"{folder.parents[1]}: {next(made, name)} (objects/{folder.name[:12]})"
-                    raise StoreError(f"{where}: {problem}; `cocondenser artifacts verify` sets it aside")
+                    raise StoreError(f"{where}: {problem}; {verify} sets it aside")
         return sources.digests(named, self.sources)
 
     def lookup(self, key: Key) -> Ref | None:
@@ -177,9 +178,9 @@ class Store:
         path = self.objects / record.digest
         return Ref(record.stage, record.key, record.digest, record.identity, path, dict(record.metrics))
 
-    def problem(self, record: Record, deep: bool = False) -> str | None:
-        """What is wrong with the record's artifact, naming the file; None if nothing is."""
-        line = self.inspect(record.digest, deep)
+    def problem(self, record: Record) -> str | None:
+        """What is wrong with the record's artifact, naming the file (stat only); None if nothing is."""
+        line = self.inspect(record.digest, deep=False)
         return None if line is None else f"objects/{record.digest[:12]}: {line}"
 
     def inspect(self, digest: str, deep: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""Adaptive Batch Scheduling: sums kept from swap to swap against sums computed anew (5,000 pairs, batches of 64).
+"""Adaptive Batch Scheduling: sums kept from swap to swap against sums computed again (5,000 pairs, batches of 64).
 
 python -m benchmarks.abs     100,000 pairs in candidate lists: seconds and peak memory (ten minutes)
 """

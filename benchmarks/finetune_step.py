@@ -56,7 +56,7 @@ class Source:
         self.pools = Pools(np.arange(size), judged, unfit, (negatives,), passages)
 
     def __call__(self, i: int) -> list[np.ndarray]:
-        """The rows of batch i, questions first; drawn anew at each call as in training."""
+        """The rows of batch i, questions first; drawn again at each call as in training."""
         order = examples.order(0, 0, examples.epoch_size(self.pools))
         batch = examples.batch(self.pools, 0, order[i * self.questions :][: self.questions], self.draw)
         ids = question_rows(self.data, batch.queries_Q, self.form)

@@ -80,8 +80,8 @@ def build(folder: Path, model: Path, most: int, earlier: list[Path]) -> tuple[fl
     spent = time.perf_counter() - started
     known = {shard["key"] for path in earlier for shard in shards(path)}
     made = shards(place / "encode")
-    anew = sum(shard["rows"] for shard in made if shard["key"] not in known) / sum(shard["rows"] for shard in made)
-    return spent, anew, place / "encode"
+    again = sum(shard["rows"] for shard in made if shard["key"] not in known) / sum(shard["rows"] for shard in made)
+    return spent, again, place / "encode"
 
 
 def shards(embeddings: Path) -> list[dict]:
@@ -104,10 +104,10 @@ def main() -> None:
             cells = []
             for most in SHARDS:
                 whole, _, earlier = build(sides[0], model, most, [])
-                spent, anew, _ = build(sides[1], model, most, [earlier])
-                if name != SCATTERED and anew > MOST_ANEW[most]:
-                    missed.append(f"missed: {name}, shards of {most:,}: {anew:.1%} encoded, not {MOST_ANEW[most]:.0%}")
-                cells += [f"{anew:.1%}", f"{spent / whole:.2f} of {whole:.0f}"]
+                spent, again, _ = build(sides[1], model, most, [earlier])
+                if name != SCATTERED and again > MOST_ANEW[most]:
+                    missed.append(f"missed: {name}, shards of {most:,}: {again:.1%} encoded, not {MOST_ANEW[most]:.0%}")
+                cells += [f"{again:.1%}", f"{spent / whole:.2f} of {whole:.0f}"]
                 print(name, most, *cells[-2:], file=sys.stderr)
             table.add_row(name, *cells)
     Console(width=120).print(table)

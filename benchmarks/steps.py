@@ -79,7 +79,7 @@ class Source:
         return begin_S, length_S, row_S
 
     def __call__(self, i: int) -> Batch:
-        """Batch i, collated anew at each call as in training."""
+        """Batch i, collated again at each call as in training."""
         begin_S, length_S, row_S = self.draw(i)
         data = self.data
         return batch(data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, self.device)

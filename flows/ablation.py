@@ -85,7 +85,7 @@ class Ablation(Config):
     rows: dict[Label, Row] = Field(min_length=1)
     """The models by the names that tables give them, in their order."""
     negatives: list[Negatives] = Field(min_length=1)
-    """The tables' columns. `none`: the model before fine-tuning, once for all sizes and seeds; it cannot stand alone.
+    """The tables' columns. `none`: the model before fine-tuning, once for all sizes and seeds; it cannot be alone.
     `bm25`: what stage 1 gives. `mined`: what the last stage 2 gives; it alone asks for mining and stage 2. `fusion`:
     BM25 joined with the last dense run."""
     sizes: list[Size] = Field(min_length=1)
@@ -111,7 +111,7 @@ class Ablation(Config):
         for field in ("negatives", "sizes", "seeds", "measures"):
             given = getattr(self, field)
             if len({*given}) < len(given):
-                raise ValueError(f"{field}: one stands twice")
+                raise ValueError(f"{field}: one appears twice")
         if self.negatives == [UNTUNED]:
             raise ValueError(f"negatives: {NONE_ALONE}")
         if self.reference not in self.rows:

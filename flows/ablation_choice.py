@@ -35,7 +35,7 @@ def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, 
     for name in ("rows", "negatives", "sizes", "seeds"):
         given = getattr(choice, name)
         if len({*given}) < len(given):
-            raise InputError(f"--{name}: one stands twice")
+            raise InputError(f"--{name}: one appears twice")
     reference = ablation.reference if choice.reference is None else choice.reference
     _check_rows(ablation, [*choice.rows, reference])
     _check_negatives(choice.negatives)

@@ -76,7 +76,8 @@ def _located(ablation: Ablation, layer: Layer, known: Known) -> Ablation:
         return settings if folder is None else [_from(folder, setting, known) for setting in settings]
 
     rows = {
-        label: row.model_copy(update={"set": located(row.set, "rows", label)}) for label, row in ablation.rows.items()
+        label: row.model_copy(update={"set": located(row.set, "rows", label, "set")})
+        for label, row in ablation.rows.items()
     }
     by_size = {size: located(settings, "by_size", str(size)) for size, settings in ablation.by_size.items()}
     return ablation.model_copy(update={"set": located(ablation.set, "set"), "rows": rows, "by_size": by_size})

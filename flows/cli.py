@@ -102,7 +102,7 @@ def join(store: StoreFolder = None) -> None:
 
 @app.command(epilog="Example: [bold]cocondenser deployments --write[/bold]")
 def deployments(
-    write: Annotated[bool, typer.Option("--write", help="Write prefect.yaml anew.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write prefect.yaml.")] = False,
 ) -> None:
     """Print prefect.yaml as the recipes make it: a deployment each, with the complete recipe inside."""
     from flows.deployments import PREFECT_YAML, render

@@ -184,13 +184,13 @@ def join(
     """Join the tables of an ablation's parts, made on several machines, into one with tests over all rows."""
     from artifacts.objects import changed
     from flows.ablation_results import figures_of, print_all
-    from pipeline.ablation_files import ANEW, FILES
+    from pipeline.ablation_files import AGAIN, FILES
     from pipeline.ablation_join import join_folders
     from pipeline.errors import InputError
 
     for file in (folder / name for folder in folders for name in FILES):
-        if changed(file):
-            raise InputError(f"{file}: not as its manifest has it; {ANEW}")
+        if file.is_file() and changed(file):
+            raise InputError(f"{file}: not as its manifest has it; {AGAIN}")
     config = join_folders(folders, to, reference)
     if as_json:
         print_json({"out": to, **figures_of(to)})

@@ -26,7 +26,7 @@ def export_run(
         list[str] | None,
         typer.Option(metavar="STAGE", help="Leave out this stage's files, such as encode or index; several times."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write FILE anew where it is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE where it exists.")] = False,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:

@@ -23,7 +23,7 @@ def run(
         str | None, typer.Option(metavar="STAGE", help="The one stage to run; what it reads must be in the store.")
     ] = None,
     refresh: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="Build this stage anew; may stand several times.")
+        list[str] | None, typer.Option(metavar="STAGE", help="Build this stage again; may stand several times.")
     ] = None,
     keep: Annotated[
         list[str] | None,

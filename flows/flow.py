@@ -32,7 +32,7 @@ def cocondenser(
         set: Changes to it, such as condenser.steps=100, applied last.
         until: The last stage to run, with all that it needs.
         only: The one stage to run; what it reads must be in the store.
-        refresh: Stages to build anew.
+        refresh: Stages to build again.
         keep: Stages whose artifacts of older code are accepted.
         store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
         device: auto, cpu or cuda; the recipe's where empty.

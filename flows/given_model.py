@@ -74,7 +74,8 @@ def _by_node(store: Store, given: str) -> tuple[Run, str] | None:
         raise InputError(f"--model {given}: no node {node!r} in the run of {named[0].name}{hint(node, named[0].nodes)}")
     run = next((run for run in having if run.nodes[node].path.exists()), None)
     if run is None:
-        raise InputError(f"--model {given}: the run of {named[0].name} has lost {node}")
+        again = f"`cocondenser run {named[0].name}` builds it again"
+        raise InputError(f"--model {given}: the run of {named[0].name} has lost {node}; {again}")
     return run, node
 
 

@@ -169,7 +169,7 @@ def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Key
     for key, value in node.value:
         line = key.start_mark.line + 1
         if key.value in seen:
-            raise InputError(f"{path}:{line}: {key.value} stands twice in this section")
+            raise InputError(f"{path}:{line}: {key.value} appears twice in this section")
         seen.add(key.value)
         yield (*keys, key.value), line
         yield from _lines(value, (*keys, key.value), path)

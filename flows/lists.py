@@ -79,7 +79,7 @@ class Lexical:
         """Of each (text, depth, mask) the best `depth`, or all that hold one of its words.
 
         A mask is never written to, and known again by being the same object.
-        Raises Ended where Java did; it is started anew for the next questions.
+        Raises Ended where Java did; it is started again for the next questions.
         """
         try:
             return self._top(asked)

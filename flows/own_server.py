@@ -67,11 +67,11 @@ def own_server(port: int, more: Mapping[str, str] = {}, folder: Path | None = No
     serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
     output: deque[str] = deque(maxlen=OUTPUT_LINES)
     start = partial(prefect_process, serve, variables, folder, output)
-    over, given_up = threading.Event(), threading.Event()
+    over, given_up, main = threading.Event(), threading.Event(), threading.get_ident()
 
     def give_up() -> None:
         given_up.set()
-        signal.pthread_kill(threading.main_thread().ident or 0, GIVE_UP)
+        signal.pthread_kill(main, GIVE_UP)
 
     with ExitStack() as running:
         before = signal.signal(GIVE_UP, signal.default_int_handler)

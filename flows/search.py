@@ -143,7 +143,7 @@ def none_finished(store: Store, recipe: str | None, what: str, by: By | None = N
     for run in found:
         lost = _lost(run, by)
         if lost:
-            makes = f"`cocondenser run {run.name}` makes {'it' if len(lost) == 1 else 'them'} anew"
+            makes = f"`cocondenser run {run.name}` builds {'it' if len(lost) == 1 else 'them'} again"
             return InputError(f"{store.root}: the run of {run.name} has lost {', '.join(lost)}; {makes}")
     of = f" of {recipe}" if recipe else ""
     return InputError(

@@ -42,9 +42,9 @@ def taken_in(store: Store, refs: Mapping[str, Ref], begun: datetime) -> dict[str
     ingest = refs.get("ingest-whole") or refs["ingest"]
     encode = refs.get("encode-whole") or refs["encode-model"]
     record = store.record(encode.key)
-    anew = record is not None and datetime.fromisoformat(record.created) >= begun
+    again = record is not None and datetime.fromisoformat(record.created) >= begun
     shards = encode.metrics["shards"]
-    reused = encode.metrics["shards_reused"] if anew else shards  # the metrics are of the run that made them
+    reused = encode.metrics["shards_reused"] if again else shards  # the metrics are of the run that made them
     counts = {name: ingest.metrics[name] for name in ("documents", "passages")}
     return {**counts, "shards": shards, "shards_encoded": shards - reused, "shards_reused": reused}
 
@@ -52,7 +52,7 @@ def taken_in(store: Store, refs: Mapping[str, Ref], begun: datetime) -> dict[str
 def described(done: Mapping[str, int]) -> str:
     """The line on what `taken_in` gives."""
     texts = ", ".join(counted(done[name], name) for name in ("documents", "passages"))
-    shards = f"{done['shards_encoded']:,} of {counted(done['shards'], 'shards')} encoded anew"
+    shards = f"{done['shards_encoded']:,} of {counted(done['shards'], 'shards')} encoded again"
     return f"{texts}: {shards}, {done['shards_reused']:,} reused"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
 CutAt = Annotated[int, Field(ge=1)]
-ANEW = "copy it again, or `cocondenser ablation run` makes it anew"
+AGAIN = "copy it again, or `cocondenser ablation run` builds it again"
 
 
 class Figure(Config):
@@ -126,17 +126,17 @@ def _schema() -> "pyarrow.Schema":
 
 def read(folder: Path) -> AblationData:
     """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not go with the others."""
-    with told(folder / CELLS, ANEW):
+    with told(folder / CELLS, AGAIN):
         stored = _checked(TypeAdapter(Stored), json.loads((folder / CELLS).read_bytes()))
         if not len(stored.runs) == len(stored.inputs) == len(stored.config.cells):
             raise ValueError("config, runs and inputs have other numbers of cells")
         for cell, runs in zip(stored.config.cells, stored.runs, strict=True):
             if not {run.negatives for run in runs} <= {*cell.systems}:
                 raise ValueError(f"{cell.row}: runs that its systems do not name")
-    with told(folder / CURVES, ANEW):
+    with told(folder / CURVES, AGAIN):
         curves = _checked(TypeAdapter(list[Curves | None]), json.loads((folder / CURVES).read_bytes()))
         _check_curves(curves, len(stored.config.cells))
-    with told(folder / QUESTIONS, ANEW):
+    with told(folder / QUESTIONS, AGAIN):
         questions = _questions(read_parquet(folder / QUESTIONS))
         first = {
             split: _run(

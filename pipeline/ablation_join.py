@@ -49,7 +49,7 @@ def _check_folder(folder: Path) -> None:
     lacking = next((name for name in FILES if not (folder / name).is_file()), None)
     if lacking is not None:
         within = sorted(str(path.parent) for path in folder.glob(f"*/{FILES[0]}"))
-        hint = "or one of an earlier version, which `cocondenser ablation run` makes anew"
+        hint = "or one of an earlier version, which `cocondenser ablation run` builds again"
         if within:
             hint = f"but holds some: name {' '.join(within)}"
         raise InputError(f"{folder}: no table of an ablation (it has no {lacking}), {hint}")

@@ -79,7 +79,7 @@ def given(
                 )
             continue
         if seen[at]:
-            raise InputError(f"{place}: passage id '{one_line(passage_id)}' stands twice")
+            raise InputError(f"{place}: passage id '{one_line(passage_id)}' appears twice")
         seen[at] = 1
         yield passage_id, sparse.repeated(content) if isinstance(content, dict) else words(content.strip(), job)
     counts["passages_missing"] = seen.count(0)
@@ -107,7 +107,7 @@ def read_topics(
             counts["topics_not_asked"] += 1
             keep(examples, "topics_not_asked", query_id)
         elif query_id in found:
-            raise InputError(f"{place}: question id '{one_line(query_id)}' stands twice")
+            raise InputError(f"{place}: question id '{one_line(query_id)}' appears twice")
         else:
             found[query_id] = sparse.counted(content) if job["scores"] == "weights" else content
     if not found:

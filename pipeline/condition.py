@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,7 +60,7 @@ def columns_of(connection: "duckdb.DuckDBPyConnection", condition: str, columns:
             if part["type_name"].lower() not in TYPES or part["schema"] or part["catalog"]:
                 raise InputError(f"where: no type {part['type_name']!r} here, but {', '.join(sorted(TYPES))}")
         elif kind not in PARTS or (kind == "OPERATOR" and type_ not in OPERATORS):
-            raise InputError(f"where: {type_.lower().replace('_', ' ')!r} cannot stand in a condition")
+            raise InputError(f"where: {type_.lower().replace('_', ' ')!r} cannot be used in a condition")
         elif kind in ("COMPARISON", "BETWEEN") or type_ == "COMPARE_IN":
             _check_compared(part, types)
     return list(dict.fromkeys(used))
@@ -109,7 +110,7 @@ def _syntax_error(told: Mapping[str, Any], condition: str) -> str:
     rest = condition.encode()[max(place, 0) :].decode(errors="replace")
     if not rest:
         return f"{what} at the end of the condition"
-    return f"{what} at character {len(condition) - len(rest) + 1}, at {rest[:40]!r}"
+    return f"{what} at character {len(condition) - len(rest) + 1}, at '{one_line(rest, 40)}'"
 
 
 def _parts(tree: object) -> Iterator[dict[str, Any]]:
@@ -131,7 +132,8 @@ def _check_function(part: Mapping[str, Any]) -> None:
         raise InputError("where: one condition is expected, not a list")
     special = part["schema"] or part["catalog"] or part["filter"] or part["distinct"] or part["order_bys"]["orders"]
     if special or (name not in SIGNS and name not in FUNCTIONS):
-        raise InputError(f"where: {name!r} cannot stand in a condition; functions that can: {', '.join(FUNCTIONS)}")
+        can = f"functions that can: {', '.join(FUNCTIONS)}"
+        raise InputError(f"where: '{one_line(name)}' cannot be used in a condition; {can}")
 
 
 def _check_compared(part: Mapping[str, Any], types: Mapping[str, str]) -> None:
@@ -147,7 +149,7 @@ def _check_compared(part: Mapping[str, Any], types: Mapping[str, str]) -> None:
 
 
 def _no_column(name: str, condition: str, columns: Mapping[str, str]) -> str:
-    said = f"no column {name!r} among {', '.join(f'{column} ({type_})' for column, type_ in columns.items())}"
+    said = f"no column '{one_line(name)}' among {', '.join(f'{column} ({type_})' for column, type_ in columns.items())}"
     near = get_close_matches(name.lower(), [column.lower() for column in columns], 1)
     if near:
         said += f"; did you mean {next(column for column in columns if column.lower() == near[0])}?"

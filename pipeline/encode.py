@@ -29,7 +29,7 @@ class EncodeConfig(Config):
     """Tokens of a passage's input, title and special tokens included; no more than in fine-tuning. 128 (MARCO), 256
     (NQ): coCondenser, section 4."""
     shard_passages: int = Field(ge=1)
-    """Most passages in a shard, 3/8 of it in the mean: what a kill can lose, and a changed passage makes anew."""
+    """Most passages in a shard, 3/8 of it in the mean: what a kill can lose, and a changed passage builds again."""
 
 
 def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:

@@ -69,7 +69,7 @@ class FinetuneConfig(Config):
     """Keep what is no negative of a question (its other judged passages, copies of its positives, the question itself)
     out of its softmax where it occurs in the batch."""
     order: Literal["random", "sequential", "abs_greedy", "abs_beam"]
-    """Of an epoch's examples: shuffled anew each epoch, as the collection has the questions, or batches of questions
+    """Of an epoch's examples: shuffled again each epoch, as the collection has the questions, or batches of questions
     whose positives are hard negatives for each other (Adaptive Batch Scheduling)."""
     abs: AbsConfig
     validation: ValidationConfig

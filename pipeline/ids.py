@@ -62,7 +62,7 @@ def contains(sorted_hashes: np.ndarray, texts: list[str]) -> np.ndarray:
 
 
 def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[str, str]]) -> None:
-    """Raises InputError that names both places if an id stands twice in `again`, the (place, id) read once more.
+    """Raises InputError that names both places if an id appears twice in `again`, the (place, id) read once more.
 
     `again` is read only where two hashes are equal.
     """
@@ -70,7 +70,7 @@ def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[s
     first: dict[str, str] = {}
     for place, text in again if candidates else ():
         if text in first:
-            raise InputError(f"{place}: {kind} '{one_line(text)}' already stands at {first[text]}")
+            raise InputError(f"{place}: {kind} '{one_line(text)}' is already at {first[text]}")
         if hash_id(text) in candidates:
             first[text] = place
 

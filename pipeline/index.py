@@ -48,7 +48,7 @@ def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -
     one thread, without which FAISS's bytes would differ; a killed build goes on from its last checkpoint.
 
     Raises InputError where the embeddings are not this collection's, a shard is absent or damaged, there are too few
-    passages or `index.pq_bytes` does not divide the dimension, or a passage id cannot stand on a line.
+    passages or `index.pq_bytes` does not divide the dimension, or a passage id does not fit on a line.
     """
     begun = time.monotonic()
     listed = embeddings / "embeddings.json"
@@ -82,7 +82,7 @@ def _write_ids(collection: Path, path: Path) -> int:
             for passage_id in batch["passage_id"]:
                 if passage_id != passage_id.strip() or len(passage_id.splitlines()) != 1:
                     raise InputError(
-                        f"{collection / 'passages.parquet'}: passage id '{one_line(passage_id)}' cannot stand on a line"
+                        f"{collection / 'passages.parquet'}: passage id '{one_line(passage_id)}' does not fit on a line"
                     )
                 file.write(passage_id + "\n")
             passages += len(batch["passage_id"])
@@ -181,7 +181,7 @@ def _resumed(checkpoint: Path) -> Any:
 def _checkpoint(made: Any, path: Path) -> None:
     unfinished = _written(made, path)
     path.with_suffix(DIGEST).write_text(sha256(unfinished))
-    unfinished.replace(path)  # killed just before, the digest is another's, and the build begins anew
+    unfinished.replace(path)  # killed just before, the digest is another's, and the build begins again
 
 
 def _written(made: Any, path: Path) -> Path:

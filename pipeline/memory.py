@@ -29,7 +29,7 @@ def keeps(config: Any, chunks: int, tokens: int, longest: int, cache: str, devic
 
 def bytes_per_token(config: Any, length: int, device: str) -> int:
     """Of a backbone's graph: inputs and outputs of each product, norm and activation, in four bytes each."""
-    keeps_scores = config.attention_probs_dropout_prob > 0 and device == "cpu"  # kernels compute them anew
+    keeps_scores = config.attention_probs_dropout_prob > 0 and device == "cpu"  # kernels compute them again
     scores = 3 * config.num_attention_heads * length if keeps_scores else 0
     layer = 12 * config.hidden_size + 2 * config.intermediate_size + scores
     return 4 * config.num_hidden_layers * layer

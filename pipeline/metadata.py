@@ -18,6 +18,7 @@ from pydantic import AfterValidator
 
 from pipeline.collection import PASSAGE_COLUMNS, ROWS, Passage, at_rows, passage_count
 from pipeline.errors import InputError
+from pipeline.notices import one_line
 from pipeline.parquet import parquet_file, parquet_writer
 from pipeline.stored import AGAIN, read_json, told
 from pipeline.work import Metrics
@@ -98,11 +99,12 @@ class _Column:
         kind, text = _written(value)
         if not kind:
             what = type(value).__name__
-            raise InputError(f"{place}: ingest.metadata: {self.name!r} is neither text, number nor date, but a {what}")
+            name = one_line(self.name)
+            raise InputError(f"{place}: ingest.metadata: '{name}' is neither text, number nor date, but a {what}")
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{place}: {self.name!r} holds half of a surrogate pair") from None
+            raise InputError(f"{place}: '{one_line(self.name)}' holds half of a surrogate pair") from None
         if kind == "absent":
             self.absent += 1
         else:
@@ -156,7 +158,7 @@ def demand(place: str, names: Iterable[str], there: Collection[str]) -> None:
         if name not in there:
             listed = [*islice(sorted(there), SHOWN), *(["..."] if len(there) > SHOWN else [])]
             among = f"among {', '.join(listed)}" if listed else "beside the text"
-            raise InputError(f"{place}: ingest.metadata: no column {name!r} {among}")
+            raise InputError(f"{place}: ingest.metadata: no column '{one_line(name)}' {among}")
 
 
 def keep(

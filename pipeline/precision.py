@@ -5,7 +5,7 @@ from typing import Any
 
 
 def autocast(device: str) -> AbstractContextManager[Any]:
-    """bfloat16 where it pays: on CUDA. Enter it anew for each forward pass: it keeps casts of the weights."""
+    """bfloat16 where it pays: on CUDA. Enter it again for each forward pass: it keeps casts of the weights."""
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")

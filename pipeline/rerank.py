@@ -1,4 +1,4 @@
-"""Reranking: cross-encoders score the first passages of every list anew."""
+"""Reranking: cross-encoders score the first passages of every list again."""
 
 from dataclasses import dataclass
 from pathlib import Path

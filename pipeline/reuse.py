@@ -98,7 +98,7 @@ def take_over(earlier: Sequence[Path], wanted: Sequence[str], folder: Path) -> i
 
 
 def _listed(artifact: Path) -> list[tuple[str, str]]:
-    """(key, SHA-256) of each shard; none where the list is damaged, for they can be made anew."""
+    """(key, SHA-256) of each shard; none where the list is damaged, for they can be built again."""
     try:
         said = read_json(artifact / "embeddings.json", "shards")
         return [(shard["key"], shard["sha256"]) for shard in said["shards"]]

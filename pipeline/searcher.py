@@ -1,4 +1,4 @@
-"""Single questions to a bm25 artifact. No stage imports it: what changes here makes no artifact anew.
+"""Single questions to a bm25 artifact. No stage imports it: what changes here rebuilds no artifact.
 
 Shapes: K passages of a list.
 """

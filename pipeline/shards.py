@@ -79,7 +79,7 @@ def row_count(of: Sequence[Span], numbers: Iterable[int]) -> int:
 
 def present(folder: Path, of: Sequence[Span]) -> list[int]:
     """Numbers of the shards that have a file."""
-    there = {entry.name for entry in os.scandir(folder)}  # a listing, which a network's file system asks anew for
+    there = {entry.name for entry in os.scandir(folder)}  # a listing, which a network's file system asks again for
     return [i for i in range(len(of)) if name(i) in there]
 
 

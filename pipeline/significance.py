@@ -22,7 +22,7 @@ CELLS = 4_000_000
 def p_values(difference_QM: np.ndarray, test: Test, samples: int, seed: int) -> np.ndarray:
     """Two-sided p of each column's mean difference, [Q, M] -> [M]; 1 where no question differs.
 
-    `randomisation`: the sign of each question's difference is drawn anew, `samples` times (Fisher's test; Smucker,
+    `randomisation`: the sign of each question's difference is drawn again, `samples` times (Fisher's test; Smucker,
     Allan and Carterette, 2007), from `seed`; all signs are taken instead where there are no more than that. `t`:
     Student's, which draws nothing; it is not defined where all questions differ by the same, as far as SAMES tells (no
     variance), and such a column has the p of `randomisation`.

@@ -1,7 +1,7 @@
 """What a stage's counts mean to the user, for the counts of something dropped, cut or filled up.
 
 Stages that know examples, or need more than a count, give their notices themselves: ingest, tokenizer, bm25, mine,
-given, denoise, pseudo, encode, search. Evaluation's counts stand under its tables.
+given, denoise, pseudo, encode, search. Evaluation's counts are lines under its tables.
 """
 
 from pipeline.notices import noticed, of_counts, read_notices

@@ -25,7 +25,7 @@ NAME = re.compile(r"[\w./-]+")
 def again(run: str) -> str:
     """What to do about any of them. `run`: a run's name, its recipe's if a shell takes it as one word."""
     command = f"`cocondenser run {run}`" if NAME.fullmatch(run) else f"the command of the run {run!r}"
-    return f"`cocondenser artifacts verify` sets what is damaged aside, and {command} makes it anew"
+    return f"`cocondenser artifacts verify` sets what is damaged aside, and {command} builds it again"
 
 
 AGAIN = again("RECIPE")

@@ -42,9 +42,9 @@ def check_names(systems: Sequence[str], fusions: Sequence[Sequence[str]]) -> Non
                     f"and {', '.join(systems) or 'no other systems'}"
                 )
         if len({*members}) < len(members):
-            raise ValueError(f"fusions: a system stands twice in {' + '.join(members)}")
+            raise ValueError(f"fusions: a system appears twice in {' + '.join(members)}")
     if len({tuple(members) for members in fusions}) < len(fusions):
-        raise ValueError("fusions: one stands twice")
+        raise ValueError("fusions: one appears twice")
 
 
 def missing(systems: Mapping[str, Path]) -> list[str]:

@@ -1,7 +1,7 @@
 """The HTML pages' templates and styles.
 
 They are found by path, beside the report: a module that imported that package would have them in its stage's key, and
-a page's looks would make a model anew.
+a page's looks would rebuild a model.
 """
 
 from pathlib import Path

@@ -168,7 +168,7 @@ def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
     first_line: dict[str, int] = {}
     for number, token in enumerate(vocabulary, start=1):
         if first_line.setdefault(token, number) != number:
-            raise InputError(f"{path}:{number}: '{one_line(token)}' stands in line {first_line[token]} too")
+            raise InputError(f"{path}:{number}: '{one_line(token)}' is in line {first_line[token]} too")
     _check_specials(path, first_line)
     return wordpiece.build(vocabulary, normal)
 

@@ -56,7 +56,7 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
 def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
     """Dev questions with a judged passage each, and seeded samples of what `run` lists and is not barred.
 
-    Where a list is too short, passages of the whole collection stand in. Raises InputError without dev questions, and
+    Where a list is too short, passages of the whole collection are added. Raises InputError without dev questions, and
     where one has too few passages that are not barred.
     """
     from pipeline.barred import numbers_barred

@@ -1,6 +1,6 @@
 """A stage's shards on a Ray cluster: each part, a task run of Prefect's, makes some of them in a child process there.
 
-The cluster is asked only while shards are made, so that no training hangs on it. Ray begins a part anew whose worker
+The cluster is asked only while shards are made, so that no training hangs on it. Ray begins a part again whose worker
 or machine dies; the shards that were finished are not made again.
 """
 

@@ -54,7 +54,7 @@ class Order:
     keep: bool
     """Accept the artifact of older code."""
     refresh_since: datetime | None
-    """Build anew what is older."""
+    """Build again what is older."""
     logs: tracking.Logs | None = None
     """Where trainings are followed; None: nowhere."""
     width: int = 18

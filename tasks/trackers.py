@@ -70,7 +70,7 @@ class TensorBoard:
 
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
         """Readers of logs take a step that is lower than the one before for a new beginning, so nothing is filled in:
-        all is written anew.
+        all is written again.
 
         Figures that only came live (the speed), and the times, are taken from what was written before.
         """

@@ -119,7 +119,7 @@ class SentenceRecipe(Config):
             if epochs and (size == "0") != (epochs == [0]):
                 raise ValueError(f"sizes.{size}: 0 epochs and 0 training rows go together, with nothing beside")
             if len({*epochs}) != len(epochs):
-                raise ValueError(f"sizes.{size}: a number of epochs stands twice")
+                raise ValueError(f"sizes.{size}: a number of epochs appears twice")
         if not any(self.sizes.values()):
             raise ValueError("sizes: none has epochs, so that nothing is measured")
         if not self.given:

@@ -14,7 +14,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError
 from pipeline.judgements import grade, some
 from pipeline.metadata import EXACT, Cell, Names, demand
-from pipeline.notices import Examples, keep
+from pipeline.notices import Examples, keep, one_line
 from pipeline.readers.cut import cut
 from pipeline.readers.tables import KINDS, rows, separator_hint
 from pipeline.work import Progress
@@ -176,7 +176,7 @@ def _check_exact(place: str, column: str, value: object) -> None:
     number = float(value) if isinstance(value, Cell) and value.kind == "float" else value
     if isinstance(number, float) and (isinstance(value, Cell) or isfinite(number)) and abs(number) >= EXACT:
         raise InputError(
-            f"{place}: ingest.metadata: {column!r} was read as {number!r}, which may be another number rounded: "
+            f"{place}: ingest.metadata: '{one_line(column)}' was read as {number!r}, which may be a rounded number: "
             "write the column as text, or its numbers in Parquet"
         )
 

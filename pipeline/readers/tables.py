@@ -12,6 +12,7 @@ from pipeline.delimited import has_semicolons, records, tab_separated, unquoted
 from pipeline.errors import InputError
 from pipeline.files import ENDINGS, Location, json_rows, plain_name
 from pipeline.metadata import Cell
+from pipeline.notices import one_line
 
 if TYPE_CHECKING:
     from datasets import DatasetBuilder
@@ -85,7 +86,7 @@ def _name(path: Location) -> str:
 def _cells(path: Location, config: Any) -> Iterator[tuple[str, list[str]]]:
     if config.quoting == PLAIN:
         return ((f"{path}:{number}", fields) for number, fields in unquoted(path, config.sep))
-    if config.sep == "\t" or _name(path).endswith(".tsv"):
+    if config.sep == "\t" or (config.sep == "," and _name(path).endswith(".tsv")):
         return tab_separated(path)
     return ((f"{path}:{first}", fields) for first, _, fields in records(path, config.sep))
 
@@ -98,7 +99,7 @@ def _named(
         place, names = next(cells, ("", []))
         twice = next((name for n, name in enumerate(names) if name and name in names[:n]), None)
         if twice is not None:
-            raise InputError(f"{place}: two columns are called {twice!r}")
+            raise InputError(f"{place}: two columns are called '{one_line(twice)}'")
     for place, fields in cells:
         if len(fields) < len(names) or any(field.strip() for field in fields[len(names) :]):
             raise InputError(f"{place}: {len(names)} columns expected, {len(fields)} found{separator_hint(names)}")

@@ -204,7 +204,7 @@ def seed_rows(
 def command(cell: CellConfig) -> str:
     """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from.
 
-    Given as the initial model it is another artifact, so that such a cell is trained anew.
+    Given as the initial model it is another artifact, so that such a cell is trained again.
     """
     start = ["--set", "initial.pretrained=null", "--set", "initial.checkpoint=DIR"] if cell.start else []
     return shlex.join([*cell.command, *start])

@@ -186,7 +186,7 @@ def _places(where: str, config: Any, header: list[str] | None) -> dict[str, int]
         if isinstance(column, str) and names.count(column) != 1:
             times = "no" if column not in names else "more than one"
             raise InputError(
-                f"{where}: {times} column {column!r} for {field}; there are {', '.join(names)}{_hint(names)}"
+                f"{where}: {times} column '{one_line(column)}' for {field}; there are {', '.join(names)}{_hint(names)}"
             )
     places = {name: names.index(column) if isinstance(column, str) else column - 1 for name, column in columns.items()}
     if len({*places.values()}) != len(places):

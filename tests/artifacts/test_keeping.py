@@ -280,7 +280,7 @@ def test_a_source_within_a_damaged_artifact_is_refused(store, three, tmp_path, i
         shelf.source_digests({"checkpoint": path})
     assert str(told.value) == (
         f"{store.root}: {node} (objects/{three[0].digest[:12]}): model.bin was changed; "
-        "`cocondenser artifacts verify` sets it aside"
+        f"`cocondenser artifacts verify --store {store.root}` sets it aside"
     )
 
 
@@ -345,6 +345,15 @@ def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
     gc(store, runs=0, days=0)
     assert digests(store) == set()
     assert list(store.locks.glob("run-*")) == []
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_run_that_ends_while_gc_looks_is_no_fault(store, three, dry_run, monkeypatch):
+    gone = store.locks / "run-1-tiny.lock"
+    glob = type(gone).glob
+    monkeypatch.setattr(type(gone), "glob", lambda path, of: [gone] if of == "run-*.lock" else glob(path, of))
+    assert gone.name not in [one.path.name for one in gc(store, runs=0, days=0, dry_run=dry_run)]
+    assert not gone.exists()
 
 
 @pytest.mark.parametrize("to", ["nowhere", "a folder", "a file"])

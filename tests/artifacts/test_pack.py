@@ -58,7 +58,7 @@ def test_equal_runs_give_equal_bytes_and_tar_reads_them(store, run, tmp_path):
 def test_a_file_that_is_there_is_kept(store, run, tmp_path):
     path = tmp_path / "run.tar.zst"
     path.write_text("mine")
-    with pytest.raises(StoreError, match=r"run\.tar\.zst: is there already; --overwrite"):
+    with pytest.raises(StoreError, match=r"run\.tar\.zst: exists already; --overwrite"):
         pack(store, run, path)
     assert path.read_text() == "mine"
     pack(store, run, path, overwrite=True)
@@ -92,7 +92,7 @@ def test_a_run_that_is_not_whole_is_not_written(store, run, key, writes, tmp_pat
     record = store.keys / f"{run.nodes['stage1'].key}.json"
     kept = record.read_bytes()
     record.write_bytes(rewritten(kept, run.nodes["stage1"].digest, run.nodes["tokens"].digest))
-    with pytest.raises(StoreError, match="stage1 was built anew since"):
+    with pytest.raises(StoreError, match="stage1 was built again since"):
         pack(store, run, path)
     record.unlink()
     with pytest.raises(StoreError, match="has lost the record of stage1"):

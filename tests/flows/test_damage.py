@@ -169,7 +169,7 @@ def test_an_evaluation_that_is_to_be_compared(copy: Store, inner: str, damage: A
 def test_artifacts_that_are_gone(copy: Store, lost: list[str]) -> None:
     for node in lost:
         shutil.rmtree(artifact(copy, node))
-    makes = f"`cocondenser run one` makes {'it' if len(lost) == 1 else 'them'} anew"
+    makes = f"`cocondenser run one` builds {'it' if len(lost) == 1 else 'them'} again"
     assert line_of_search(copy) == f"{copy.root}: the run of one has lost {', '.join(lost)}; {makes}"
 
 
@@ -178,7 +178,7 @@ def test_an_older_run_answers_for_one_that_has_lost_an_artifact(copy: Store) -> 
     elsewhere = {**run.nodes, "stage1": replace(run.nodes["stage1"], digest="gone")}
     record_run(copy, "two", elsewhere, run.details)
     assert newest_engine(copy, None).run.name == "one"
-    with pytest.raises(InputError, match="the run of two has lost stage1; `cocondenser run two` makes it anew"):
+    with pytest.raises(InputError, match="the run of two has lost stage1; `cocondenser run two` builds it again"):
         newest_engine(copy, "two")
 
 

@@ -190,7 +190,7 @@ def test_a_damaged_artifact(store, tmp_path, damage):
         shutil.rmtree(path.parent)
     else:
         path.write_bytes(data if damage == "changed" else data[:100])
-    line = r"store: index-stage1 \(objects/\w+\): .*(changed|bytes|missing).*; .*`cocondenser run one` makes it anew$"
+    line = r"store: index-stage1 \(objects/\w+\): .*(changed|bytes|missing).*; .*`cocondenser run one` builds it again$"
     refused(store, tmp_path / "out", line, only=["index"])
     call(store, tmp_path / "out")  # the runs are whole
 
@@ -205,7 +205,7 @@ def test_an_evaluation_that_cannot_be_read(store, tmp_path):
 def test_an_evaluation_that_is_gone(store, tmp_path):
     [run] = runs(store)
     shutil.rmtree(run.nodes["evaluate"].path)
-    line = "store: the run of one has lost evaluate; `cocondenser run one` makes it anew$"
+    line = "store: the run of one has lost evaluate; `cocondenser run one` builds it again$"
     refused(store, tmp_path / "out", line)
 
 

@@ -13,9 +13,11 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows import given_model
+from flows.dag import nodes
 from flows.recipe import resolve
 from flows.zeroshot import zeroshot
 from pipeline.errors import InputError
+from tasks.keys import key_of
 
 
 def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
@@ -74,11 +76,11 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
             given_model.find(store, given)
         assert str(told.value) == line
     (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
-    damaged = zeroshot(store, "new:stage2", str(collection))[0].model
+    model = next(node for node in nodes(zeroshot(store, "new:stage2", str(collection))[0]) if node.name == "model")
     with pytest.raises(
-        StoreError, match=r"model \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
+        StoreError, match=r"checkpoint \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
     ):
-        store.source_digests({"model": damaged})
+        key_of(store, model.stage, model.config, {}, model.shared)
     shutil.rmtree(new["stage2"].path)
     assert zeroshot(store, "stage2", str(collection))[0].model == old["stage2"].path
 

@@ -185,8 +185,8 @@ def test_reranking_reorders_what_was_found(taught: dict) -> None:
 
 
 def test_a_kill_changes_no_byte(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -> None:
-    anew = ["--only", "cross-encoder", "--refresh", "cross-encoder"]
-    results, err = finished(run([*command(recipe, TAUGHT), *anew], served, folder / "store"))
+    again = ["--only", "cross-encoder", "--refresh", "cross-encoder"]
+    results, err = finished(run([*command(recipe, TAUGHT), *again], served, folder / "store"))
     assert said(err, ["cross-encoder"]) == {"cross-encoder": "built"}
     assert results["artifacts"]["cross-encoder"]["digest"] == taught["artifacts"]["cross-encoder"]["digest"]
 

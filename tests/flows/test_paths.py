@@ -190,6 +190,15 @@ def test_those_of_an_ablations_settings(home: Path, setting: str, field: str) ->
         assert dict(paths(cells(added, ["own"])[0].recipe))["bm25.run"] == Path("runs/x.trec")
 
 
+def test_a_rows_settings_count_from_the_file_that_gives_them(home: Path) -> None:
+    """Not from the one that gives another field of the row."""
+    (home / "deep").mkdir()
+    (home / "below.yaml").write_text("extends: tiny\nrows: {own: {set: [condenser.checkpoint=model], start: null}}\n")
+    (home / "deep" / "own.yaml").write_text("extends: ../below.yaml\nrows: {own: {start: coCondenser}}\n")
+    (cell, *_) = cells(ablation_file.load(str(home / "deep" / "own.yaml")), ["own"])
+    assert dict(paths(cell.recipe))["condenser.checkpoint"] == home / "model"
+
+
 def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> None:
     assert all(
         not path.is_absolute() for path in resolve("marco").ingest.model_dump().values() if isinstance(path, Path)
@@ -255,5 +264,28 @@ def test_a_worker_says_where_it_looks(
 @pytest.mark.parametrize("entry", ["/mine", "", "."])
 @pytest.mark.parametrize("rest", [["/code", "/lib"], ["/lib", "/code"], ["/lib"]])
 def test_modules_of_the_current_folder_come_last(entry: str, rest: list[str]) -> None:
-    assert current_folder_last([entry, *rest], "/mine", "/code") == [*rest, entry]
+    code = [] if "/code" in rest else ["/code"]
+    assert current_folder_last([entry, *rest], "/mine", "/code") == [*rest, *code, entry]
     assert current_folder_last([entry, *rest], "/mine", "/mine") == [entry, *rest]
+
+
+@pytest.mark.parametrize("name", ["tasks", "pipeline", "artifacts"])
+def test_a_users_own_module_is_not_taken_for_ours_where_the_install_is_editable(tmp_path: Path, name: str) -> None:
+    """Such an install finds its packages after all of sys.path."""
+    (tmp_path / f"{name}.py").write_text("raise SystemExit('the own one')")
+    root = Path(layers.__file__).resolve().parents[1]
+    script = f"""
+import sys, importlib.util
+own, of = {str(root / "flows")!r}, importlib.util.spec_from_file_location
+spec = of("flows", own + "/__init__.py", submodule_search_locations=[own])
+module = sys.modules["flows"] = importlib.util.module_from_spec(spec)
+sys.path.insert(0, "")
+spec.loader.exec_module(module)
+import {name}
+print({name}.__file__)
+"""
+    without = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", script], env=without, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.stdout == f"{root}/{name}/__init__.py\n", ended.stderr

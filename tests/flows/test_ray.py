@@ -21,7 +21,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 UNTIL = ["--until", "mine"]
-ANEW = [word for stage in ("encode", "search", "mine") for word in ("--refresh", stage)]
+AGAIN = [word for stage in ("encode", "search", "mine") for word in ("--refresh", stage)]
 SMALL = ["--set", "encode.shard_passages=60"]
 
 
@@ -81,7 +81,7 @@ def test_the_same_bytes_though_a_worker_is_killed(
     killed: list[psutil.Process] = []
     killer = threading.Thread(target=kill_a_worker, args=(killed,), daemon=True)
     killer.start()
-    given, said = finished(run([*on_ray(address), *ANEW], environment_of_ray, tmp_path / "store"))
+    given, said = finished(run([*on_ray(address), *AGAIN], environment_of_ray, tmp_path / "store"))
     assert len(killed) == 2
     assert not psutil.wait_procs(killed, timeout=10)[1]
     assert digests(given) == expected

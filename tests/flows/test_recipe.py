@@ -179,7 +179,7 @@ MISTAKES = [
     ("title: alone\n", r"mine\.yaml.*missing"),
     ("extends: tinny\n", r"mine\.yaml:1: no recipe 'tinny' .*did you mean tiny"),
     ("title: x\nextends: none.yaml\n", r"mine\.yaml:2: .*none\.yaml: no such recipe file"),
-    ("extends: tiny\nmine: {seed: 1}\nmine: {seed: 2}\n", r"mine\.yaml:3: mine stands twice"),
+    ("extends: tiny\nmine: {seed: 1}\nmine: {seed: 2}\n", r"mine\.yaml:3: mine appears twice"),
     ("extends: [a, b]\n", r"mine\.yaml:1: extends"),
     ("- a\n- b\n", r"mine\.yaml:1: every recipe is a mapping"),
     ("extends: tiny\nmine: {\n", r"mine\.yaml:3: not YAML"),

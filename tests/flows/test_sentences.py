@@ -120,7 +120,7 @@ def test_a_node_of_the_store(tmp_path) -> None:
         ("sizes.five=[4]", "sizes.five: a number of training rows, or all"),
         ("sizes.0=[4]", "0 epochs and 0 training rows go together"),
         ("sizes.500=[0]", "0 epochs and 0 training rows go together"),
-        ("sizes.500=[4, 4]", "a number of epochs stands twice"),
+        ("sizes.500=[4, 4]", "a number of epochs appears twice"),
         ("models.bert=hub:other", "models: the rows 'BERT' and 'bert' differ in no letter or digit"),
         ("encoder.tokens=1000", "less than or equal to 512"),
         ("table.highest=nan", "finite number"),

@@ -49,4 +49,4 @@ def test_one_artifact(tmp_path: Path) -> None:
 
 def test_one_document_of_an_update() -> None:
     done = {"documents": 1, "passages": 1, "shards": 1, "shards_encoded": 1, "shards_reused": 0}
-    assert described(done) == "1 document, 1 passage: 1 of 1 shard encoded anew, 0 reused"
+    assert described(done) == "1 document, 1 passage: 1 of 1 shard encoded again, 0 reused"

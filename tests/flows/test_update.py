@@ -149,9 +149,9 @@ def test_what_an_update_did_is_told_of_the_whole_texts(store: Store) -> None:
     refs["ingest-whole"] = ref("ingest-whole", documents=1200, passages=3600)
     refs["encode-whole"] = ref("encode-whole", shards=10, shards_reused=7)
     told = described(taken_in(store, refs, before))
-    assert told == "1,200 documents, 3,600 passages: 3 of 10 shards encoded anew, 7 reused"
+    assert told == "1,200 documents, 3,600 passages: 3 of 10 shards encoded again, 7 reused"
     again = described(taken_in(store, refs, datetime.now(UTC)))
-    assert again == "1,200 documents, 3,600 passages: 0 of 10 shards encoded anew, 10 reused"
+    assert again == "1,200 documents, 3,600 passages: 0 of 10 shards encoded again, 10 reused"
 
 
 WORDS = [

@@ -200,11 +200,11 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
 
 def test_the_page_tells_which_cells_would_be_trained_anew(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
     """A checkpoint that is given as the initial model is another artifact than the one that it was made as."""
-    assert "trains anew" not in (made / "ablation.html").read_text()
+    assert "trains again" not in (made / "ablation.html").read_text()
     cells = [c.model_copy(update={"start": "good"} if c.row == "learned" else {}) for c in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
     page = (tmp_path / "out/ablation.html").read_text()
-    assert page.count("(trains anew; DIR: the pre-trained checkpoint of good)") == len(SIZES) * len(SEEDS)
+    assert page.count("(trains again; DIR: the pre-trained checkpoint of good)") == len(SIZES) * len(SEEDS)
 
 
 def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Path) -> None:

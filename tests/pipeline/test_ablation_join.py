@@ -323,7 +323,7 @@ def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, sa
     told = refused([damaged(first, tmp_path / "part", spoil)], tmp_path / "out")
     assert re.search(rf"part/(cells\.json|questions\.parquet): cannot be read .*{said}", told)
     assert re.search(said, told)
-    assert "`cocondenser ablation run` makes it anew" in told
+    assert "`cocondenser ablation run` builds it again" in told
 
 
 @pytest.mark.parametrize(

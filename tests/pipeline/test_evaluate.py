@@ -303,8 +303,8 @@ def test_any_runs_are_joined_each_by_its_own_choice(collection, folders, systems
         ({"a/b": "x"}, [], "should match pattern"),
         ({"GAR": "x"}, [["bm25", "GRA"]], "fusions: no system 'GRA'"),
         ({"GAR": "x"}, [["GAR"]], "at least 2 items"),
-        ({"GAR": "x"}, [["GAR", "GAR"]], "a system stands twice in GAR"),
-        ({"GAR": "x"}, [["GAR", "bm25"], ["GAR", "bm25"]], "one stands twice"),
+        ({"GAR": "x"}, [["GAR", "GAR"]], "a system appears twice in GAR"),
+        ({"GAR": "x"}, [["GAR", "bm25"], ["GAR", "bm25"]], "one appears twice"),
     ],
 )
 def test_names_that_would_be_mistaken(systems, fusions, message):

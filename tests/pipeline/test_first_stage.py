@@ -272,7 +272,7 @@ def test_ids_of_passages(tmp_path):
     assert read("p1", "new", "p0", "newer") == {"passages_unknown": 2, "passages_missing": 198}
     with pytest.raises(InputError, match=r"f\.jsonl:4: unknown passage id 'c', one of more than 1 %"):
         read("p1", "a", "b", "c")
-    with pytest.raises(InputError, match=r"f\.jsonl:3: passage id 'p1' stands twice"):
+    with pytest.raises(InputError, match=r"f\.jsonl:3: passage id 'p1' appears twice"):
         read("p1", "p0", "p1")
 
 
@@ -285,7 +285,7 @@ def test_an_empty_folder_is_no_passages(tmp_path):
     ("scores", "lines", "message"),
     [
         ("bm25", ['{"id": "d0", "vector": {"a": 1}}'], r"t\.jsonl:1: a question of weights, but"),
-        ("weights", ['{"id": "d0", "contents": "a"}'] * 2, r"t\.jsonl:2: question id 'd0' stands twice"),
+        ("weights", ['{"id": "d0", "contents": "a"}'] * 2, r"t\.jsonl:2: question id 'd0' appears twice"),
         ("bm25", ['{"id": "other", "contents": "a"}'], r"t\.jsonl: none of its questions"),
     ],
 )

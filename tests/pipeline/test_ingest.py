@@ -311,15 +311,15 @@ def test_further_columns_that_are_not_there_or_nested(tmp_path, ingested):
 BAD: dict[str, tuple[dict, str]] = {
     "duplicate passage id": (
         {"corpus": [*CORPUS, CORPUS[0]]},
-        r"corpus.jsonl:4: passage id 'p1' already stands at .*corpus.jsonl:1$",
+        r"corpus.jsonl:4: passage id 'p1' is already at .*corpus.jsonl:1$",
     ),
     "duplicate query id": (
         {"queries": [*QUERIES, QUERIES[1]]},
-        r"queries.jsonl:4: query id 'q2' already stands at .*queries.jsonl:2$",
+        r"queries.jsonl:4: query id 'q2' is already at .*queries.jsonl:2$",
     ),
     "scattered document": (
         {"corpus": [*CORPUS, '{"_id": "p4", "text": "late", "doc": "d1"}']},
-        r"corpus.jsonl:4: document .* 'd1' already stands at .*corpus.jsonl:1$",
+        r"corpus.jsonl:4: document .* 'd1' is already at .*corpus.jsonl:1$",
     ),
     "no document key": ({"corpus": [*CORPUS, '{"_id": "p4", "text": "late"}']}, r"corpus.jsonl:4: .*'doc'"),
     "query in two splits": (
@@ -431,7 +431,7 @@ def test_equal_hashes_of_different_ids_are_no_repeat(monkeypatch):
     monkeypatch.setattr("pipeline.ids.hash_id", lambda text: 7)
     hashes = sort(_array([7, 7]))
     forbid_repeats("id", hashes, [("line 1", "a"), ("line 2", "b")])
-    with pytest.raises(InputError, match="line 3: id 'a' already stands at line 1"):
+    with pytest.raises(InputError, match="line 3: id 'a' is already at line 1"):
         forbid_repeats("id", hashes, [("line 1", "a"), ("line 2", "b"), ("line 3", "a")])
 
 

@@ -84,8 +84,8 @@ def test_msmarco_triples_give_the_first_distinct_negatives(marco, tmp_path, inge
     ("field", "lines", "message"),
     [
         ("collection", ["0\tfine", "1 no tab"], r"collection:2: 2 columns expected, 1 found"),
-        ("collection", ["0\tfine", "0\tagain"], r"collection:2: passage id '0' already stands at .*collection:1"),
-        ("train_queries", ["10\ta", "10\tb"], r"train_queries:2: query id '10' already stands at .*train_queries:1"),
+        ("collection", ["0\tfine", "0\tagain"], r"collection:2: passage id '0' is already at .*collection:1"),
+        ("train_queries", ["10\ta", "10\tb"], r"train_queries:2: query id '10' is already at .*train_queries:1"),
         ("train_qrels", ["10\t0\t0"], r"train_qrels:1: 4 columns expected, 3 found"),
         ("train_qrels", ["10\t0\t0\tyes"], r"train_qrels:1: relevance 'yes' is not an integer"),
         ("train_qrels", ["10\t0\t0\t" + 30 * "9"], r"train_qrels:1: relevance '9{30}' is above 10,000"),

@@ -130,7 +130,7 @@ def test_huggingface_numbers_that_are_rounded_are_refused(folders, tmp_path, ing
     (corpus / "train.jsonl").unlink()
     (corpus / f"train.{ending}").write_text(content)
     given = folders | {"queries": None, "test_qrels": None, "title_column": "", "metadata": ["n"]}
-    said = rf"train\.{ending}:{line}: ingest\.metadata: 'n' was read as \S+, which may be another number rounded: "
+    said = rf"train\.{ending}:{line}: ingest\.metadata: 'n' was read as \S+, which may be a rounded number: "
     with pytest.raises(InputError, match=said):
         ingested(**given)
 
@@ -360,6 +360,10 @@ def test_huggingface_splits_and_cards(folders, tmp_path, ingested):
     replace(corpus, "train.csv", b'_id;title;text\r\n07;a;"b\r\nc"\r\n;;\r\n')
     (corpus / "README.md").write_text(card.format("sep: ;"))
     assert [row[3] for row in ingested(**alone | {"passages": table(corpus)}).passages] == ["b\r\nc"]
+    replace(corpus, "train.tsv", b"_id;title;text\n07;a;b\n")
+    (corpus / "README.md").write_text(card.replace("csv", "tsv").format("sep: ;"))
+    assert [row[3] for row in ingested(**alone | {"passages": table(corpus)}).passages] == ["b"]
+    replace(corpus, "train.csv", b"_id,title,text\n07,a,b\n")
     (corpus / "README.md").write_text(card.format("skiprows: 1"))
     with pytest.raises(InputError, match="its card sets skiprows: 1, which is not read here"):
         ingested(**alone | {"passages": table(corpus)})

@@ -149,7 +149,7 @@ def test_vocab_file(tmp_path, collection):
     ("content", "message"),
     [
         (b"[PAD]\n[UNK]\nfoo\n", r"vocab.txt: no line \[CLS\] \[SEP\] \[MASK\]"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfoo\nfoo\n", r"vocab.txt:7: 'foo' stands in line 6 too"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nfoo\nfoo\n", r"vocab.txt:7: 'foo' is in line 6 too"),
         (b"[PAD]\n\xff\n", r"vocab.txt: not UTF-8 at byte 6"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nzzz\n", r"% of the collection's characters are unknown to it"),
     ],

@@ -1,4 +1,4 @@
-"""A run to pack, and packs taken apart and written anew."""
+"""A run to pack, and packs taken apart and written again."""
 
 import hashlib
 import io

@@ -73,7 +73,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
-    """{tag: {step: value}}, as TensorBoard reads the folder; no step stands twice."""
+    """{tag: {step: value}}, as TensorBoard reads the folder; no step appears twice."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
