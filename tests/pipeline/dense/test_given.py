@@ -172,7 +172,7 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
         (
             "n.jsonl",
             f'{{"query_id": "q2", "passage_id": "p5", "score": {400 * "9"}}}\n',
-            rf"n\.jsonl:1: score '{30 * '9'}' is no number",
+            rf"n\.jsonl:1: score '{59 * '9'}…' is no number",
         ),
         ("n.tsv", "query_id\tpassage_id\n", r"n\.tsv: no row"),
         ("n.jsonl", '{"query_id": "q2"}\n', r"n\.jsonl:1: no text in field 'passage_id'"),
