@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from pipeline.errors import InputError
 from pipeline.paths import beside, shown
@@ -59,6 +60,16 @@ for kind, pattern in {
     "float": r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$",
 }.items():
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list("-+.0123456789"))
+
+
+class FileLoader(Composer, yaml.CSafeLoader):
+    """As `Loader`, five times as fast by libyaml's scanner. Its composer is not used: it crashes on deep nesting."""
+
+    yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
+
+    def __init__(self, stream: str) -> None:
+        yaml.CSafeLoader.__init__(self, stream)
+        Composer.__init__(self)
 
 
 def _texts_of_recipes(data: dict[str, Any], name: str) -> None:
@@ -147,8 +158,8 @@ def _find(name: str, folder: Path, family: Family) -> Path:
 def parse(path: Path, family: Family) -> Layer:
     """One file, without what it extends."""
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader)
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        text = path.read_text(encoding="utf-8")
+        root, data = yaml.compose(text, FileLoader), yaml.load(text, FileLoader)
         lines = {keys: f"{path}:{line}" for keys, line in _lines(root, (), path)}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1

@@ -1,5 +1,7 @@
 """prefect.yaml is what the recipes make it."""
 
+from collections.abc import Callable
+
 import pytest
 import yaml
 
@@ -14,20 +16,21 @@ def test_prefect_yaml_is_up_to_date() -> None:
     assert PREFECT_YAML.read_text(encoding="utf-8") == render(), "run `cocondenser deployments --write`"
 
 
-def of_flow(entrypoint: str) -> dict[str, dict]:
-    """{name: deployment}."""
-    found = yaml.safe_load(render())["deployments"]
-    return {item["name"]: item for item in found if item["entrypoint"] == entrypoint}
+@pytest.fixture(scope="module")
+def of_flow() -> Callable[[str], dict[str, dict]]:
+    """{name: deployment} of a flow, by its entry point."""
+    found = yaml.load(PREFECT_YAML.read_text(encoding="utf-8"), yaml.CSafeLoader)["deployments"]
+    return lambda entrypoint: {item["name"]: item for item in found if item["entrypoint"] == entrypoint}
 
 
-def test_each_deployment_holds_its_complete_recipe() -> None:
+def test_each_deployment_holds_its_complete_recipe(of_flow) -> None:
     found = of_flow("flows/flow.py:cocondenser")
     assert set(found) == {name for name in layers.named() if not resolve(name).hidden}
     for name, item in found.items():
         assert Recipe.model_validate(item["parameters"]["recipe"]) == resolve(name)
 
 
-def test_so_has_each_of_sentences() -> None:
+def test_so_has_each_of_sentences(of_flow) -> None:
     found = of_flow("flows/sentences/flow.py:sentences")
     assert [*found] == layers.named(of_sentences.SENTENCES)
     for name, item in found.items():
@@ -35,14 +38,14 @@ def test_so_has_each_of_sentences() -> None:
         assert recipe == of_sentences.resolve(name)
 
 
-def test_each_ablation_is_deployed_with_its_complete_recipe() -> None:
+def test_each_ablation_is_deployed_with_its_complete_recipe(of_flow) -> None:
     found = of_flow("flows/ablation_flow.py:ablation")
     assert set(found) == {*ablation_file.named()} >= {"marco", "low-data", "batches", "pydocs-small"}
     for name, item in found.items():
         assert Ablation.model_validate(item["parameters"]["ablation"]) == ablation_file.load(name)
 
 
-def test_prefect_takes_an_ablation_whole_alone() -> None:
+def test_prefect_takes_an_ablation_whole_alone(of_flow) -> None:
     from prefect.exceptions import ParameterTypeError
 
     from flows.ablation_flow import ablation
