@@ -110,7 +110,7 @@ def _syntax_error(told: Mapping[str, Any], condition: str) -> str:
     rest = condition.encode()[max(place, 0) :].decode(errors="replace")
     if not rest:
         return f"{what} at the end of the condition"
-    return f"{what} at character {len(condition) - len(rest) + 1}, at '{one_line(rest, 40)}'"
+    return f"{what} at character {len(condition) - len(rest) + 1}: {one_line(rest, 40)}"
 
 
 def _parts(tree: object) -> Iterator[dict[str, Any]]:
