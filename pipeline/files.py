@@ -47,15 +47,20 @@ KINDS = {
 
 
 def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
-    """Why `path` cannot be read as a file; empty where it can. `folder`, `pipe`: whether such will do too."""
+    """Why `path` cannot be read as a file; empty where it can.
+
+    `folder`: whether one will do too. `pipe`: whether one that is open already will, as `<(zcat run.gz)` gives; one
+    with a name waits without end until something writes to it.
+    """
     try:
         mode = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
         return "is a link to what does not exist" if path.is_symlink() else "does not exist"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    takes = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set()) | ({stat.S_IFIFO, stat.S_IFCHR} if pipe else set())
-    if mode not in takes:
+    takes = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set())
+    is_open = pipe and mode == stat.S_IFIFO and not path.resolve().exists()
+    if mode not in takes and not is_open:
         wanted = "a file or folder" if folder else "a file"
         return f"is {KINDS.get(mode, 'no file')}; {wanted} is expected"
     if not os.access(path, os.R_OK):
@@ -64,7 +69,7 @@ def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Raises InputError for what is neither a file nor a pipe that can be read, as `<(zcat run.gz)` gives one."""
+    """Raises InputError for what is neither a file that can be read nor an open pipe (see `fault`)."""
     if wrong := fault(path, pipe=True):
         raise InputError(f"{shown(path)}: {'no such file' if wrong == 'does not exist' else wrong}")
 
@@ -132,6 +137,8 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
     """The decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
     stream: Any
     suffix = path.suffix if isinstance(path, Path) else ""
+    if isinstance(path, Path):
+        check_file(path)
     try:
         if isinstance(path, str):
             import fsspec
