@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
-from pipeline.files import integer, is_plain, lines, words
+from pipeline.files import integer, is_plain, table_lines, words
 from pipeline.ids import check_id
 from pipeline.notices import Examples, keep, noticed, one_line
 from pipeline.work import Metrics, Progress, Work
@@ -61,7 +61,7 @@ def rows(path: Path) -> Iterator[Row]:
     from -1e38 to 1e38, ranks that are no integers, and ranks below 1 where they decide.
     """
     width = 0
-    for number, line in lines(path):
+    for number, line in table_lines(path):
         place = f"{path}:{number}"
         fields = words(line)
         width = width or (3 if len(fields) == 3 else 6)
