@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.notices import one_line
 from pipeline.paths import given
 from tasks.printable import guard_consoles, json_text
 
@@ -67,11 +68,12 @@ def print_path(path: Path) -> None:
 
 def warn(text: str) -> None:
     """One line that a reader of the figures must know."""
-    terminal.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    line = one_line(text, len(text))
+    terminal.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def fail(text: str, code: int) -> NoReturn:
-    """Ends the command with one line."""
+    """Ends the command with one line, or several of an InputError."""
     terminal.print("[red]error:[/] ", end="")
     terminal.print(text, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -49,14 +49,14 @@ def check(
     where a stage needs a GPU that is not there, and where what `tracking` asks for is not installed.
     """
     if tracking is not None and (lacking := not_installed(tracking)):
-        raise InputError("\n".join(lacking))
+        raise InputError(*lacking)
     dag, wanted = list(dag), list(wanted)
     absent = {node.name: lines for node in wanted if (lines := missing(node))}
     lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]
     if lines and WORKER in os.environ and any(_is_lost(path) for node in wanted for path in _paths(node)):
         lines.append(f"a worker looks for relative paths in {Path.cwd()}: give absolute ones")
     if lines:
-        raise InputError("\n".join(dict.fromkeys(lines)))
+        raise InputError(*dict.fromkeys(lines))
     for node in wanted:
         check_ready_model(node)
     if machine is not None and needs_gpu(store, dag, wanted, machine) and not gpus():

@@ -68,7 +68,7 @@ def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
     command = processes.python("prefect", *arguments)
     done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
     if done.returncode:
-        raise InputError(f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
+        raise InputError(*f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}".splitlines())
 
 
 @contextmanager

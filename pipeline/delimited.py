@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pipeline.errors import InputError
-from pipeline.files import Location, lines
+from pipeline.files import OTHER_ENDS, Location, table_lines
 
 FIELD_LIMIT = 1 << 27
 """Characters of one CSV field; the csv module's own limit is 128 KiB."""
 QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 """A field as a CSV writer quotes it."""
-OTHER_ENDS = "save it with LF or CRLF, as by `tr '\\r' '\\n'`"
 
 
 class UnclosedQuote(InputError):
@@ -34,7 +33,7 @@ def tab_separated(path: Location) -> Iterator[tuple[str, list[str]]]:
 
 def unquoted(path: Location, separator: str) -> Iterator[tuple[int, list[str]]]:
     """(line, fields) of each line, split at separators alone: a quote is a letter."""
-    for number, line in _whole_lines(path):
+    for number, line in table_lines(path, blank=True, ends=True):
         fields = line.rstrip("\r\n").split(separator)
         if not _is_blank(fields):
             yield number, fields
@@ -43,14 +42,6 @@ def unquoted(path: Location, separator: str) -> Iterator[tuple[int, list[str]]]:
 def has_semicolons(header: Sequence[str]) -> bool:
     """Whether the file's separator is another than it was read by: there is one column, which holds semicolons."""
     return len(header) == 1 and ";" in header[0]
-
-
-def _whole_lines(path: Location) -> Iterator[tuple[int, str]]:
-    """(number, line with its end). Raises InputError for a file whose lines end with CR alone."""
-    for number, line in lines(path, blank=True, ends=True):
-        if number == 1 and not line.endswith("\n") and "\r" in line.rstrip("\r"):
-            raise InputError(f"{path}: its lines end with CR alone; {OTHER_ENDS}")
-        yield number, line
 
 
 def _is_blank(fields: Sequence[str]) -> bool:
@@ -84,7 +75,7 @@ def records(path: Location, separator: str) -> Iterator[tuple[int, int, list[str
     begun: list[tuple[int, str]] = []
 
     def texts() -> Iterator[str]:
-        for number, line in _whole_lines(path):
+        for number, line in table_lines(path, blank=True, ends=True):
             begun.append((number, line))
             yield line
 

@@ -16,7 +16,6 @@ from pipeline.errors import InputError
 from pipeline.files import check_file
 from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES, as_ranks, measure
-from pipeline.runs import Run
 from pipeline.shallow import cut_at, shallow
 from pipeline.significance import Test, tabulated
 from pipeline.work import silent
@@ -121,7 +120,5 @@ def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, d
     known_R = found.question_R < len(query_ids)
     if not known_R.any():
         raise InputError(f"{path}: none of its questions has a relevant passage in {qrels}")
-    question_R, passage_R = found.question_R[known_R].astype(np.int64), found.passage_R[known_R].astype(np.int64)
-    run = Run(question_R, passage_R, found.score_R[known_R])
     ids = pa.array(query_ids, pa.string()), pa.array([*passages], pa.string())
-    return as_ranks(run, *ids), counts["rows"], int((~known_R).sum())
+    return as_ranks(found.run(known_R), *ids), counts["rows"], int((~known_R).sum())

@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,9 @@ from pipeline.paths import shown
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 """Of compressed files, none of which is UTF-8."""
+UNREAD = {re.compile(rb"BZh[1-9]1AY&SY"): "compressed by bzip2", re.compile(rb"PK\x03\x04"): "a zip archive"}
+"""Beginnings of what is not decompressed here, which may look like a first line of text."""
+OTHER_ENDS = "save it with LF or CRLF, as by `tr '\\r' '\\n'`"
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16's does, and so comes before it
@@ -47,15 +51,20 @@ KINDS = {
 
 
 def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
-    """Why `path` cannot be read as a file; empty where it can. `folder`, `pipe`: whether such will do too."""
+    """Why `path` cannot be read as a file; empty where it can.
+
+    `folder`: whether one will do too. `pipe`: whether one that is open already will, as `<(zcat run.gz)` gives; one
+    with a name waits without end until something writes to it.
+    """
     try:
         mode = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
         return "is a link to what does not exist" if path.is_symlink() else "does not exist"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    takes = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set()) | ({stat.S_IFIFO, stat.S_IFCHR} if pipe else set())
-    if mode not in takes:
+    takes = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set())
+    is_open = pipe and mode == stat.S_IFIFO and not path.resolve().exists()
+    if mode not in takes and not is_open:
         wanted = "a file or folder" if folder else "a file"
         return f"is {KINDS.get(mode, 'no file')}; {wanted} is expected"
     if not os.access(path, os.R_OK):
@@ -64,7 +73,7 @@ def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Raises InputError for what is neither a file nor a pipe that can be read, as `<(zcat run.gz)` gives one."""
+    """Raises InputError for what is neither a file that can be read nor an open pipe (see `fault`)."""
     if wrong := fault(path, pipe=True):
         raise InputError(f"{shown(path)}: {'no such file' if wrong == 'does not exist' else wrong}")
 
@@ -132,6 +141,8 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
     """The decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
     stream: Any
     suffix = path.suffix if isinstance(path, Path) else ""
+    if isinstance(path, Path):
+        check_file(path)
     try:
         if isinstance(path, str):
             import fsspec
@@ -210,22 +221,34 @@ def lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[t
     number = 0
     with open_text(path) as stream:
         for number, raw in enumerate(stream, 1):
+            if number == 1:
+                _check_unpacked(path, raw)
             try:
                 line = raw.decode()
             except UnicodeDecodeError as error:
-                raise _no_text(path, number, raw, f" at byte {error.start + 1} of the line") from None
+                raise InputError(f"{path}:{number}: invalid UTF-8 at byte {error.start + 1} of the line") from None
             if blank or line.strip():
                 yield number, line if ends else line.rstrip("\r\n")
     if number == 0:
         raise InputError(f"{path}: empty file")
 
 
-def _no_text(path: Location, line: int, data: bytes, where: str = "") -> InputError:
-    """Of a line that is no UTF-8, or of a compressed file whose name does not say so."""
-    for (beginning, kind), ending in zip(BEGINNINGS.items(), ENDINGS, strict=True):
-        if line == 1 and data.startswith(beginning):
-            return InputError(f"{path}: is compressed by {kind}: its name must end in {ending}")
-    return InputError(f"{path}:{line}: invalid UTF-8{where}")
+def _check_unpacked(path: Location, beginning: bytes) -> None:
+    """Raises InputError for a compressed file whose name does not say so, and for one that is not decompressed here."""
+    for (known, kind), ending in zip(BEGINNINGS.items(), ENDINGS, strict=True):
+        if beginning.startswith(known):
+            raise InputError(f"{path}: is compressed by {kind}: its name must end in {ending}")
+    for pattern, kind in UNREAD.items():
+        if pattern.match(beginning):
+            raise InputError(f"{path}: is {kind}: unpack it, or compress it as {', '.join(ENDINGS)}")
+
+
+def table_lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[tuple[int, str]]:
+    """`lines` of a file whose lines are rows. Raises InputError for one whose lines end with CR alone, too."""
+    for number, line in lines(path, blank, ends=True):
+        if number == 1 and not line.endswith("\n") and "\r" in line.rstrip("\r"):
+            raise InputError(f"{path}: its lines end with CR alone; {OTHER_ENDS}")
+        yield number, line if ends else line.rstrip("\r\n")
 
 
 def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tuple[str, list[str]]]:
@@ -233,7 +256,7 @@ def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tu
 
     Raises InputError for another number of columns.
     """
-    for number, line in lines(path):
+    for number, line in table_lines(path):
         fields = line.split(separator) if separator else words(line)
         if len(fields) != count:
             raise InputError(f"{path}:{number}: {count} columns expected, {len(fields)} found")
@@ -311,12 +334,13 @@ def _decoded(path: Location) -> Iterator[str]:
         chunk = stream.read(CHUNK)
         if not chunk:
             raise InputError(f"{path}: empty file")
+        _check_unpacked(path, chunk)
         while True:
             try:
                 text = decode.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 line += error.object.count(b"\n", 0, error.start)
-                raise _no_text(path, line, error.object) from None
+                raise InputError(f"{path}:{line}: invalid UTF-8") from None
             if not chunk:
                 return
             if text:  # none where a character is cut in two

@@ -55,4 +55,4 @@ def raise_together(errors: Sequence[InputError]) -> None:
     if errors:
         problems = [error.problem if isinstance(error, Unfit) and error.options else str(error) for error in errors]
         advice = [f"take {' '.join(dict.fromkeys(options))}"] if options else []
-        raise InputError("\n".join([*dict.fromkeys(problems), *advice]))
+        raise InputError(*dict.fromkeys(problems), *advice)

@@ -19,7 +19,7 @@ from pipeline.files import check_file
 from pipeline.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
 from pipeline.judgements import Qrels, read_qrels
 from pipeline.paths import shown
-from pipeline.runs import SCHEMA, Run, ranked, trec_lines
+from pipeline.runs import SCHEMA, Run, trec_lines
 from pipeline.tables import NO_DEV, NOTHING_FOUND
 from pipeline.work import silent
 
@@ -91,7 +91,7 @@ def fuse_files(
     if qrels is not None:
         for name, run in zip([*map(str, paths), "fused"], [*runs, fused], strict=True):
             relevant_R = is_relevant(run.question_R, run.passage_R, relevant)
-            mean = mean_reciprocal_rank(run.question_R, run.passage_R, run.score_R, relevant_R, total)
+            mean = mean_reciprocal_rank(run.question_R, run.passage_R, -run.rank_R, relevant_R, total)
             measured[name] = round(mean * total / judged, 6)
     _write(out, fused, [*questions], [*passages], depth)
     why = None if chosen or (method and weight) else NO_DEV if qrels is None else NOTHING_FOUND
@@ -120,7 +120,7 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
 def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
     """A run file by numbers of questions and passages; new ones are numbered as they come."""
     found, _ = run_file.read(path, partial(_numbered, questions), partial(_numbered, passages), silent)
-    return ranked(found.question_R, found.passage_R, found.score_R)
+    return found.run(slice(None))
 
 
 def _numbered(numbers: dict[str, int], name: str) -> int:

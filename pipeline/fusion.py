@@ -13,6 +13,8 @@ import numpy as np
 from pipeline.runs import Run, ranked
 
 Method = Literal["reciprocal_rank", "weighted_sum", "z_score_sum"]
+DIGITS = 12
+"""Of a fused score behind the point: what differs further behind differs by rounding, and is equal."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ class Union:
     part_NR: np.ndarray
 
     def score_R(self, weight: float) -> np.ndarray:
-        return weight * self.part_NR[0] + (1 - weight) * self.part_NR[1:].mean(0)
+        """Equal where two passages' parts add up to the same, in whatever order."""
+        score_R = weight * self.part_NR[0] + (1 - weight) * self.part_NR[1:].mean(0)
+        return np.round(score_R, DIGITS) + 0.0  # which makes -0 a 0
 
 
 def parts(run: Run, method: Method, k: float, questions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +88,7 @@ def union(runs: Sequence[Run], method: Method, k: float) -> Union:
 
 
 def fuse(runs: Sequence[Run], choice: Choice, k: float) -> Run:
-    """The fused run of all passages that any of the runs lists; at least two runs."""
+    """The fused run of all passages that any of the runs lists, equal scores in passage order; at least two runs."""
     joined = union(runs, choice.method, k)
     return ranked(joined.question_R, joined.passage_R, joined.score_R(choice.weight))
 

@@ -218,7 +218,7 @@ def table_rows(path: Path) -> Iterator[Row]:
 
 
 def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in files.lines(path):
+    for number, line in files.table_lines(path):
         fields = line.split("\t")
         if len(fields) not in (2, 3):
             raise InputError(f"{path}:{number}: 2 or 3 columns expected, {len(fields)} found")

@@ -173,9 +173,9 @@ def _known(
     counts: Counter[str],
     examples: Examples,
 ) -> Iterator[tuple[str, Pair]]:
-    """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not, of which
-    `examples` gets the first ids. Raises InputError at the end if too many rows are dropped for unknown ids, or too
-    many of dev and test name passages that are not known."""
+    """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not; relevant
+    ones of these are counted, and `examples` gets their first ids. Raises InputError at the end if too many rows are
+    dropped for unknown ids, or too many of dev and test name passages that are not known."""
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
     total, measured_rows, lacking_rows = 0, 0, 0
     first: dict[str, str] = {}
@@ -195,9 +195,11 @@ def _known(
             counts[reason] += int(dropped.sum())
             for i in np.flatnonzero(dropped)[:EXAMPLES]:
                 keep_example(examples, reason, f"{query_ids[i]} {passage_ids[i]}")
-        if missing.any():
-            counts[f"missing_{name}"] += int(missing.sum())
-            for i in np.flatnonzero(missing)[:EXAMPLES]:
+        relevant = np.array([isinstance(row, Judgement) and row.relevance > 0 for _, row in group])
+        lacking = np.flatnonzero(missing & relevant)
+        if len(lacking):
+            counts[f"missing_{name}"] += len(lacking)
+            for i in lacking[:EXAMPLES]:
                 keep_example(examples, f"missing_{name}", passage_ids[i])
         for reason, rows_of in (("dropped", unknown & ~missing), ("kept", unknown & missing)):
             if reason not in first and rows_of.any():

@@ -23,7 +23,7 @@ NOTICES = {
     "unjudged_queries": ("questions left out, without a judgement", ""),
     "qrels_to_empty": ("judgements dropped, of questions or passages without text", ""),
     "unknown_qrels": ("judgements dropped, of unknown questions or passages", "check the ids"),
-    "missing_qrels": ("judged passages of dev and test that the corpus lacks, counted as not found", ""),
+    "missing_qrels": ("relevant passages of dev and test that the corpus lacks, counted as not found", ""),
     "duplicate_qrels": ("judgements that occur again, each counted once", ""),
     "negatives_to_empty": ("negatives dropped, of questions or passages without text", ""),
     "unknown_negatives": ("negatives dropped, of unknown questions or passages", "check the ids"),

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pipeline import collection
 from pipeline.errors import InputError
-from pipeline.files import is_plain, lines, words
+from pipeline.files import is_plain, table_lines, words
 from pipeline.ids import check_id
 from pipeline.notices import one_line
 
@@ -57,7 +57,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     found: dict[str, dict[str, int]] = {}
     width = 0
     separator: str | None = None
-    for number, line in lines(path):
+    for number, line in table_lines(path):
         place = f"{path}:{number}"
         fields = [field for field in line.split("\t") if field.strip()] if separator else words(line)
         if not width:

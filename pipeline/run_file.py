@@ -11,13 +11,14 @@ import numpy as np
 
 from pipeline.collection import Query, passage_ids
 from pipeline.errors import InputError
-from pipeline.files import integer, is_plain, lines, words
+from pipeline.files import integer, is_plain, table_lines, words
 from pipeline.ids import check_id
 from pipeline.notices import Examples, keep, noticed, one_line
 from pipeline.work import Metrics, Progress, Work
 
 if TYPE_CHECKING:
     from pipeline.first_stage import Hits
+    from pipeline.runs import Run
 
 UNKNOWN_SHARE = 0.01
 """Of the rows of known questions may name unknown passages; more means that the two do not belong together."""
@@ -41,9 +42,16 @@ class Rows:
     """Ascending."""
     passage_R: np.ndarray
     score_R: np.ndarray
-    """float64, strictly descending within a question."""
+    """float64, descending within a question, equal ones as the file has them."""
     line_R: np.ndarray
     """Line of the file."""
+
+    def run(self, chosen_R: slice | np.ndarray, first: int = 0) -> "Run":
+        """Some of the rows, in their order; questions count from `first`."""
+        from pipeline.runs import Run
+
+        question_R = self.question_R[chosen_R].astype(np.int64) - first
+        return Run(question_R, self.passage_R[chosen_R].astype(np.int64), self.score_R[chosen_R])
 
 
 def rows(path: Path) -> Iterator[Row]:
@@ -53,7 +61,7 @@ def rows(path: Path) -> Iterator[Row]:
     from -1e38 to 1e38, ranks that are no integers, and ranks below 1 where they decide.
     """
     width = 0
-    for number, line in lines(path):
+    for number, line in table_lines(path):
         place = f"{path}:{number}"
         fields = words(line)
         width = width or (3 if len(fields) == 3 else 6)
@@ -119,8 +127,8 @@ def read(
 
     `examples` gets the first ids that are not known.
 
-    This is the only place that orders equal scores: they keep the order of the file. Each is lowered by the smallest
-    step of a 64-bit float, so that all readers of the rows see one order.
+    This is the only place that orders equal scores: they keep the order of the file, and stay equal, so that a fusion
+    gives them the same. Whoever reads the rows keeps their order.
 
     Raises InputError as `rows` does, where no question is known, where more than 1 % of the passages are unknown, and
     for a passage or a deciding rank twice under one question.
@@ -177,16 +185,13 @@ def _check_unique(path: Path, found: Rows, value_R: np.ndarray, name: str) -> No
 
 
 def _put_in_order(found: Rows) -> None:
-    """Sort the rows of each question, which stand as the file has them, in place; none has another's score then."""
-    from pipeline.runs import told_apart
-
+    """Sort the rows of each question, which stand as the file has them, in place."""
     for block in _blocks(found.question_R):
         question_R, score_R = found.question_R[block], found.score_R[block]
         if ((question_R[1:] == question_R[:-1]) & (score_R[1:] > score_R[:-1])).any():
             by = np.lexsort((-score_R, question_R))  # stable
             for column in (found.passage_R, found.score_R, found.line_R):
                 column[block] = column[block][by]
-        found.score_R[block] = told_apart(question_R, found.score_R[block])
 
 
 def _blocks(question_R: np.ndarray) -> Iterator[slice]:

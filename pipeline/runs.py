@@ -1,6 +1,8 @@
-"""Runs: ranked lists of passages. Order is score descending, then passage order; ranks count from 1 without gaps.
+"""Runs: ranked lists of passages. Order is score descending, then passage order, or that of the run file; ranks count
+from 1 without gaps.
 
-Scores are float64, because other systems' scores may differ in any of their digits.
+Scores are float64, because other systems' scores may differ in any of their digits, and stay as they were given: a
+fusion weighs equal ones alike.
 
 Legend of suffixes: R rows of a run (question by question, best first).
 """
@@ -64,15 +66,15 @@ class Run:
         return ranks(self.question_R)
 
 
-def order(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
-    """The permutation that sorts rows by question, then score descending, then passage order."""
-    return np.lexsort((passage_R, -score_R, question_R))
+def order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
+    """The permutation that sorts rows by question, then score descending, then `tie_R`."""
+    return np.lexsort((tie_R, -score_R, question_R))
 
 
-def in_order(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray) -> bool:
+def in_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> bool:
     """Whether rows stand in that order already, which most runs do: far cheaper than to sort them."""
-    question, score, passage = (column[1:] - column[:-1] for column in (question_R, score_R, passage_R))
-    return bool(np.all((question > 0) | ((question == 0) & ((score < 0) | ((score == 0) & (passage > 0))))))
+    question, tie, score = (column[1:] - column[:-1] for column in (question_R, tie_R, score_R))
+    return bool(np.all((question > 0) | ((question == 0) & ((score < 0) | ((score == 0) & (tie > 0))))))
 
 
 def ranks(question_R: np.ndarray) -> np.ndarray:
@@ -84,13 +86,16 @@ def ranks(question_R: np.ndarray) -> np.ndarray:
     return (np.arange(len(question_R)) - np.repeat(start_Q, length_Q) + 1).astype(np.int32)
 
 
-def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray) -> Run:
-    """A run from rows in any order."""
-    columns = (question_R.astype(np.int64), passage_R.astype(np.int64), score_R.astype(np.float64))
-    if in_order(*columns):
-        return Run(*columns)
-    by = order(*columns)
-    return Run(*(column[by] for column in columns))
+def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, tie_R: np.ndarray | None = None) -> Run:
+    """A run from rows in any order. Equal scores stand in the order of `tie_R`, such as their ranks in a file; without
+    it in passage order.
+    """
+    run = Run(question_R.astype(np.int64), passage_R.astype(np.int64), score_R.astype(np.float64))
+    keys = run.question_R, run.passage_R if tie_R is None else tie_R, run.score_R
+    if in_order(*keys):
+        return run
+    by = order(*keys)
+    return Run(run.question_R[by], run.passage_R[by], run.score_R[by])
 
 
 @contextmanager
@@ -145,7 +150,7 @@ def trec_lines(rows: pa.Table) -> str:
     return "\n".join(pc.binary_join_element_wise(ids[0], "Q0", ids[1], *numbers, TAG, " ").to_pylist()) + "\n"
 
 
-def told_apart(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating] = np.float64) -> np.ndarray:
+def told_apart(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
     """Scores that descend strictly within a question, for a reader of `kind` too; rows as a list has them, best first.
 
     A score stays as it is where a reader sees it below the one before; else it becomes the next number below that.
@@ -184,11 +189,12 @@ def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:
 def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:
     """The run of `split` in `folder`, of those questions that stand in `query_ids`. None where it has no row of it.
 
-    `passage_ids` are the collection's, in passage order. Sorted by this module's rule whatever the file's order is.
+    `passage_ids` are the collection's, in passage order. Sorted by score, equal ones by their ranks, then in passage
+    order.
     Raises `InputError` on NaN scores, unknown passages, and a passage that a question lists twice.
     """
     path = folder / "run.parquet"
-    rows = read_table(path, columns=["query_id", "passage_id", "score"], filters=[("split", "=", split)])
+    rows = read_table(path, columns=["query_id", "passage_id", "rank", "score"], filters=[("split", "=", split)])
     if len(rows) == 0:
         return None
     rows = rows.append_column("question", pc.index_in(rows["query_id"], value_set=query_ids))
@@ -202,7 +208,9 @@ def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -
         raise InputError(
             f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection"
         )
-    run = ranked(rows["question"].to_numpy(), found_R.to_numpy(), score_R)
+    passage_R = found_R.to_numpy().astype(np.int64)
+    tie_R = rows["rank"].to_numpy().astype(np.int64) * len(passage_ids) + passage_R
+    run = ranked(rows["question"].to_numpy(), passage_R, score_R, tie_R)
     twice = again(run.question_R, run.passage_R)
     if twice is not None:
         raise InputError(f"{path}: query {query_ids[int(run.question_R[twice])]} lists a passage twice")

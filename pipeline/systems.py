@@ -68,8 +68,6 @@ def read(
     Each file is read once. `query_ids`: the questions of each split that count. A system stands in those splits alone
     that its file has rows of. Raises InputError as `run_file.read` does.
     """
-    from pipeline.runs import ranked
-
     found: dict[str, dict[str, Run]] = {split: {} for split in query_ids}
     counts: dict[str, dict[str, Any]] = {}
     if not systems:
@@ -84,6 +82,5 @@ def read(
         for split, (start, end) in zip(query_ids, pairwise(ends), strict=True):
             first, last = np.searchsorted(rows.question_R, [start, end])
             if first < last:
-                part = slice(first, last)
-                found[split][name] = ranked(rows.question_R[part] - start, rows.passage_R[part], rows.score_R[part])
+                found[split][name] = rows.run(slice(first, last), start)
     return found, counts

@@ -18,7 +18,7 @@ def check_tables(recipe: SentenceRecipe, steps: Iterable[Step]) -> None:
     refs = {step.node: step.ref for step in steps}
     unread = {name: config for name, config in given.items() if refs[name] is None}
     if lines := [line for config in unread.values() for line in tables.missing(config)]:
-        raise InputError("\n".join(lines))
+        raise InputError(*lines)
     read = {name: tables.row_counts(config) for name, config in unread.items()}
     ref = refs["table"]
     check_sizes(recipe, read["table"]["train"] if ref is None else int(ref.metrics["train"]))

@@ -124,7 +124,7 @@ def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple
                 found = plain(document_id, title, files.text_of(place, row, config.text_key))
                 yield place, _with(found, of_file | row, config)
         elif ending not in MARKUP and config.documents == "lines":
-            for number, line in files.lines(path):
+            for number, line in files.table_lines(path):
                 yield f"{path}:{number}", _with(plain(f"{name}:{number}", "", line), of_file, config)
         else:
             text = "\n".join(line for _, line in files.lines(path, blank=True))

@@ -1,7 +1,9 @@
 """Run files measured without a collection."""
 
+import bz2
 import gzip
 import lzma
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +12,11 @@ from writing import put
 
 from pipeline.errors import InputError
 from pipeline.evaluate_files import Counts, Evaluated, evaluate_files
-from pipeline.files import json_list
+from pipeline.files import columns, json_list
+from pipeline.given import tsv_records
+from pipeline.judgements import read_qrels
 from pipeline.measures import MEASURES
+from pipeline.run_file import rows
 from pipeline.shallow import shallow
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
@@ -134,6 +139,29 @@ def test_a_compressed_file_under_a_plain_name_says_how_to_name_it(tmp_path):
     (tmp_path / "list").write_bytes(gzip.compress(b"[{}]"))
     with pytest.raises(InputError, match="list: is compressed by gzip"):
         list(json_list(tmp_path / "list"))
+
+
+@pytest.mark.parametrize(
+    ("packed", "message"),
+    [
+        (bz2.compress(b"q Q0 a 1 1 x\n"), "compressed by bzip2"),
+        (b"BZh91AY&SY\n\xff", "compressed by bzip2"),  # behind the first line
+        (b"PK\x03\x04\x14\0\0\0\x08\0\xff", "a zip archive"),
+    ],
+)
+def test_a_file_that_is_not_unpacked_here_says_so(packed, message, tmp_path):
+    path = tmp_path / "run.packed"
+    path.write_bytes(packed)
+    for read in (rows, read_qrels, json_list):
+        with pytest.raises(InputError, match=rf"packed: is {message}: unpack it, or compress it as \.gz, \.xz, \.zst$"):
+            [*read(path)]
+
+
+@pytest.mark.parametrize("read", [rows, read_qrels, partial(columns, count=3), tsv_records])
+def test_lines_that_end_with_cr_alone_are_named_as_of_csv(read, tmp_path):
+    path = put(tmp_path, "table", "q\tp\t1\rq\tr\t2\r", end="")
+    with pytest.raises(InputError, match="table: its lines end with CR alone; save it with LF or CRLF, as by `tr "):
+        [*read(path)]
 
 
 def test_ranks_of_a_trec_run_decide_nothing(tmp_path):

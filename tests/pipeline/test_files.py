@@ -2,15 +2,20 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 from writing import put
 
 from pipeline import bm25, files, fuse_files, given, systems
+from pipeline.delimited import tab_separated
 from pipeline.errors import InputError
 from pipeline.evaluate_files import evaluate_files
+from pipeline.given import table_rows
 from pipeline.ingest import IngestConfig, missing
+from pipeline.judgements import read_qrels
+from pipeline.run_file import rows
 from pipeline.sentences import tables
 from pipeline.sentences.readers import TripletConfig
 
@@ -49,7 +54,7 @@ def test_what_is_no_file_is_named(no_file):
     path, kind = no_file
     assert files.fault(path) == f"is {kind}; a file is expected"
     assert files.fault(path, folder=True) == ("" if kind == "a folder" else f"is {kind}; a file or folder is expected")
-    assert bool(files.fault(path, pipe=True)) == (kind in ("a folder", "a socket"))
+    assert files.fault(path, pipe=True) == f"is {kind}; a file is expected"
 
 
 def test_what_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):
@@ -92,7 +97,7 @@ def test_stages_name_what_is_no_file(no_file):
     assert tables.missing(TripletConfig.model_construct(train=path, dev=path, test=path)) == 3 * [said]
 
 
-def test_run_files_may_be_pipes_but_no_folders(tmp_path):
+def test_run_files_are_no_folders(tmp_path):
     run, qrels = put(tmp_path, "run", "q Q0 p 1 1 x"), put(tmp_path, "qrels", "q 0 p 1")
     for paths, judged in (([tmp_path], qrels), ([run], tmp_path)):
         with pytest.raises(InputError, match=r": is a folder; a file is expected$"):
@@ -102,8 +107,24 @@ def test_run_files_may_be_pipes_but_no_folders(tmp_path):
             [run, tmp_path], tmp_path / "out", qrels=None, method=None, weight=None, relevance=1, depth=10
         )
     files.check_file(put(tmp_path, "file", "x"))
+
+
+def test_a_pipe_that_is_open_is_read(tmp_path):
+    """As `<(zcat run.gz)` gives one."""
+    reads, writes = os.pipe()
+    os.write(writes, b"q 0 p 1\n")
+    os.close(writes)
+    assert read_qrels(Path(f"/dev/fd/{reads}")) == {"q": {"p": 1}}
+    os.close(reads)
+
+
+@pytest.mark.parametrize(
+    "read", [rows, read_qrels, files.json_rows, files.json_list, files.lines, tab_separated, table_rows]
+)
+def test_nothing_waits_for_a_pipe_with_a_name(read, tmp_path):
     pipe(tmp_path / "pipe")
-    files.check_file(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"pipe: is a pipe \(FIFO\), which can be read only once; a file is expected$"):
+        next(iter(read(tmp_path / "pipe")))
 
 
 @pytest.fixture

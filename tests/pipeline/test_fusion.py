@@ -70,6 +70,18 @@ def test_z_scores_have_mean_0_and_variance_1_and_what_is_not_listed_the_least(sc
     assert other_Q[0] == pytest.approx(listed_R[-1])
 
 
+@pytest.mark.parametrize("method", ["weighted_sum", "z_score_sum"])
+@pytest.mark.parametrize("step", [0.1, 1 / 3, 1e-9])
+def test_sums_that_differ_by_rounding_alone_stand_in_passage_order(method, step):
+    passages = range(11)
+    opposite = [run(*((0, n, sign * n * s) for n in passages)) for sign, s in ((1, step), (-1, 0.7))]
+    fused = fuse(opposite, Choice(method, 0.5), 60)
+    assert fused.passage_R.tolist() == [*passages]
+    assert len({*fused.score_R.tolist()}) == 1
+    above = run(*((0, n, n * step) for n in passages), (0, 10_000, 10 * step + 1e-6))
+    assert fuse([above, opposite[1]], Choice(method, 0.9), 60).passage_R[0] == 10_000  # what does differ counts
+
+
 def test_z_scores_by_hand():
     fused = fuse([BM25, DENSE], Choice("z_score_sum", 0.5), 60)
     at = dict(zip(zip(fused.question_R, fused.passage_R, strict=True), fused.score_R, strict=True))

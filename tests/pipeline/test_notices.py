@@ -1,10 +1,13 @@
 """Lines of what was dropped, cut or not known: by stage, with the first examples."""
 
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pipeline.errors import InputError
+from pipeline.files import check_file
 from pipeline.inputs import Form, cut_notice, unread, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
 from pipeline.ragged import Specials
@@ -147,3 +150,13 @@ def test_what_a_cross_encoder_does_not_read_is_what_rows_leave_out():
 )
 def test_cut_texts_are_noticed_however_few(unread_N, line):
     assert cut_notice("passages", np.array(unread_N, np.int64), 100, "f") == line
+
+
+@pytest.mark.parametrize("name", ["no\nfile.trec", "no\rfile.trec", "no\u2028file.trec", "no\x1b[31mfile.trec"])
+def test_an_error_is_one_line_whatever_the_path_holds(name, tmp_path):
+    with pytest.raises(InputError) as caught:
+        check_file(tmp_path / name)
+    said = str(pickle.loads(pickle.dumps(caught.value)))
+    assert said == f"{tmp_path}/{repr(name)[1:-1]}: no such file"
+    assert str(InputError(said)) == said  # told within another
+    assert str(InputError("one", name)) == f"one\n{repr(name)[1:-1]}"

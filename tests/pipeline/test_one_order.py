@@ -5,15 +5,19 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from evaluating import EVALUATE
 from machines import make_machine
 from searched import CONFIG, build, write_collection
 from writing import put
 
+from pipeline import runs, systems
 from pipeline.evaluate import evaluate
 from pipeline.evaluate_files import evaluate_files
 from pipeline.fuse_files import fuse_files
+from pipeline.fuse_files import read as fuse_files_read
+from pipeline.fusion import parts
 from pipeline.measures import MEASURES
 from pipeline.work import Work, silent
 
@@ -73,6 +77,45 @@ def test_a_run_has_one_order_by_every_way(scores, collection, tmp_path):
         given = {"qrels": None, "weight": None, "relevance": 1, "depth": 1000}
         fuse_files([run, tmp_path / "copy.trec"], out, method=method, **given)
         assert figures_of_file(out, qrels) == expected
+
+
+@pytest.mark.parametrize("scores", [SCORES["equal"], SCORES["some equal"], [0.3, *[0.1] * 28, -0.0]])
+def test_scores_that_are_equal_in_a_file_are_equal_to_a_fusion(scores, collection, tmp_path):
+    run, passage_ids = put(tmp_path, "run.trec", *lines_of(scores)), pa.array(PASSAGES)
+    build(collection, tmp_path / "bm25", CONFIG.model_copy(update={"run": run, "depth": 1000}))
+    asked = pa.array(["q0", "q1"])
+    numbers: dict[str, int] = {p: n for n, p in enumerate(PASSAGES)}
+    ways = {
+        "fuse": fuse_files_read(run, {}, numbers),
+        "evaluate.systems": systems.read({"MINE": run}, {"test": asked}, passage_ids, silent)[0]["test"]["MINE"],
+        "bm25.run": runs.read(tmp_path / "bm25", "test", asked, passage_ids),
+    }
+    for found in ways.values():
+        assert found is not None
+        assert [PASSAGES[n] for n in found.passage_R] == [*LISTED, *LISTED]  # as the file has them
+        assert found.score_R.tolist() == [*scores, *scores]
+        for method in ("weighted_sum", "z_score_sum"):
+            listed_R, _ = parts(found, method, 60, 2)
+            assert len({*listed_R.tolist()}) == len({*scores})
+
+
+def test_a_list_of_equal_scores_changes_no_order(collection, tmp_path):
+    """It gives the same to each of its passages, in whatever order it has them."""
+    own = put(tmp_path, "own.trec", *lines_of(range(30, 0, -1)))
+    same = put(tmp_path, "same.trec", *(f"{q} Q0 {p} 1 1 x" for q in ("q0", "q1") for p in reversed(LISTED)))
+    qrels = put(tmp_path, "qrels", "q0 0 p50 1", "q1 0 p44 1")
+    expected = figures_of_file(own, qrels)
+    config = EVALUATE.model_copy(update={"systems": {"A": own, "B": same}, "fusions": [["A", "B"], ["B", "A"]]})
+    for method in ("weighted_sum", "z_score_sum"):
+        out = tmp_path / f"{method}.trec"
+        fuse_files([own, same], out, qrels=None, weight=0.1, relevance=1, depth=1000, method=method)
+        assert figures_of_file(out, qrels) == expected
+        folder = tmp_path / method
+        folder.mkdir()
+        stage = config.model_copy(update={"fusion_methods": [method], "fusion_weights": [0.5]})
+        evaluate(stage, collection, None, Work(folder, tmp_path, make_machine(), silent))
+        found = json.loads((folder / "metrics.json").read_text())["splits"]["test"]["systems"]
+        assert found["A + B"] == found["B + A"] == found["A"]
 
 
 @pytest.mark.parametrize(
