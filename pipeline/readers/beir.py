@@ -11,6 +11,7 @@ from pipeline import files
 from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.heading import QRELS, without_heading
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names
 from pipeline.notices import Examples, keep, one_line
@@ -137,6 +138,5 @@ def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
 
 
 def _judgements(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
-    for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
-        if i or score != "score":
-            yield place, Judgement(split, query_id, passage_id, grade(place, score))
+    for place, (query_id, passage_id, score) in without_heading(files.columns(path, 3), QRELS):
+        yield place, Judgement(split, query_id, passage_id, grade(place, score))
