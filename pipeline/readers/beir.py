@@ -16,6 +16,7 @@ from pipeline.judgements import grade, some
 from pipeline.metadata import Names
 from pipeline.notices import Examples, keep, one_line
 from pipeline.paths import shown
+from pipeline.unread import unread
 from pipeline.work import Progress
 
 ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
@@ -63,7 +64,8 @@ def missing(config: BeirConfig) -> list[str]:
 def read(config: BeirConfig, progress: Progress) -> Source:
     """The folder's rows. A query that no qrels file judges has no split: it is left out and counted.
 
-    A folder without qrels/ is a collection for pre-training.
+    So are files of other names, in the folder itself and in qrels/, and a file beside its plain or compressed copy. A
+    folder without qrels/ is a collection for pre-training.
     """
     folder = config.folder
     corpus = files.find(folder, "corpus.jsonl") or folder / "corpus.jsonl"
@@ -71,6 +73,9 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     qrels = qrels_files(folder)
     counts: Counter[str] = Counter()
     examples: Examples = {}
+    for name in unread(folder, [corpus, *qrels.values(), *([questions] if qrels else [])], ("*", "qrels/*")):
+        counts["unnamed_files"] += 1
+        keep(examples, "unnamed_files", name)
     return Source(
         passages=lambda: _passages(corpus, config.document_key),
         queries=lambda: _queries(questions, qrels, counts, examples) if qrels else iter(()),
