@@ -20,8 +20,8 @@ NOTICES = {
     "unparsed_files": ("files left out, not Python of this version", ""),
     "unread_files": (
         "files left out, read by no table",
-        "`split: all` reads every split; one kind of a folder is read, .jsonl, .csv, .tsv or .parquet in lower case; "
-        "save all as one kind, or name them in the data_files of its README.md",
+        "`split: all` reads every split (not of Parquet); one kind of a folder is read, .jsonl, .csv, .tsv or .parquet "
+        "in lower case; save all as one kind, or name them in the data_files of its README.md",
     ),
     "unnamed_files": (
         "files left out, of other names than a BEIR folder's",

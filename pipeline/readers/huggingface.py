@@ -34,11 +34,11 @@ class Table(Config):
     revision: str
     """Branch, tag or commit of `dataset`. Only a commit pins the content."""
     folder: Path | None
-    """A local folder of JSONL, CSV, TSV or Parquet files instead."""
+    """A local folder of JSONL, CSV, TSV or Parquet files, of one kind, instead. Files not read are noticed."""
     name: str | None
     """Configuration of the dataset, such as `corpus` or `20231101.en`; None takes its only one."""
     split: str
-    """Split of the dataset, such as `train`."""
+    """Split of the dataset, such as `train`; not of Parquet also several, as in `train+test`, or `all`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
