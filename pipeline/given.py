@@ -15,6 +15,7 @@ from pipeline.barred import Dropped, by_id, free
 from pipeline.collection import ROWS, passage_batches, passage_id_array
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
+from pipeline.heading import NEGATIVES, order
 from pipeline.ids import check_id, hash_id
 from pipeline.negatives import Ranking, Taken, sample, train_positives, write
 from pipeline.notices import one_line
@@ -218,12 +219,18 @@ def table_rows(path: Path) -> Iterator[Row]:
 
 
 def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in files.table_lines(path):
-        fields = line.split("\t")
-        if len(fields) not in (2, 3):
-            raise InputError(f"{path}:{number}: 2 or 3 columns expected, {len(fields)} found")
-        if number > 1 or tuple(fields[:2]) != COLUMNS[:2]:
-            yield f"{path}:{number}", dict(zip(COLUMNS[: len(fields)], fields, strict=True))
+    """A row may lack the score, save below a heading that names it."""
+    named: list[int] | None = None
+    for n, (number, line) in enumerate(files.table_lines(path)):
+        place, fields = f"{path}:{number}", line.split("\t")
+        if len(fields) not in (2, 3) or (named and len(fields) != len(named)):
+            raise InputError(f"{place}: {len(named) if named else '2 or 3'} columns expected, {len(fields)} found")
+        if n == 0:
+            named = order(place, fields, NEGATIVES[: len(fields)])
+            if named:
+                continue
+        in_order = [fields[i] for i in named] if named else fields
+        yield place, dict(zip(COLUMNS[: len(fields)], in_order, strict=True))
 
 
 def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -18,6 +18,16 @@ NOTICES = {
     "link_files": ("links left out, to folders or to nothing", "put the files themselves into ingest.path"),
     "special_files": ("files left out, neither files nor folders", ""),
     "unparsed_files": ("files left out, not Python of this version", ""),
+    "unread_files": (
+        "files left out, read by no table",
+        "`split: all` reads every split (not of Parquet); one kind of a folder is read, .jsonl, .csv, .tsv or .parquet "
+        "in lower case; save all as one kind, or name them in the data_files of its README.md",
+    ),
+    "unnamed_files": (
+        "files left out, of other names than a BEIR folder's",
+        "read are corpus.jsonl, qrels/train.tsv, dev.tsv and test.tsv and, where there are such, queries.jsonl; each "
+        "once, plain or with .gz, .xz or .zst",
+    ),
     "empty_passages": ("passages dropped, without text and title", ""),
     "empty_queries": ("questions dropped, without text", ""),
     "unjudged_queries": ("questions left out, without a judgement", ""),

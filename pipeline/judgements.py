@@ -8,6 +8,7 @@ from typing import TypeVar
 from pipeline import collection
 from pipeline.errors import InputError
 from pipeline.files import is_plain, table_lines, words
+from pipeline.heading import QRELS, order
 from pipeline.ids import check_id
 from pipeline.notices import one_line
 
@@ -46,32 +47,35 @@ def some(source: object, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def read_qrels(path: Path, split: str = "dev") -> Qrels:
-    """{question: {passage: grade}} of TREC's four columns, BEIR's three with a heading, or a split of a qrels.parquet.
+    """{question: {passage: grade}} of TREC's four columns, BEIR's three, or a split of a qrels.parquet.
 
-    Raises InputError for other lines, grades above GREATEST and a passage that a question's judgements give two grades.
+    A heading of the three gives their order. Raises InputError for other lines, grades above GREATEST and a passage
+    that a question's judgements give two grades.
     """
     if path.name == "qrels.parquet":
         return _of_collection(path, split)
     if path.suffix == ".parquet":
         raise InputError(f"{path}: a collection's table of judgements is called qrels.parquet")
     found: dict[str, dict[str, int]] = {}
-    width = 0
+    width, places = 0, [0, -2, -1]
     separator: str | None = None
     for number, line in table_lines(path):
         place = f"{path}:{number}"
         fields = [field for field in line.split("\t") if field.strip()] if separator else words(line)
         if not width:
             width = 3 if len(fields) == 3 else 4
-            if width == 3 and fields[2].strip() == "score":
+            named = order(place, fields, QRELS) if width == 3 else None
+            if named:
+                places = named
                 separator = "\t" if "\t" in line else None  # BEIR's ids may hold spaces
                 continue
         if len(fields) != width:
             names = "question passage grade" if width == 3 else "question 0 passage grade"
             raise InputError(f"{place}: {width} columns expected ({names}), {len(fields)} found")
-        query_id, passage_id = fields[0], fields[-2]
+        query_id, passage_id, written = (fields[i] for i in places)
         check_id(place, "query", query_id, spaces=separator == "\t")
         check_id(place, "passage", passage_id, spaces=separator == "\t")
-        relevance = grade(place, fields[-1])
+        relevance = grade(place, written)
         before = found.setdefault(query_id, {}).setdefault(passage_id, relevance)
         if relevance != before:
             judged = f"passage '{one_line(passage_id)}' of query '{one_line(query_id)}'"

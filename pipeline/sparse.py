@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.files import columns, json_rows, plain_name, text_of
+from pipeline.heading import QUESTIONS, without_heading
 from pipeline.ids import check_id
 from pipeline.notices import one_line
 
@@ -38,7 +39,8 @@ def topics(path: Path) -> Iterator[Row]:
     """The questions of a JSON file as for passages, else of lines of id, tab, text or terms. Raises InputError."""
     if Path(plain_name(path)).suffix in JSON:
         return _one_kind(_json(path))
-    return ((place, _checked(place, query_id), text) for place, (query_id, text) in columns(path, 2))
+    rows = without_heading(columns(path, 2), QUESTIONS)
+    return ((place, _checked(place, query_id), text) for place, (query_id, text) in rows)
 
 
 def counted(content: Content) -> dict[str, int]:

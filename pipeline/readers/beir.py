@@ -11,10 +11,12 @@ from pipeline import files
 from pipeline.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.heading import QRELS, without_heading
 from pipeline.judgements import grade, some
 from pipeline.metadata import Names
 from pipeline.notices import Examples, keep, one_line
 from pipeline.paths import shown
+from pipeline.unread import unread
 from pipeline.work import Progress
 
 ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
@@ -62,7 +64,8 @@ def missing(config: BeirConfig) -> list[str]:
 def read(config: BeirConfig, progress: Progress) -> Source:
     """The folder's rows. A query that no qrels file judges has no split: it is left out and counted.
 
-    A folder without qrels/ is a collection for pre-training.
+    So are files of other names, in the folder itself and in qrels/, and a file beside its plain or compressed copy. A
+    folder without qrels/ is a collection for pre-training.
     """
     folder = config.folder
     corpus = files.find(folder, "corpus.jsonl") or folder / "corpus.jsonl"
@@ -70,6 +73,9 @@ def read(config: BeirConfig, progress: Progress) -> Source:
     qrels = qrels_files(folder)
     counts: Counter[str] = Counter()
     examples: Examples = {}
+    for name in unread(folder, [corpus, *qrels.values(), *([questions] if qrels else [])], ("*", "qrels/*")):
+        counts["unnamed_files"] += 1
+        keep(examples, "unnamed_files", name)
     return Source(
         passages=lambda: _passages(corpus, config.document_key),
         queries=lambda: _queries(questions, qrels, counts, examples) if qrels else iter(()),
@@ -137,6 +143,5 @@ def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
 
 
 def _judgements(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
-    for i, (place, (query_id, passage_id, score)) in enumerate(files.columns(path, 3)):
-        if i or score != "score":
-            yield place, Judgement(split, query_id, passage_id, grade(place, score))
+    for place, (query_id, passage_id, score) in without_heading(files.columns(path, 3), QRELS):
+        yield place, Judgement(split, query_id, passage_id, grade(place, score))

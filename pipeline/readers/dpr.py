@@ -10,6 +10,7 @@ from pipeline.collection import SPLITS, Judgement, Negative, Passage, Query, Sou
 from pipeline.config import Config
 from pipeline.delimited import tab_columns
 from pipeline.errors import InputError
+from pipeline.heading import ANSWERS, DPR, without_heading
 from pipeline.work import Progress
 
 OFFICIAL = "https://dl.fbaipublicfiles.com/dpr"
@@ -63,9 +64,7 @@ def read(config: DprConfig, progress: Progress) -> Source:
 
 def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
     document, of_title = "", None
-    for i, (place, (passage_id, text, title)) in enumerate(tab_columns(path, 3)):
-        if i == 0 and passage_id == "id":
-            continue
+    for place, (passage_id, text, title) in without_heading(tab_columns(path, 3), DPR):
         if title != of_title:
             document, of_title = passage_id, title
         yield place, Passage(passage_id, document, title, text)
@@ -81,7 +80,7 @@ def _questions(given: dict[str, Path]) -> Iterator[tuple[str, str, str, dict[str
 
 def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Lines of (question, Python list of answers) as records."""
-    for place, (question, answers) in tab_columns(path, 2):
+    for place, (question, answers) in without_heading(tab_columns(path, 2), ANSWERS):
         try:
             yield place, {"question": question, "answers": ast.literal_eval(answers)}
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that literal_eval raises

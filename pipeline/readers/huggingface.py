@@ -1,10 +1,12 @@
 """Any dataset of the Hugging Face hub, streamed, or a local folder of its files."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -16,8 +18,12 @@ from pipeline.judgements import grade, some
 from pipeline.metadata import EXACT, Cell, Names, demand
 from pipeline.notices import Examples, keep, one_line
 from pipeline.readers.cut import cut
-from pipeline.readers.tables import KINDS, rows, separator_hint
+from pipeline.readers.tables import KINDS, by_splits, rows, separator_hint
+from pipeline.unread import unread
 from pipeline.work import Progress
+
+if TYPE_CHECKING:
+    from datasets import DatasetBuilder
 
 
 class Table(Config):
@@ -28,11 +34,11 @@ class Table(Config):
     revision: str
     """Branch, tag or commit of `dataset`. Only a commit pins the content."""
     folder: Path | None
-    """A local folder of JSONL, CSV, TSV or Parquet files instead."""
+    """A local folder of JSONL, CSV, TSV or Parquet files, of one kind, instead. Files not read are noticed."""
     name: str | None
     """Configuration of the dataset, such as `corpus` or `20231101.en`; None takes its only one."""
     split: str
-    """Split of the dataset, such as `train`."""
+    """Split of the dataset, such as `train`; not of Parquet also several, as in `train+test`, or `all`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -100,7 +106,10 @@ def missing(config: HuggingFaceConfig) -> list[str]:
 
 
 def read(config: HuggingFaceConfig, progress: Progress) -> Source:
-    """The tables' rows, streamed. A query that no table of qrels judges is left out and counted."""
+    """The tables' rows, streamed. A query that no table of qrels judges is left out and counted.
+
+    So are files in the tables' folders that no table reads, also those of other splits.
+    """
     tables = {"train": config.train_qrels, "dev": config.dev_qrels, "test": config.test_qrels}
     qrels = {split: table for split, table in tables.items() if table}
     queries = config.queries
@@ -108,8 +117,17 @@ def read(config: HuggingFaceConfig, progress: Progress) -> Source:
         raise InputError("ingest.queries and ingest.train_qrels, dev_qrels or test_qrels: set both or neither")
     counts: Counter[str] = Counter()
     examples: Examples = {}
+
+    def passages() -> Iterator[tuple[str, Passage]]:
+        counts.pop("unread_files", None)
+        examples.pop("unread_files", None)
+        for name in _unread(config):
+            counts["unread_files"] += 1
+            keep(examples, "unread_files", name)
+        yield from _passages(config)
+
     return Source(
-        passages=lambda: _passages(config),
+        passages=passages,
         queries=lambda: _queries(queries, config, qrels, counts, examples) if queries else iter(()),
         qrels=lambda: _qrels(config, qrels),
         counts=counts,
@@ -117,17 +135,35 @@ def read(config: HuggingFaceConfig, progress: Progress) -> Source:
     )
 
 
+def _unread(config: HuggingFaceConfig) -> list[str]:
+    """The files in the tables' folders that no table reads, each with a table of its folder and, if known, its split.
+
+    Raises InputError where a table cannot be read.
+    """
+    tables = {key: table for key, table in config if isinstance(table, Table) and table.folder}
+    read: list[Path] = []
+    split_of: dict[str, str] = {}
+    for table in tables.values():
+        with _told(table):
+            by_split, wanted = by_splits(_builder(table), table.split)
+        read += [Path(path) for split in wanted for path in by_split.get(split, ())]
+        split_of.update((os.path.realpath(path), split) for split, paths in by_split.items() for path in paths)
+    found: dict[Path, str] = {}
+    for key, table in tables.items():
+        for name, path in unread(cast(Path, table.folder), read).items():
+            split = split_of.get(str(path))
+            found.setdefault(path, f"{name} ({key}{f', split {split}' if split else ''})")
+    return [*found.values()]
+
+
 def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """(number from 0, place, row) of a table. Raises InputError where it cannot be read.
 
     The columns `kept` are to be what the files hold: InputError where they may have been rounded.
     """
-    from datasets import load_dataset_builder
-
     source = str(table.folder or table.dataset)
-    revision = table.revision if table.dataset else None
-    try:
-        builder = load_dataset_builder(source, table.name, revision=revision)
+    with _told(table):
+        builder = _builder(table)
         untyped = builder.info.builder_name in KINDS
         if untyped:
             placed = rows(builder, table.split)
@@ -138,6 +174,21 @@ def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, di
             for name in kept if untyped else ():
                 _check_exact(place, name, row.get(name))
             yield number, place, row
+
+
+def _builder(table: Table) -> "DatasetBuilder":
+    from datasets import load_dataset_builder
+
+    revision = table.revision if table.dataset else None
+    return load_dataset_builder(str(table.folder or table.dataset), table.name, revision=revision)
+
+
+@contextmanager
+def _told(table: Table) -> Iterator[None]:
+    """What goes wrong with the table as InputError."""
+    source = str(table.folder or table.dataset)
+    try:
+        yield
     except Exception as error:  # the library raises its own, pyarrow's, the hub client's and the system's errors
         if isinstance(error, InputError) and str(error).startswith(source):
             raise

@@ -11,6 +11,7 @@ from pipeline import files
 from pipeline.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.heading import DOCUMENTS, PASSAGES, QUESTIONS, TITLES, TRIPLES, without_heading
 from pipeline.ids import first_distinct
 from pipeline.judgements import grade, some
 from pipeline.metadata import distinct
@@ -114,12 +115,12 @@ def read(config: MarcoConfig, progress: Progress) -> Source:
 
 def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
     if config.layout == "documents":
-        for place, (document_id, url, title, body) in files.columns(config.collection, 4):
+        for place, (document_id, url, title, body) in without_heading(files.columns(config.collection, 4), DOCUMENTS):
             yield place, Passage(document_id, "", title, body, {"url": url})
         return
-    titles = files.columns(config.titles, 2) if config.titles else iter(())
+    titles = without_heading(files.columns(config.titles, 2) if config.titles else iter(()), TITLES)
     title_place, (title_id, title) = next(titles, ("", ["", ""]))
-    for place, (passage_id, text) in files.columns(config.collection, 2):
+    for place, (passage_id, text) in without_heading(files.columns(config.collection, 2), PASSAGES):
         if title_place and title_id == passage_id:
             yield place, Passage(passage_id, "", title.strip(), text)
             title_place, (title_id, title) = next(titles, ("", ["", ""]))
@@ -137,7 +138,7 @@ def _queries(
     examples.pop("unjudged_queries", None)
     for split, (queries, qrels) in given.items():
         judged = {row.query_id for _, row in _qrels(split, qrels)}
-        for place, (query_id, text) in files.columns(queries, 2):
+        for place, (query_id, text) in without_heading(files.columns(queries, 2), QUESTIONS):
             if query_id in judged:
                 yield place, Query(query_id, split, text.strip(), [])
             else:
@@ -151,6 +152,7 @@ def _qrels(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
 
 
 def _negatives(path: Path, most: int) -> Iterator[tuple[str, Negative]]:
-    triples = ((place, query_id, negative) for place, (query_id, _, negative) in files.columns(path, 3))
+    rows = without_heading(files.columns(path, 3), TRIPLES)
+    triples = ((place, query_id, negative) for place, (query_id, _, negative) in rows)
     for place, query_id, negative in first_distinct(triples, most):
         yield place, Negative(query_id, negative)

@@ -59,12 +59,17 @@ def _check_options(config: Any) -> None:
             )
 
 
+def by_splits(builder: "DatasetBuilder", split: str) -> tuple[dict[str, list[str]], list[str]]:
+    """({split: its files}, the splits that `split` names: one, several as in `train+dev`, or `all`)."""
+    config: Any = builder.config
+    found = {str(name): [*map(str, paths)] for name, paths in (config.data_files or {}).items()}
+    return found, [*found] if split == "all" else [name.strip() for name in split.split("+")]
+
+
 def _files(builder: "DatasetBuilder", split: str) -> Iterator[Location]:
     from datasets import DownloadConfig, StreamingDownloadManager
 
-    config: Any = builder.config
-    by_split = {str(name): [*map(str, found)] for name, found in (config.data_files or {}).items()}
-    wanted = [*by_split] if split == "all" else [name.strip() for name in split.split("+")]
+    by_split, wanted = by_splits(builder, split)
     for name in wanted:
         if name not in by_split:
             raise InputError(f"no split {name!r} among {', '.join(by_split)}")
