@@ -18,7 +18,7 @@ from pipeline.metadata import Names
 from pipeline.notices import Examples, keep
 from pipeline.readers.folder import documents_of, listing
 from pipeline.readers.questions import Kind, Made, asking, make, split_of
-from pipeline.readers.sections import Document, words
+from pipeline.readers.sections import Document, said
 from pipeline.readers.spool import spooled
 from pipeline.work import Progress
 
@@ -214,4 +214,4 @@ def _check_splits(config: TextConfig, documents: int, splits: Counter[str], left
 
 
 def _hash(text: str) -> int:
-    return hash_id(words(text))
+    return hash_id(said(text))

@@ -117,6 +117,27 @@ def test_headings_that_say_nothing_are_left_out(tmp_path, ingested):
     assert made.counts["without_rest_left_out"] == 1
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "asks"),
+    [
+        ("Windows Server 2000", "Windows Server 2001", True),
+        ("2000 in film", "2001 in film", True),
+        ("Release 1.2 of it", "Release 1.3 of it", True),
+        ("ويندوز سيرفر ٢٠٠٠", "ويندوز سيرفر ٢٠٠١", True),
+        ("Iron(II) H²O", "Iron(II) H³O", True),
+        ("3. Big Cats", "(12) big cats!", False),
+        ("1.2 Big cats", "2.10.1. Big: cats", False),
+        ("Big cats 2", "Big cats, 2", False),
+    ],
+)
+def test_numbers_tell_what_asks_apart(tmp_path, ingested, one, other, asks):
+    for name, title in (("a", one), ("b", other), ("c", "Something said")):
+        put(tmp_path, f"set/{name}.md", f"# {title}", f"It is number {ord(name)} of them. {REST}")
+    made = ingested(**fields(tmp_path / "set", questions=["titles", "first_sentences"]))
+    assert made.counts["repeated_left_out"] == (0 if asks else 2)
+    assert made.counts["questions_from_titles"] == (3 if asks else 1)
+
+
 def test_a_folder_without_any_heading(tmp_path, ingested):
     put(tmp_path, "set/a.txt", REST)
     with pytest.raises(InputError) as error:
