@@ -143,7 +143,7 @@ def test_a_folder_without_any_heading(tmp_path, ingested):
     with pytest.raises(InputError) as error:
         ingested(**fields(tmp_path / "set", questions=["headings"]))
     assert str(error.value).startswith(
-        f"{tmp_path / 'set'}: nothing to ask by ingest.questions [headings] in 1 documents (0 saying nothing"
+        f"{tmp_path / 'set'}: nothing to ask by ingest.questions [headings], of 1 document (0 saying nothing"
     )
     assert "\n" not in str(error.value)
 
@@ -192,10 +192,36 @@ def test_a_share_of_the_training_questions_stays_in_the_passages(many, ingested)
     assert sum(stays["train"]) / len(stays["train"]) == pytest.approx(0.4, abs=0.1)
 
 
-@pytest.mark.parametrize("shares", [{"dev_share": 0.001, "test_share": 0.0}, {"dev_share": 0.0, "test_share": 0.999}])
-def test_a_split_without_questions_is_told(guide, ingested, shares):
-    with pytest.raises(InputError, match=r"ingest\.dev_share, test_share and seed leave \d questions to train on and"):
-        ingested(**fields(guide, questions=["headings"], **shares))
+@pytest.mark.parametrize(
+    "shares", [{"dev_share": 0.00001, "test_share": 0.0}, {"dev_share": 0.0, "test_share": 0.99999}]
+)
+def test_a_split_without_questions_is_reported_and_the_advice_works(many, ingested, shares):
+    some = "leave (1 question|[0-9]+ questions) to train on and [0-9]+ to evaluate with, of 260 documents; change them"
+    with pytest.raises(InputError, match=rf"ingest\.dev_share, test_share and seed ({some}), or"):
+        ingested(**fields(many, questions=["titles"], **shares))
+    assert ingested(**fields(many, questions=["titles"], dev_share=0.1, test_share=0.1)).queries
+    assert not ingested(**fields(many, **shares)).queries
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.98])
+@pytest.mark.parametrize(
+    ("further", "questions", "advice"),
+    [
+        (1, ["titles"], "other kinds in ingest.questions may find more (headings, first_sentences, crops), or"),
+        (0, ["titles"], "add documents, or"),
+        (1, ["titles", "headings", "first_sentences", "crops"], "add documents, or"),
+    ],
+)
+def test_no_shares_divide_one_document_that_asks(tmp_path, ingested, share, further, questions, advice):
+    put(tmp_path, "set/a.md", "# Something said", f"one. {REST}")
+    for i in range(further):
+        put(tmp_path, f"set/{i}.md", "few")
+    only = {"questions": questions, "dev_share": share, "test_share": 0.01, "sentence_words": [40, 60]}
+    with pytest.raises(InputError) as error:
+        ingested(**fields(tmp_path / "set", **only))
+    of = "2 documents" if further else "1 document"
+    assert f"only 1 of {of} asks (1 question), so that" in str(error.value)
+    assert f"; {advice} ingest.questions=[] makes none" in str(error.value)
 
 
 def test_equal_folders_give_equal_bytes(many, ingested):
