@@ -206,9 +206,9 @@ def _check_splits(
     of = f"of {counted(documents, 'documents')}"
     if not splits:
         why = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in left_out.items())
-        kinds = ", ".join(config.questions)
         raise InputError(
-            f"{config.path}: nothing to ask by ingest.questions [{kinds}], {of} ({why}); {_further(config, 1, documents)}"
+            f"{config.path}: nothing to ask by ingest.questions [{', '.join(config.questions)}], {of} ({why}); "
+            f"{_further(config, 1, documents)}"
         )
     held_out = splits["dev"] + splits["test"]
     if splits["train"] and (held_out or config.dev_share + config.test_share == 0):
@@ -219,8 +219,8 @@ def _check_splits(
             f"on or to evaluate with; {_further(config, 2, documents)}"
         )
     raise InputError(
-        f"{config.path}: ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train on "
-        f"and {held_out:,} to evaluate with, {of}; change them, or {NO_QUESTIONS}"
+        f"{config.path}: ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train "
+        f"on and {held_out:,} to evaluate with, {of}; change them, or {NO_QUESTIONS}"
     )
 
 
