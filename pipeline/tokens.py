@@ -59,7 +59,7 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Index of the first token of each sentence after the first one, ascending; may name a token twice.
 
     A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; at the signs of scripts without spaces (pipeline/words.py); and at an empty line. Byte-level BPE
+    opening mark; at the signs that other scripts have for it (pipeline/words.py); and at an empty line. Byte-level BPE
     counts the white space to the sentence that follows it.
     """
     for end in SENTENCE_END.finditer(text):

@@ -59,6 +59,8 @@ def test_first_sentences_ask_for_the_rest(guide, ingested):
         ('He said "it is so." And went.', 'He said "it is so."'),
         ("A sentence alone in its paragraph.\n\nNext.", "A sentence alone in its paragraph."),
         ("Été comme hiver il dort. Éveillé il mange.", "Été comme hiver il dort."),
+        ("बिल्ली मछली खाती है। कुत्ता सोता है।", "बिल्ली मछली खाती है।"),
+        ("هل تأكل القطة السمك؟نعم تأكله.", "هل تأكل القطة السمك؟"),
         ("no end of a sentence here\n\nNext one.", None),
         ("Too few. Words there were before.", None),
         ("x = f(a[0], {1: 2}); y = g(b->c). Next", None),
