@@ -16,7 +16,7 @@ from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.metadata import Names
 from pipeline.notices import Examples, keep
-from pipeline.readers.folder import documents_of, listing
+from pipeline.readers.folder import documents_of, ending_of, listing
 from pipeline.readers.questions import Kind, Made, asking, make, split_of
 from pipeline.readers.sections import Document, said
 from pipeline.readers.spool import spooled
@@ -41,8 +41,8 @@ class TextConfig(Config):
     pattern: str = Field(min_length=1)
     """Which files of a folder, such as `**/*.txt`; in the order of their names. Hidden ones are passed over."""
     endings: tuple[str, ...]
-    """Endings of the files taken among these, such as `md`, without that of a compression; the others are counted.
-    Empty: all."""
+    """Endings of the files taken among these, such as `md` or `.md`, without that of a compression; `""` takes names
+    without an ending, such as README, as does such a name. The others are counted. Empty: all."""
     documents: Literal["files", "lines"]
     """What a document is in plain text files: the file, or each line."""
     id_key: str
@@ -75,6 +75,11 @@ class TextConfig(Config):
     """Share of the documents that ask test questions."""
     seed: Seed
     """Of splits, crops and what is kept."""
+
+    @field_validator("endings")
+    @classmethod
+    def _of_files(cls, endings: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(ending_of, endings))
 
     @field_validator("pattern")
     @classmethod
