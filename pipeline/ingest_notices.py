@@ -21,6 +21,7 @@ NOTICES = {
     "unparsed_files": ("files left out, not Python of this version", ""),
     "empty_passages": ("passages dropped, without text and title", ""),
     "empty_queries": ("questions dropped, without text", ""),
+    "unanswered_queries": ("dev and test questions without an answer, not counted in hits", ""),
     "unjudged_queries": ("questions left out, without a judgement", ""),
     "qrels_to_empty": ("judgements dropped, of questions or passages without text", ""),
     "unknown_qrels": ("judgements dropped, of unknown questions or passages", "check the ids"),

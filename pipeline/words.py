@@ -66,6 +66,11 @@ def count(text: str) -> int:
     return len(spans(text))
 
 
+def blank(text: str) -> bool:
+    """Whether nothing can be seen of it: white space, control and format characters such as U+200B, or nothing."""
+    return all(c.isspace() or category(c) in ("Cc", "Cf") for c in text)
+
+
 def run_share(text: str) -> float:
     """Share of the characters, without white space, that are of alphabets without spaces between words."""
     if text.isascii():

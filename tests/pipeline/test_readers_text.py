@@ -179,6 +179,13 @@ def test_an_empty_folder(tmp_path, ingested):
     assert made.passages == [("blank.md#0", "blank.md", "blank", "")]
 
 
+def test_texts_of_which_nothing_can_be_seen_are_dropped(tmp_path, ingested):
+    lines = ["\u200b\u2060", "\x01\x02", "seen"]
+    made = ingested(**fields(put(tmp_path, "t.txt", *lines), documents="lines"))
+    assert [row[3] for row in made.passages] == ["seen"]
+    assert made.notices == ["passages dropped, without text and title: 2 (first: t.txt:1#0, t.txt:2#0)"]
+
+
 @pytest.mark.parametrize("questions", [[], ["crops"]])
 @pytest.mark.parametrize("row", [{"id": "a", "text": f"\ud800 {REST}"}, {"id": "\udc00", "text": REST}])
 def test_half_of_a_surrogate_pair_is_refused_by_its_line(tmp_path, ingested, row, questions):

@@ -8,7 +8,7 @@ import pytest
 from pipeline import tokens
 from pipeline.readers import questions
 from pipeline.readers.cut import cut
-from pipeline.words import LONGEST, count, ends_sentence, run_share, spans
+from pipeline.words import LONGEST, blank, count, ends_sentence, run_share, spans
 
 
 def words(text: str) -> list[str]:
@@ -130,6 +130,14 @@ def test_sentences_end_in_every_script(script, between):
 def test_no_sentence_ends_there(text):
     assert not [*questions.SENTENCE_END.finditer(text), *tokens.SENTENCE_END.finditer(text)]
     assert not any(ends_sentence(text, *span) for span in spans(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing"),
+    [("", True), (" \u200b\u2060\n", True), ("\x01\x7f\ufeff", True), ("\u200b.", False), ("ก", False), ("🙂", False)],
+)
+def test_blank(text, nothing):
+    assert blank(text) is nothing
 
 
 @pytest.mark.parametrize(("text", "share"), [("", 0.0), ("plain ü", 0.0), ("ไทย", 1.0), ("ab กข", 0.5), ("中文", 0.0)])
