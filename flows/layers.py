@@ -48,12 +48,14 @@ class Layer:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8); dates stay text."""
+    """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates stay text; so does `~`,
+    elsewhere another null, as the home is meant."""
 
 
 Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    if first != "~"
 }
 for kind, pattern in {
     "int": r"[-+]?(0|[1-9][0-9_]*)$|0x[0-9a-fA-F]+$",

@@ -215,6 +215,9 @@ def _what(
     if problem["type"] in ("list_type", "tuple_type"):
         items = given if isinstance(given, str | int | float) else "A, B"
         return f"a list is expected: write [{items}]{got}"
+    if problem["type"] == "path_type":
+        number = isinstance(given, int | float)
+        return f"a path is expected{', a number in quotes' if number else ''}{got}"
     return problem["msg"].removeprefix("Value error, ") + got
 
 

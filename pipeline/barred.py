@@ -16,7 +16,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,8 +96,15 @@ def _read_texts(collection: Path, state: tuple[int, ...]) -> Texts:
 
 
 def same_words(text: str) -> str:
-    """Equal for texts of the same words, whatever their case, white space and Unicode form."""
-    return unicodedata.normalize("NFC", " ".join(text.split()).casefold())
+    """Equal for texts of the same words, whatever their case, white space and Unicode form, full width too.
+
+    What folding the case leaves need not be normal, hence twice.
+    """
+    folded = text.casefold() if text.isascii() else _normal(_normal(text).casefold())
+    return " ".join(folded.split())
+
+
+_normal = partial(unicodedata.normalize, "NFKC")
 
 
 def read(collection: Path, known: "Judged") -> Barred:

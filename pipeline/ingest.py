@@ -31,7 +31,7 @@ from pipeline.metadata import keep
 from pipeline.notices import EXAMPLES, Examples, noticed, of_counts, one_line
 from pipeline.notices import keep as keep_example
 from pipeline.readers import several, single
-from pipeline.words import count
+from pipeline.words import blank, count
 from pipeline.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
@@ -126,7 +126,7 @@ def _passages(
         _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
         if "\0" in row.doc_id:  # a title may name the document, so that white space may be
             raise InputError(f"{place}: document id '{one_line(row.doc_id)}' holds a NUL character; remove it")
-        if not row.text.strip() and not row.title.strip():
+        if blank(row.text) and blank(row.title):
             counts["empty_passages"] += 1
             keep_example(examples, "empty_passages", row.passage_id)
             empty.append(hash_id(row.passage_id))
@@ -146,7 +146,7 @@ def _queries(source: Source, ids: array, empty: array, counts: Counter[str], exa
     counts.update({"empty_queries": 0, **{f"{split}_queries": 0 for split in SPLITS}})
     for place, row in source.queries():
         _check(place, "query", row.query_id, row.text, *row.answers)
-        if not row.text.strip():
+        if blank(row.text):
             counts["empty_queries"] += 1
             keep_example(examples, "empty_queries", row.query_id)
             empty.append(hash_id(row.query_id))

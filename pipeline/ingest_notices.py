@@ -5,6 +5,7 @@ from pathlib import Path
 from pipeline.notices import notice
 from pipeline.stored import read_table
 
+OTHER_ENDINGS = 'add theirs to ingest.endings: rst for NAME.rst, "" for names without one'
 NOTICES = {
     "undecodable_files": (
         "files left out, not UTF-8 or named so",
@@ -12,7 +13,7 @@ NOTICES = {
     ),
     "binary_files": ("files left out, binary", "if they are UTF-16, save them with their byte order mark"),
     "empty_files": ("files left out, empty", ""),
-    "other_files": ("files left out, of other endings", "add theirs to ingest.endings"),
+    "other_files": ("files left out, of other endings", OTHER_ENDINGS),
     "unmatched_files": ("files left out, not matched by ingest.pattern", "change it to take them"),
     "hidden_files": ("files left out, hidden", "name a hidden folder in ingest.pattern to take its files"),
     "link_files": ("links left out, to folders or to nothing", "put the files themselves into ingest.path"),
@@ -30,6 +31,7 @@ NOTICES = {
     ),
     "empty_passages": ("passages dropped, without text and title", ""),
     "empty_queries": ("questions dropped, without text", ""),
+    "unanswered_queries": ("dev and test questions without an answer, not counted in hits", ""),
     "unjudged_queries": ("questions left out, without a judgement", ""),
     "qrels_to_empty": ("judgements dropped, of questions or passages without text", ""),
     "unknown_qrels": ("judgements dropped, of unknown questions or passages", "check the ids"),

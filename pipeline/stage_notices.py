@@ -24,7 +24,10 @@ FILLED = {
 }
 
 NOTICES = {
-    "tokens": {"passages_cut": ("passages cut", "tokens.max_tokens")},
+    "tokens": {
+        "passages_cut": ("passages cut", "tokens.max_tokens"),
+        "passages_without_tokens": ("passages whose text has no token, so that their titles alone are read", ""),
+    },
     "ict": {
         "passages_one_sentence": ("passages left out of ICT, of one sentence", ""),
         "passages_without_segment": (

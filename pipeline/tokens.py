@@ -16,7 +16,7 @@ from pipeline.collection import passage_batches, passage_count, read_queries
 from pipeline.config import Config
 from pipeline.flat import Flat
 from pipeline.tokenizer import kind, read_tokenizer, special_tokens
-from pipeline.words import UNSPACED_END
+from pipeline.words import UNSPACED_END, blank
 from pipeline.work import Metrics, Work
 
 BATCH_ROWS = 512
@@ -59,7 +59,7 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
     """Index of the first token of each sentence after the first one, ascending; may name a token twice.
 
     A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; at the signs of scripts without spaces (pipeline/words.py); and at an empty line. Byte-level BPE
+    opening mark; at the signs that other scripts have for it (pipeline/words.py); and at an empty line. Byte-level BPE
     counts the white space to the sentence that follows it.
     """
     for end in SENTENCE_END.finditer(text):
@@ -128,7 +128,7 @@ class RaggedWriter:
 
 
 def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
-    started, done, documents, document, cut = time.monotonic(), 0, 0, None, 0
+    started, done, documents, document, cut, empty = time.monotonic(), 0, 0, None, 0, 0
     total = passage_count(collection)
     doc_offsets = Flat(work.out / "doc_offsets.npy", np.dtype(np.int64))
     with (
@@ -139,6 +139,7 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
             ids, starts, cut_here = _with_sentences(tokenizer, batch["text"], max_tokens)
             passages.write(ids, starts)
             cut += cut_here
+            empty += sum(not found and not blank(text) for text, found in zip(batch["text"], ids, strict=True))
             titles.write(encode(tokenizer, batch["title"]))
             before = [document, *batch["doc_id"]]
             firsts = [row for row, doc_id in enumerate(batch["doc_id"], start=done) if doc_id != before[row - done]]
@@ -155,6 +156,7 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
         "title_tokens": titles.total,
         "tokens_per_passage": passages.total / max(1, done),
         "passages_cut": cut,
+        "passages_without_tokens": empty,
     }
 
 

@@ -28,18 +28,24 @@ ALPHABETS = (
     "\u1950-\u1974\u1980-\u19c9\u1a20-\u1a7c\u1b05-\u1b4c\ua980-\ua9c0\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f\uaa80-\uaadf"
 )
 """Thai, Lao, Tibetan, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Balinese, Javanese, Tai Viet."""
-ENDS = "。｡！？។៕။།༎"
-"""Ends of sentences in these scripts; no space needs to follow."""
-CLOSING = "\"'”’)]」』】》〉）］｣"
+ENDS = (
+    "。｡！？។៕။།༎"
+    "\u0964\u0965\u06d4\u061f\u061e\u1362\u1367\u1368\u0589\u166e\u0df4\u0700\u0701\u0702\u1803\u1809"
+    "\u1c7e\u1c7f\uabeb\ua9c9\u1b5e\u1b5f\u1aa8\u1aa9\u1aaa\u1aab\uaa5d\uaa5e\uaa5f\ua4ff"
+)
+"""Ends of sentences in these scripts, in full width, and in those of India, Arabic, Ethiopic, Armenian and others that
+have signs of their own; no space needs to follow."""
+CLOSING = "\"'”’)]」』】》〉）］｣»"
 """What may follow the end of a sentence and belongs to it."""
 OPENING = "「『【《〈（［｢“‘(["
-UNSPACED_END = f"[{ENDS}][{re.escape(CLOSING + ENDS)}]*"
-"""The end of a sentence in these scripts, as a regular expression."""
+UNSPACED_END = rf"(?:[{ENDS}]|(?<!\d)\uff0e(?!\d))[{re.escape(CLOSING + ENDS)}.!?\uff0e]*"
+"""The end of a sentence by such a sign, as a regular expression; a full stop of full width at a number is none."""
 JOINING = "เแโใไເແໂໃໄ" + "\u1039\u17d2\u1a60\u1b44\ua9c0"
 """Vowels written before their consonant, and signs that put the next letter below the one before."""
 
 RUN = re.compile(r"\S+")
 UNSPACED = re.compile(f"[{DENSE}{ALPHABETS}]")
+ENDED = re.compile(UNSPACED_END + r"\Z")
 IN_ALPHABET = re.compile(f"[{ALPHABETS}]")
 KINDS = re.compile(f"(?P<dense>[{DENSE}]+)|(?P<alphabet>[{ALPHABETS}]+)|[^{DENSE}{ALPHABETS}]+")
 
@@ -60,6 +66,11 @@ def count(text: str) -> int:
     return len(spans(text))
 
 
+def blank(text: str) -> bool:
+    """Whether nothing can be seen of it: white space, control and format characters such as U+200B, or nothing."""
+    return all(c.isspace() or category(c) in ("Cc", "Cf") for c in text)
+
+
 def run_share(text: str) -> float:
     """Share of the characters, without white space, that are of alphabets without spaces between words."""
     if text.isascii():
@@ -68,8 +79,8 @@ def run_share(text: str) -> float:
 
 
 def ends_sentence(text: str, start: int, end: int) -> bool:
-    """Whether the word `text[start:end]` ends a sentence as these scripts do: by a sign, or in Thai by a space."""
-    if text[start:end].rstrip(CLOSING).endswith(tuple(ENDS)):
+    """Whether the word `text[start:end]` ends a sentence by one of `ENDS`, or in Thai by a space."""
+    if ENDED.search(text, start, end):
         return True
     return text[end : end + 1].isspace() and IN_ALPHABET.match(text, end - 1) is not None
 

@@ -1,6 +1,7 @@
 """DPR's files: psgs_w100.tsv and questions with their contexts."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,8 @@ from pipeline.config import Config
 from pipeline.delimited import tab_columns
 from pipeline.errors import InputError
 from pipeline.heading import ANSWERS, DPR, without_heading
+from pipeline.notices import Examples, keep
+from pipeline.words import blank
 from pipeline.work import Progress
 
 OFFICIAL = "https://dl.fbaipublicfiles.com/dpr"
@@ -54,11 +57,15 @@ def read(config: DprConfig, progress: Progress) -> Source:
     its split and its place in the file.
     """
     given = {split: path for split in SPLITS if (path := getattr(config, split))}
+    counts: Counter[str] = Counter()
+    examples: Examples = {}
     return Source(
         passages=lambda: _passages(config.passages),
-        queries=lambda: _queries(given),
+        queries=lambda: _queries(given, counts, examples),
         qrels=lambda: _qrels(given),
         negatives=lambda: _negatives(given),
+        counts=counts,
+        examples=examples,
     )
 
 
@@ -87,9 +94,13 @@ def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise InputError(f"{place}: the answers are no list of strings") from None
 
 
-def _queries(given: dict[str, Path]) -> Iterator[tuple[str, Query]]:
+def _queries(given: dict[str, Path], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
+    counts["unanswered_queries"] = 0
     for place, split, query_id, record in _questions(given):
         answers = files.strings_of(place, record, "answers")
+        if split != "train" and all(map(blank, answers)):
+            counts["unanswered_queries"] += 1
+            keep(examples, "unanswered_queries", query_id)
         yield place, Query(query_id, split, files.text_of(place, record, "question"), answers)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pipeline import files
 from pipeline.errors import InputError
+from pipeline.ingest_notices import OTHER_ENDINGS
 from pipeline.notices import Examples, keep
 from pipeline.readers.sections import Document, document, plain
 
@@ -39,7 +40,7 @@ def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str], Exampl
             reason = "hidden"
         elif not path.is_file():
             reason = "link" if path.is_symlink() else "special"
-        elif config.endings and _ending(path) not in config.endings:
+        elif config.endings and not {_ending(path), _shown_ending(path)} & set(config.endings):
             reason = "other"
         elif not (reason := _no_text(relative, path)):
             paths[relative] = path
@@ -53,7 +54,8 @@ def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str], Exampl
         raise InputError(f"{config.path}: no file matches ingest.pattern '{config.pattern}'")
     if not paths:
         reasons = ", ".join(f"{counts[f'{reason}_files']} {reason}" for reason in LEFT_OUT if counts[f"{reason}_files"])
-        raise InputError(f"{config.path}: no text among the files that match ingest.pattern and endings ({reasons})")
+        what = f"{config.path}: no text among the files that match ingest.pattern and endings ({reasons})"
+        raise InputError(f"{what}; {OTHER_ENDINGS}" if counts["other_files"] else what)
     counts["files"] = len(paths)
     return paths, counts, examples
 
@@ -98,9 +100,22 @@ def _no_text(name: str, path: Path) -> str:
     return "undecodable" if decode.getstate()[0] else ""
 
 
+def ending_of(written: str) -> str:
+    """What `ingest.endings` means: `.rst`, `*.rst` and `RST` are `rst`. Raises ValueError for what no file ends in."""
+    ending = written.strip().removeprefix("*").removeprefix(".").lower()
+    if _ending(Path(f"a.{ending}")) != ending:
+        raise ValueError(f"{written!r} is no file's ending: name the last one, before a compression's (md of a.md.gz)")
+    return ending
+
+
 def _ending(path: Path) -> str:
     """As `ingest.endings` names it: of a name without a dot all of it, such as makefile."""
     return files.plain_name(path).rpartition(".")[2].lower()
+
+
+def _shown_ending(path: Path) -> str:
+    """As `_ending`, but empty for a name without a dot."""
+    return PurePath(files.plain_name(path)).suffix.lower().removeprefix(".")
 
 
 def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple[str, Document]]:
@@ -114,9 +129,7 @@ def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple
     for file, path in paths.items():
         name = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", lambda found: quote(found[0]), file)  # what `check_id` refuses
         ending = _ending(path)
-        # Empty for a name without a dot, of which `_ending` gives all.
-        shown_ending = PurePath(files.plain_name(path)).suffix.lower().removeprefix(".")
-        of_file = {"file": file, "folder": file.rpartition("/")[0], "ending": shown_ending}
+        of_file = {"file": file, "folder": file.rpartition("/")[0], "ending": _shown_ending(path)}
         if ending == "jsonl":
             for number, (place, row) in enumerate(files.json_lines(path), 1):
                 document_id = files.text_of(place, row, config.id_key) if config.id_key else f"{name}:{number}"

@@ -1,7 +1,7 @@
 """A document's title, headings and sections, from the headings and paragraphs that stand one after the other in it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from unicodedata import category
 
@@ -10,6 +10,8 @@ Block = tuple[int, str]
 
 BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*\n")
 APOSTROPHES = "'’"
+NUMBERING = re.compile(r"\W*(?:(?:\d{1,3}\.)+(?:\d{1,3})?\)?|\d{1,3}\))\s+")
+"""A section's number in front of its heading: 3. or 1.2 or (3). Others, such as 2000 or 12, are words."""
 
 
 class Section(NamedTuple):
@@ -66,7 +68,7 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
         close(level)
         while path and path[-1][0] >= level:
             path.pop()
-        if i == first_place and words(text) and f" {words(text)} " in f" {words(title)} ":
+        if i == first_place and said(text) and f" {said(text)} " in f" {said(title)} ":
             opened = 0
         else:
             path.append((level, len(headings)))
@@ -76,13 +78,19 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
     return Document(document_id, title, headings, sections or [Section((), "")])
 
 
-def words(text: str) -> str:
+def said(text: str) -> str:
+    """The words and numbers, in lower case, without a section's number in front: equal for texts that say the same."""
+    return words(text[number.end() :] if (number := NUMBERING.match(text)) else text, str.isalnum)
+
+
+def words(text: str, of: Callable[[str], bool] = str.isalpha) -> str:
     """The words made of letters, in lower case: two texts that differ in numbers or signs alone become equal.
 
-    Marks (vowel signs, combining accents) belong to the letter before them; an emoji's does to none.
+    Marks (vowel signs, combining accents) belong to the letter before them; an emoji's does to none. `of` tells which
+    characters words are made of.
     """
     kept = [" "]
     for c in text.lower():
         joins = kept[-1] != " " and (c in APOSTROPHES or category(c)[0] == "M")
-        kept.append(c if c.isalpha() or joins else " ")
+        kept.append(c if of(c) or joins else " ")
     return " ".join(word.rstrip(APOSTROPHES) for word in "".join(kept).split())

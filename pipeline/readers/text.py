@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,16 +16,18 @@ from pipeline.errors import InputError
 from pipeline.ids import hash_id
 from pipeline.metadata import Names
 from pipeline.notices import Examples, keep
-from pipeline.readers.folder import documents_of, listing
+from pipeline.readers.folder import documents_of, ending_of, listing
 from pipeline.readers.questions import Kind, Made, asking, make, split_of
-from pipeline.readers.sections import Document, words
+from pipeline.readers.sections import Document, said
 from pipeline.readers.spool import spooled
+from pipeline.tables import counted
 from pipeline.work import Progress
 
 Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Starts a stream of (place, document)."""
 Asked = tuple[str, Query, list[str]]
 """Place, question, and the ids of the passages that answer it."""
+NO_QUESTIONS = "ingest.questions=[] makes none, to only pre-train (--until cocondenser)"
 
 
 class TextConfig(Config):
@@ -39,8 +41,8 @@ class TextConfig(Config):
     pattern: str = Field(min_length=1)
     """Which files of a folder, such as `**/*.txt`; in the order of their names. Hidden ones are passed over."""
     endings: tuple[str, ...]
-    """Endings of the files taken among these, such as `md`, without that of a compression; the others are counted.
-    Empty: all."""
+    """Endings of the files taken among these, such as `md` or `.md`, without that of a compression; `""` takes names
+    without an ending, such as README, as does such a name. The others are counted. Empty: all."""
     documents: Literal["files", "lines"]
     """What a document is in plain text files: the file, or each line."""
     id_key: str
@@ -73,6 +75,11 @@ class TextConfig(Config):
     """Share of the documents that ask test questions."""
     seed: Seed
     """Of splits, crops and what is kept."""
+
+    @field_validator("endings")
+    @classmethod
+    def _of_files(cls, endings: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(ending_of, endings))
 
     @field_validator("pattern")
     @classmethod
@@ -193,25 +200,42 @@ def _questions(
     counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})
     counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
     splits = Counter(query.split for _, (_, query, _) in kept)
-    _check_splits(config, total, splits, left_out)
+    asking_documents = {query.query_id.rpartition("?")[0] for _, (_, query, _) in kept}
+    _check_splits(config, total, len(asking_documents), splits, left_out)
     return [one for _, one in kept]
 
 
-def _check_splits(config: TextConfig, documents: int, splits: Counter[str], left_out: Counter[str]) -> None:
-    none = "ingest.questions=[] makes no questions"
+def _check_splits(
+    config: TextConfig, documents: int, asking_documents: int, splits: Counter[str], left_out: Counter[str]
+) -> None:
+    of = f"of {counted(documents, 'documents')}"
     if not splits:
         why = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in left_out.items())
         raise InputError(
-            f"{config.path}: nothing to ask by ingest.questions [{', '.join(config.questions)}] in {documents:,} "
-            f"documents ({why}); other kinds may find something, and {none}"
+            f"{config.path}: nothing to ask by ingest.questions [{', '.join(config.questions)}], {of} ({why}); "
+            f"{_further(config, 1, documents)}"
         )
     held_out = splits["dev"] + splits["test"]
-    if not splits["train"] or (config.dev_share + config.test_share > 0 and not held_out):
+    if splits["train"] and (held_out or config.dev_share + config.test_share == 0):
+        return
+    if asking_documents == 1:  # no shares divide it
         raise InputError(
-            f"{config.path}: ingest.dev_share, test_share and seed leave {splits['train']:,} questions to train on and "
-            f"{held_out:,} to evaluate with, of {documents:,} documents; change them, or {none}"
+            f"{config.path}: only 1 {of} asks ({counted(splits.total(), 'questions')}), so that none is left to train "
+            f"on or to evaluate with; {_further(config, 2, documents)}"
         )
+    raise InputError(
+        f"{config.path}: ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train "
+        f"on and {held_out:,} to evaluate with, {of}; change them, or {NO_QUESTIONS}"
+    )
+
+
+def _further(config: TextConfig, needed: int, documents: int) -> str:
+    """What can bring `needed` documents that ask, where too few of the `documents` do."""
+    others = [kind for kind in get_args(Kind) if kind not in config.questions]
+    if documents >= needed and others:
+        return f"other kinds in ingest.questions may find more ({', '.join(others)}), or {NO_QUESTIONS}"
+    return f"add documents, or {NO_QUESTIONS}"
 
 
 def _hash(text: str) -> int:
-    return hash_id(words(text))
+    return hash_id(said(text))

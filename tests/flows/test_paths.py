@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -94,6 +95,39 @@ def test_the_home_in_settings(home: Path, field: str, value: str) -> None:
     said = change(resolve("tiny"), [f"{field}={value}"]).model_dump_json()
     assert f'"{home}/' in said
     assert "~" not in said.replace("~~", "")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting", "keys"),
+    [
+        ("text", "ingest.path={}", ("ingest", "path")),
+        ("tiny", "condenser.checkpoint={}", ("condenser", "checkpoint")),
+        ("tiny", "evaluate={{systems: {{other: {}}}}}", ("evaluate", "systems", "other")),
+    ],
+)
+@pytest.mark.parametrize("written", ["~", " ~ ", "'~'"])
+def test_a_tilde_alone_is_the_home(home: Path, recipe: str, setting: str, keys: tuple[str, ...], written: str) -> None:
+    (home / "own.yaml").write_text(f"extends: {recipe}\n{_section(setting.format(written))}")
+    for found in (resolve(recipe, [setting.format(written)]), resolve(f"{home}/own.yaml")):
+        assert reduce(lambda part, key: part[key], keys, found.model_dump()) == home
+
+
+def _section(setting: str) -> str:
+    name, _, value = setting.partition("=")
+    section, _, field = name.partition(".")
+    return f"{section}: {{{field}: {value}}}\n" if field else f"{section}: {value}\n"
+
+
+@pytest.mark.parametrize("written", ["null", "Null", ""])
+def test_null_is_no_path(written: str) -> None:
+    assert resolve("tiny", [f"condenser.checkpoint={written}"]).condenser.checkpoint is None
+    said = said_of(lambda: resolve("text", [f"ingest.path={written}"]))
+    assert said == f"--set ingest.path={written}: ingest.path: a path is expected (got None)"
+
+
+def test_a_folder_whose_name_is_a_number() -> None:
+    assert said_of(lambda: resolve("text", ["ingest.path=2024"])).endswith("expected, a number in quotes (got 2024)")
+    assert resolve("text", ['ingest.path="2024"']).ingest.path == Path("2024")
 
 
 def test_the_home_in_recipes_and_what_they_extend(home: Path) -> None:

@@ -187,6 +187,14 @@ def test_dpr(dpr, ingested):
     assert made.negatives == {"train-0": ["2", "4"]}
 
 
+@pytest.mark.parametrize(("answers", "without"), [("[]", 1), ("['', ' ']", 1), ("['', 'x']", 0)])
+def test_dpr_questions_without_an_answer_are_noticed(dpr, tmp_path, ingested, answers, without):
+    made = ingested(**dpr | {"test": put(tmp_path, "w.csv", f"how\t{answers}", "why\t['x']"), "dev": None})
+    assert made.counts["unanswered_queries"] == without
+    line = "dev and test questions without an answer, not counted in hits: 1 (first: test-0)"
+    assert (line in made.notices) is bool(without)
+
+
 @pytest.mark.parametrize("text", ['"Once upon a time', 'a time"', '"To be or not to be."', '"a" or "b"', "NA", "007"])
 def test_dpr_texts_are_split_at_tabs_alone(dpr, tmp_path, ingested, text):
     passages = put(tmp_path, "p.tsv", "id\ttext\ttitle", f"1\t{text}\tThe mill", f"2\t{text}\t{text}")

@@ -59,6 +59,8 @@ def test_first_sentences_ask_for_the_rest(guide, ingested):
         ('He said "it is so." And went.', 'He said "it is so."'),
         ("A sentence alone in its paragraph.\n\nNext.", "A sentence alone in its paragraph."),
         ("Été comme hiver il dort. Éveillé il mange.", "Été comme hiver il dort."),
+        ("बिल्ली मछली खाती है। कुत्ता सोता है।", "बिल्ली मछली खाती है।"),
+        ("هل تأكل القطة السمك؟نعم تأكله.", "هل تأكل القطة السمك؟"),
         ("no end of a sentence here\n\nNext one.", None),
         ("Too few. Words there were before.", None),
         ("x = f(a[0], {1: 2}); y = g(b->c). Next", None),
@@ -117,12 +119,33 @@ def test_headings_that_say_nothing_are_left_out(tmp_path, ingested):
     assert made.counts["without_rest_left_out"] == 1
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "asks"),
+    [
+        ("Windows Server 2000", "Windows Server 2001", True),
+        ("2000 in film", "2001 in film", True),
+        ("Release 1.2 of it", "Release 1.3 of it", True),
+        ("ويندوز سيرفر ٢٠٠٠", "ويندوز سيرفر ٢٠٠١", True),
+        ("Iron(II) H²O", "Iron(II) H³O", True),
+        ("3. Big Cats", "(12) big cats!", False),
+        ("1.2 Big cats", "2.10.1. Big: cats", False),
+        ("Big cats 2", "Big cats, 2", False),
+    ],
+)
+def test_numbers_tell_what_asks_apart(tmp_path, ingested, one, other, asks):
+    for name, title in (("a", one), ("b", other), ("c", "Something said")):
+        put(tmp_path, f"set/{name}.md", f"# {title}", f"It is number {ord(name)} of them. {REST}")
+    made = ingested(**fields(tmp_path / "set", questions=["titles", "first_sentences"]))
+    assert made.counts["repeated_left_out"] == (0 if asks else 2)
+    assert made.counts["questions_from_titles"] == (3 if asks else 1)
+
+
 def test_a_folder_without_any_heading(tmp_path, ingested):
     put(tmp_path, "set/a.txt", REST)
     with pytest.raises(InputError) as error:
         ingested(**fields(tmp_path / "set", questions=["headings"]))
     assert str(error.value).startswith(
-        f"{tmp_path / 'set'}: nothing to ask by ingest.questions [headings] in 1 documents (0 saying nothing"
+        f"{tmp_path / 'set'}: nothing to ask by ingest.questions [headings], of 1 document (0 saying nothing"
     )
     assert "\n" not in str(error.value)
 
@@ -171,10 +194,36 @@ def test_a_share_of_the_training_questions_stays_in_the_passages(many, ingested)
     assert sum(stays["train"]) / len(stays["train"]) == pytest.approx(0.4, abs=0.1)
 
 
-@pytest.mark.parametrize("shares", [{"dev_share": 0.001, "test_share": 0.0}, {"dev_share": 0.0, "test_share": 0.999}])
-def test_a_split_without_questions_is_told(guide, ingested, shares):
-    with pytest.raises(InputError, match=r"ingest\.dev_share, test_share and seed leave \d questions to train on and"):
-        ingested(**fields(guide, questions=["headings"], **shares))
+@pytest.mark.parametrize(
+    "shares", [{"dev_share": 0.00001, "test_share": 0.0}, {"dev_share": 0.0, "test_share": 0.99999}]
+)
+def test_a_split_without_questions_is_reported_and_the_advice_works(many, ingested, shares):
+    some = "leave (1 question|[0-9]+ questions) to train on and [0-9]+ to evaluate with, of 260 documents; change them"
+    with pytest.raises(InputError, match=rf"ingest\.dev_share, test_share and seed ({some}), or"):
+        ingested(**fields(many, questions=["titles"], **shares))
+    assert ingested(**fields(many, questions=["titles"], dev_share=0.1, test_share=0.1)).queries
+    assert not ingested(**fields(many, **shares)).queries
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.98])
+@pytest.mark.parametrize(
+    ("further", "questions", "advice"),
+    [
+        (1, ["titles"], "other kinds in ingest.questions may find more (headings, first_sentences, crops), or"),
+        (0, ["titles"], "add documents, or"),
+        (1, ["titles", "headings", "first_sentences", "crops"], "add documents, or"),
+    ],
+)
+def test_no_shares_divide_one_document_that_asks(tmp_path, ingested, share, further, questions, advice):
+    put(tmp_path, "set/a.md", "# Something said", f"one. {REST}")
+    for i in range(further):
+        put(tmp_path, f"set/{i}.md", "few")
+    only = {"questions": questions, "dev_share": share, "test_share": 0.01, "sentence_words": [40, 60]}
+    with pytest.raises(InputError) as error:
+        ingested(**fields(tmp_path / "set", **only))
+    of = "2 documents" if further else "1 document"
+    assert f"only 1 of {of} asks (1 question), so that" in str(error.value)
+    assert f"; {advice} ingest.questions=[] makes none" in str(error.value)
 
 
 def test_equal_folders_give_equal_bytes(many, ingested):

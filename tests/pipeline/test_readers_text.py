@@ -129,8 +129,34 @@ def test_what_is_no_text_is_counted(tmp_path, ingested):
     }
     assert ingested(**fields(folder, pattern=".git/*")).passages[0][3] == "hidden"
     (folder / "good.md").unlink()
-    with pytest.raises(InputError, match=r"no text among .* \(1 hidden, 1 other, 2 empty, 1 binary, 2 undecodable\)"):
+    with pytest.raises(InputError, match=r"no text .* \(1 hidden, 1 other, 2 empty, 1 binary, 2 undecodable\); add"):
         ingested(**fields(folder, endings=["md", "txt", "html", "jsonl"]))
+
+
+@pytest.mark.parametrize(
+    ("endings", "taken"),
+    [
+        (["md"], {"a.md"}),
+        (["md", "rst"], {"a.md", "b.rst", "c.RST.gz"}),
+        (["md", ".RST"], {"a.md", "b.rst", "c.RST.gz"}),
+        (["*.rst"], {"b.rst", "c.RST.gz"}),
+        (["md", ""], {"a.md", "README", "Makefile"}),
+        (["README"], {"README"}),
+    ],
+)
+def test_endings_are_taken_as_the_notice_advises(tmp_path, ingested, endings, taken):
+    for name in ("a.md", "b.rst", "README", "Makefile"):
+        put(tmp_path, f"set/{name}", "text")
+    (tmp_path / "set" / "c.RST.gz").write_bytes(gzip.compress(b"text"))
+    made = ingested(**fields(tmp_path / "set", endings=endings))
+    assert {row[1] for row in made.passages} == taken
+    assert made.counts["other_files"] == 5 - len(taken)
+
+
+@pytest.mark.parametrize("ending", ["md.gz", "gz", "min.js", ".tar.md"])
+def test_endings_that_no_file_has_are_refused(tmp_path, ending):
+    with pytest.raises(ValidationError, match=f"'{ending}' is no file's ending: name the last one"):
+        CONFIG.validate_python(fields(tmp_path, endings=[ending]))
 
 
 def test_a_name_that_is_no_utf8_is_counted(tmp_path, ingested):
@@ -151,6 +177,13 @@ def test_an_empty_folder(tmp_path, ingested):
     put(tmp_path, "set/blank.md", " ", "")
     made = ingested(**fields(tmp_path / "set"))
     assert made.passages == [("blank.md#0", "blank.md", "blank", "")]
+
+
+def test_texts_of_which_nothing_can_be_seen_are_dropped(tmp_path, ingested):
+    lines = ["\u200b\u2060", "\x01\x02", "seen"]
+    made = ingested(**fields(put(tmp_path, "t.txt", *lines), documents="lines"))
+    assert [row[3] for row in made.passages] == ["seen"]
+    assert made.notices == ["passages dropped, without text and title: 2 (first: t.txt:1#0, t.txt:2#0)"]
 
 
 @pytest.mark.parametrize("questions", [[], ["crops"]])
@@ -258,7 +291,7 @@ def test_files_that_the_recipe_leaves_out_are_noticed(tmp_path, ingested):
     os.mkfifo(tmp_path / "set" / "pipe.md")
     assert ingested(**fields(tmp_path / "set", endings=["md"])).notices == [
         "files left out, of other endings: 3 (first: a.rst, deep/b.rst, line\\nbreak.rst); "
-        "add theirs to ingest.endings",
+        'add theirs to ingest.endings: rst for NAME.rst, "" for names without one',
         "files left out, hidden: 1 (first: .git/config); name a hidden folder in ingest.pattern to take its files",
         "links left out, to folders or to nothing: 2 (first: folder.md, nowhere.md); "
         "put the files themselves into ingest.path",

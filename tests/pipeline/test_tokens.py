@@ -1,6 +1,7 @@
 """Ids, word starts, sentence starts and offsets, against a plain reading of each text."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from pipeline import tokens as stage
 from pipeline import wordpiece
 from pipeline.collection import Query, schemas, write_table
 from pipeline.flat import Flat
+from pipeline.notices import read_notices
 from pipeline.ragged import Tokens
+from pipeline.stage_notices import with_notices
 from pipeline.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
 from pipeline.work import Work
 
@@ -77,6 +80,19 @@ def test_rows_are_the_texts_tokens(folders, tmp_path):
     assert made.doc_offsets.tolist() == [0, 2, 3, 6, 7]
     assert made.passages.tokens.dtype == np.uint16
     assert isinstance(made.passages.tokens, np.memmap)
+
+
+def test_passages_of_rules_alone_are_counted(folders, tmp_path):
+    collection = tmp_path / "rules"
+    shutil.copytree(folders[0], collection)
+    texts = [4000 * ".", "One sentence.", "\n", "====="]
+    passages = [(f"p{i}", f"p{i}", "Title", text) for i, text in enumerate(texts)]
+    write_table(collection / "passages.parquet", schemas()["passages"], passages)
+    (tmp_path / "out").mkdir()
+    work = Work(tmp_path / "out", tmp_path, MACHINE, lambda *_: None)
+    metrics = tokens(TokensConfig(max_tokens=0), collection, folders[1], work)
+    (line,) = read_notices(with_notices("tokens", metrics))
+    assert line == "passages whose text has no token, so that their titles alone are read: 2"
 
 
 def test_special_tokens_in_a_text_are_text(folders, tmp_path):

@@ -5,8 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from pipeline import tokens
+from pipeline.readers import questions
 from pipeline.readers.cut import cut
-from pipeline.words import LONGEST, count, ends_sentence, run_share, spans
+from pipeline.words import LONGEST, blank, count, ends_sentence, run_share, spans
 
 
 def words(text: str) -> list[str]:
@@ -91,6 +93,51 @@ def test_words_cover_the_text_in_order():
 def test_ends_of_sentences():
     text = "好。」他说 ไทย ไทย"
     assert [ends_sentence(text, *span) for span in spans(text)] == [True, False, True, False]
+
+
+SENTENCES = {
+    "Hindi": ("बिल्ली मछली खाती है।", "कुत्ता घर में सोता है।"),
+    "Hindi with a space before": ("बिल्ली मछली खाती है ।", "कुत्ता घर में सोता है ।"),
+    "Sanskrit": ("धर्मक्षेत्रे कुरुक्षेत्रे समवेता युयुत्सवः॥", "मामकाः पाण्डवाश्चैव किमकुर्वत सञ्जय॥"),
+    "Bengali": ("বিড়াল মাছ খেতে ভালোবাসে।", "কুকুর ঘরে ঘুমায়।"),
+    "Urdu": ("بلی مچھلی کھاتی ہے۔", "کتا گھر میں سوتا ہے۔"),
+    "Arabic": ("هل تأكل القطة السمك؟", "نعم تأكله كل يوم؟!"),
+    "Arabic, quoted": ("قالت «هل تأكل القطة السمك؟»", "نعم تأكله كل يوم؟"),
+    "Ethiopic": ("ድመት ዓሣ ትበላለች ሁልጊዜ።", "ውሻ የት ነው ያለው፧"),
+    "Armenian": ("Կատուն ձուկ է ուտում։", "Շունը տանը քնած է։"),
+    "Tibetan": ("ཞི་མིས་ཉ་ཟ་གི་རེད།", "ཁྱི་ནང་ལ་ཉལ་གི་རེད།"),
+    "Khmer": ("ឆ្មាស៊ីត្រីរាល់ថ្ងៃនៅផ្ទះ។", "ឆ្កែដេកនៅក្នុងផ្ទះជារៀងរាល់ថ្ងៃ។"),
+    "Burmese": ("ကြောင်သည်ငါးကိုစားသည်\u104b", "ခွေးသည်အိမ်တွင်အိပ်သည်\u104b"),
+    "full width": ("猫は毎日家で魚を食べる．", "犬は家でいつも寝ていますか？"),
+    "full width, Latin": ("Cats like fish a lot！", "they sleep at home ３．５ hours．"),
+}
+
+
+@pytest.mark.parametrize("between", ["", " ", "\n"])
+@pytest.mark.parametrize("script", SENTENCES)
+def test_sentences_end_in_every_script(script, between):
+    one, two = SENTENCES[script]
+    text = between.join((one, two, one))
+    for pattern in (questions.SENTENCE_END, tokens.SENTENCE_END):
+        ends = [end.end() for end in pattern.finditer(text)]
+        assert ends == [len(one), len(one + between + two), len(text)]
+    if between:  # cuts lie at the start of a word
+        found = [end for start, end in spans(text) if ends_sentence(text, start, end)]
+        assert {len(one), len(one + between + two)} <= set(found)
+
+
+@pytest.mark.parametrize("text", ["１．はじめに", "約３．５キロ", "v1.2 of it", "Ա՞, և", "a; b، c؛ d၊ e፣ f፤"])
+def test_no_sentence_ends_there(text):
+    assert not [*questions.SENTENCE_END.finditer(text), *tokens.SENTENCE_END.finditer(text)]
+    assert not any(ends_sentence(text, *span) for span in spans(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing"),
+    [("", True), (" \u200b\u2060\n", True), ("\x01\x7f\ufeff", True), ("\u200b.", False), ("ก", False), ("🙂", False)],
+)
+def test_blank(text, nothing):
+    assert blank(text) is nothing
 
 
 @pytest.mark.parametrize(("text", "share"), [("", 0.0), ("plain ü", 0.0), ("ไทย", 1.0), ("ab กข", 0.5), ("中文", 0.0)])

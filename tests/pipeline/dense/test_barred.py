@@ -50,6 +50,7 @@ KINDS = {
     "the question's words": Kind("question", "", QUESTION),
     "its words in another case": Kind("question", "", "\twhat is an élan? "),
     "its words in another Unicode form": Kind("question", "", "What is an E\u0301lan?"),
+    "its words in full width": Kind("question", "", "ＷＨＡＴ　is an Élan？"),
     "its words as a title alone": Kind("question", QUESTION, ""),
 }
 OTHERS = [
@@ -61,6 +62,15 @@ OTHERS = [
 ]
 FREE = {passage_id for passage_id, _, _ in OTHERS}
 LISTED = ["x", "q", "p0", "p1", *sorted(FREE)]
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [("ＡＢ　ｃ", "ab C"), ("ﬁne", "FINE"), ("Straße", "STRASSE"), ("ΐ", "Ϊ́"), ("ｶﾞ", "ガ"), ("a\u00a0b", "A B")],
+)
+def test_the_same_words(text, other):
+    assert barred.same_words(text) == barred.same_words(other)
+    assert barred.same_words(text) != barred.same_words(f"{other}2")
 
 
 @pytest.fixture(params=list(KINDS))
