@@ -48,8 +48,8 @@ class Layer:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates stay text; so does `~`,
-    elsewhere another null, as the home is meant."""
+    """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates stay text, and so does `~`,
+    a null of YAML's: here it is the home folder."""
 
 
 Loader.yaml_implicit_resolvers = {

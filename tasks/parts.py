@@ -1,7 +1,7 @@
 """A stage's shards on a Ray cluster: each part, a task run of Prefect's, makes some of them in a child process there.
 
-The cluster is asked only while shards are made, so that no training hangs on it. Ray begins a part again whose worker
-or machine dies; the shards that were finished are not made again.
+The cluster is used only while shards are built, so that no training depends on it. Where a worker or a machine dies,
+Ray starts its part again; finished shards are not built again.
 """
 
 import socket
