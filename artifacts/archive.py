@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from artifacts import names
+from artifacts import files, names
 from artifacts.errors import StoreError
 
 CHUNK = 1 << 20
@@ -70,7 +70,7 @@ def opened(path: Path) -> Iterator["Reader"]:
     """Raises `StoreError` where there is no such file, or one that zstd did not write."""
     import pyarrow as pa
 
-    names.check_path(path)
+    files.check_path(path)
     if path.is_fifo():
         raise StoreError(f"{path}: not a file")
     try:

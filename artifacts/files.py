@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from artifacts.errors import StoreError
+from artifacts.names import LONGEST, one_line
 
 THREADS = min(8, os.cpu_count() or 1)
 """For hashing and syncing, which both leave the interpreter's lock."""
@@ -50,8 +51,18 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def check_path(path: Path) -> None:
+    """Raises `StoreError` for a path that is not UTF-8: Parquet, JSON and Java take no other."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            f"{one_line(str(path), LONGEST)}: the path is not UTF-8; give one that is, such as a link"
+        ) from None
+
+
 def empty(folder: Path) -> Path:
-    """Makes the folder again."""
+    """Makes the folder, without what was in it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

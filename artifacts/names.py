@@ -1,10 +1,7 @@
 """Names of an artifact's or a pack's files: relative, with slashes, and leading nowhere but below their folder."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from unicodedata import category
-
-from artifacts.errors import StoreError
 
 CONTROL = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's categories of what is no text in a line: control characters, halves of a character, line breaks."""
@@ -44,16 +41,10 @@ def clash(names: Iterable[str]) -> str | None:
 
 
 def one_line(text: str, longest: int = SHOWN) -> str:
-    """The text, or its first characters, as part of one line: what is no text there is escaped."""
-    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return "".join(repr(c)[1:-1] if category(c) in CONTROL else c for c in short)
+    """The text, or its first characters, as part of one line (see `escaped`)."""
+    return escaped(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
-def check_path(path: Path) -> None:
-    """Raises `StoreError` for a path that is not UTF-8: Parquet, JSON and Java take no other."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise StoreError(
-            f"{one_line(str(path), LONGEST)}: the path is not UTF-8; give one that is, such as a link"
-        ) from None
+def escaped(text: str) -> str:
+    """The text in one line: what is no text there is escaped."""
+    return "".join(repr(c)[1:-1] if category(c) in CONTROL else c for c in text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from artifacts import archive, files, locks, names, objects, records, runs
+from artifacts import archive, files, locks, objects, records, runs
 from artifacts.archive import Member
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
@@ -68,7 +68,7 @@ def pack(
     where an artifact is not whole, for a name without ENDING, where `path` is there (unless `overwrite`) and on a full
     disk; then no file, or the one that was there, is left.
     """
-    names.check_path(path)
+    files.check_path(path)
     if path.is_dir():
         raise StoreError(f"{path}: is a folder")
     if not path.name.endswith(ENDING):

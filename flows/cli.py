@@ -25,7 +25,7 @@ from flows.cli_search import search
 from flows.cli_serve import serve_search
 from flows.sentences.cli import sentences_app
 from pipeline.errors import InputError
-from pipeline.notices import one_line
+from pipeline.notices import escaped
 from tasks.printable import guard_streams
 
 EXPECTED_ERRNOS = (
@@ -119,15 +119,12 @@ def main(command: Callable[[], object] = app) -> None:
     guard_streams()
     try:
         command()
-    except InputError as error:
+    except (InputError, StoreError) as error:
         fail(str(error), 2)
-    except StoreError as error:
-        fail(one_line(said := str(error), len(said)), 2)
     except OSError as error:
         if error.errno not in EXPECTED_ERRNOS:
             raise
-        name = str(error.filename)
-        where = "" if error.filename is None else f"{one_line(name, len(name))}: "  # standard output has no name
+        where = "" if error.filename is None else f"{escaped(str(error.filename))}: "  # standard output has no name
         fail(f"{where}{str(error.strerror).lower()}", 2)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:

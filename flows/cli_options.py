@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.notices import one_line
+from pipeline.notices import escaped
 from pipeline.paths import given
 from tasks.printable import guard_consoles, json_text
 
@@ -68,8 +68,7 @@ def print_path(path: Path) -> None:
 
 def warn(text: str) -> None:
     """One line that a reader of the figures must know."""
-    line = one_line(text, len(text))
-    terminal.print(f"warning: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    terminal.print(f"warning: {escaped(text)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def fail(text: str, code: int) -> NoReturn:

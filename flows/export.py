@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from artifacts import files, names
+from artifacts import files
 from artifacts.records import Ref
 from artifacts.store import Store
 from flows import layers
@@ -125,7 +125,7 @@ def export(
 ) -> Exported:
     """Write OUT. Everything that can be known to fail does so before the first file is written."""
     out = out.resolve()
-    names.check_path(out)
+    files.check_path(out)
     unknown = [name for name in only if name not in PARTS]
     if unknown:
         raise InputError(f"--only {unknown[0]}: no part of an export; the parts: {', '.join(PARTS)}")

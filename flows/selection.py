@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from artifacts.names import check_path
+from artifacts.files import check_path
 from artifacts.records import Ref
 from artifacts.store import Store
 from flows.dag import Node

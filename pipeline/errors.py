@@ -1,6 +1,6 @@
 """The one exception for what a user can fix."""
 
-from pipeline.notices import one_line
+from pipeline.notices import escaped
 
 
 class InputError(Exception):
@@ -12,4 +12,4 @@ class InputError(Exception):
     """
 
     def __str__(self) -> str:
-        return "\n".join(one_line(line, len(line)) for line in map(str, self.args))
+        return "\n".join(escaped(str(line)) for line in self.args)

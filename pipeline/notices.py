@@ -33,12 +33,16 @@ def first(examples: Sequence[str]) -> str:
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """The text, or its first characters, as part of one line: what cannot be seen there is escaped.
+    """The text, or its first characters, as part of one line (see `escaped`)."""
+    return escaped(text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
+def escaped(text: str) -> str:
+    """The text in one line: what cannot be seen there is escaped.
 
     Format characters stay: Persian and the scripts of India join and part letters by them.
     """
-    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return "".join(c if c.isprintable() or category(c) == "Cf" else repr(c)[1:-1] for c in short)
+    return "".join(c if c.isprintable() or category(c) == "Cf" else repr(c)[1:-1] for c in text)
 
 
 def keep(examples: Examples, name: str, example: str) -> None:
