@@ -58,7 +58,7 @@ def pieces(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield piece
 
 
-def blank(text: str) -> bool:
+def is_empty_in_java(text: str) -> bool:
     """Whether a text holds white space and control characters alone, which Java trims and Anserini then refuses."""
     return not any(character > " " for character in text)
 
@@ -84,7 +84,7 @@ def index(
     for piece in pieces(documents):
         raw = []
         for passage_id, text in piece:
-            if blank(text):
+            if is_empty_in_java(text):
                 keep(examples, "passages_empty", passage_id)
             else:
                 raw.append(json.dumps({"id": passage_id, FIELD: text}))
