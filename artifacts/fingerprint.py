@@ -22,10 +22,10 @@ NOT_DATA = (".py", ".pyc", ".md", ".typed")
 def code_version(function: Callable[..., Any], roots: tuple[str, ...] = ("pipeline",)) -> dict[str, str]:
     """File -> hash, for the module of `function` and, transitively, all that it imports of the packages `roots`.
 
-    Files are named from the folder that holds the package (`pipeline/mine.py`). What counts as an import:
+    Files are named from the folder that holds the package (`pipeline/negatives/mine.py`). What counts as an import:
     - every import statement, those inside functions too, and the packages on the way to the module;
-    - a string that names a module, as child processes are given one (`"pipeline.condenser:train"`);
-    - a string that begins a module's name (`f"pipeline.readers.{name}"`): all modules of that package.
+    - a string that names a module, as child processes are given one (`"pipeline.pretrain.condenser:train"`);
+    - a string that begins a module's name (`f"pipeline.data.readers.{name}"`): all modules of that package.
     Other files beside a package's `__init__.py` (templates, say) belong to the package.
     Raises `StoreError` on a file that is no Python.
     """

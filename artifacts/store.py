@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from artifacts import dates, files, locks, objects, records, sources, versions
+from artifacts.build_clock import Clock
 from artifacts.errors import Damaged, StoreError
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
-from artifacts.spent import Clock
 from artifacts.suspects import suspects
 
 FORMAT = 1

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.processes import cores
+from pipeline.runtime.processes import cores
 
 FOLDER = Path(__file__).parent
 RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"

@@ -15,10 +15,10 @@ from statistics import median
 
 import numpy as np
 
-from pipeline import abs as scheduling
-from pipeline import examples
-from pipeline.scheduler import HARDNESS, JOB, PASSAGES, QUESTIONS, Job
-from pipeline.similarity import Similarity, dense, grid
+from pipeline.finetune import examples
+from pipeline.finetune.scheduling import batch_search as scheduling
+from pipeline.finetune.scheduling.process import HARDNESS, JOB, PASSAGES, QUESTIONS, Job
+from pipeline.finetune.scheduling.similarity import Similarity, dense, grid
 
 ROUNDS = 2
 MOST = 2 << 30

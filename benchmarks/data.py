@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from flows.recipe import resolve
-from pipeline.ingest import ingest
-from pipeline.ragged import Tokens
-from pipeline.tokenizer import tokenizer
-from pipeline.tokens import tokens
-from pipeline.work import Work, silent
+from flows.recipes.recipe import resolve
+from pipeline.data.ingest import ingest
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.token_files import Tokens
+from pipeline.tokenization.tokenizer import tokenizer
+from pipeline.tokenization.tokens import tokens
 
 FOLDER = Path(".benchmarks")
 

@@ -18,15 +18,15 @@ import numpy as np
 from benchmarks.data import FOLDER, pydocs
 from benchmarks.paired import Figures, Step, Way, interleave, ratio, seconds
 from benchmarks.steps import BUDGET, LIMIT, new_module
-from pipeline import flops
-from pipeline.biencoder import encode_rows, load_encoders
-from pipeline.checkpoint import save_checkpoint
-from pipeline.inputs import Form, passage_row
-from pipeline.launch import ENCODING
-from pipeline.packing import rows
-from pipeline.spans import long_enough
-from pipeline.tokenizer import read_tokenizer, special_tokens
-from pipeline.tokens import encode
+from pipeline.modeling.biencoder import encode_rows, load_encoders
+from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.modeling.inputs import Form, passage_row
+from pipeline.modeling.packing import rows
+from pipeline.pretrain.spans import long_enough
+from pipeline.runtime.launch import ENCODING
+from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokenization.tokens import encode
+from pipeline.training import flops
 
 TEXTS = {"mini": 1024, "minilm": 512, "base": 128}
 ROUNDS = {"mini": 6, "minilm": 4, "base": 3}

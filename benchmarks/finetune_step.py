@@ -18,14 +18,14 @@ from benchmarks import published
 from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, ratio
 from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare, new_module
-from pipeline import examples, ranking
-from pipeline.barred import Texts, between
-from pipeline.biencoder import Encoder, vectors
-from pipeline.inbatch import Piece, backward, pieces
-from pipeline.inputs import Form, pack, passage_rows, question_rows
-from pipeline.memory import keeps
-from pipeline.pools import Lists, Pools
-from pipeline.spans import long_enough
+from pipeline.data.barred import Texts, between
+from pipeline.finetune import examples, losses
+from pipeline.finetune.pools import Lists, Pools
+from pipeline.finetune.step import Piece, backward, pieces
+from pipeline.modeling.biencoder import Encoder, vectors
+from pipeline.modeling.inputs import Form, pack, passage_rows, question_rows
+from pipeline.pretrain.spans import long_enough
+from pipeline.training.memory import keeps
 
 ROUNDS = 6
 QUESTION, TITLE, POOL = 32, 24, 50
@@ -76,7 +76,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
     nothing_QP = torch.zeros(questions, questions * own, dtype=torch.bool)
 
     def loss(vectors_RE: Tensor) -> Tensor:
-        return ranking.contrastive(vectors_RE[:questions], vectors_RE[questions:], nothing_QP, 1.0)
+        return losses.contrastive(vectors_RE[:questions], vectors_RE[questions:], nothing_QP, 1.0)
 
     def step(i: int) -> Figures:
         ids = source(i)

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.paired import Figures, Step
 from benchmarks.steps import SHAPES, ours, theirs
-from pipeline.flops import peak
+from pipeline.training.flops import peak
 
 WARM_UP, STEPS = 3, 10
 BUDGET = 32_768

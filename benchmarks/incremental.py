@@ -21,12 +21,12 @@ from rich.table import Table
 from benchmarks.data import FOLDER, pydocs
 from benchmarks.encode import write_model
 from benchmarks.steps import BUDGET
-from flows.recipe import resolve
-from pipeline.collection import passage_batches, schemas, write_table
-from pipeline.encode import encode
-from pipeline.index import index
-from pipeline.ragged import Tokens
-from pipeline.work import Work, silent
+from flows.recipes.recipe import resolve
+from pipeline.data.collection import passage_batches, schemas, write_table
+from pipeline.dense.encode import encode
+from pipeline.dense.index import index
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.token_files import Tokens
 
 PASSAGES, SHARDS = 3_000, (2000, 256)
 MOST_ANEW = {2000: 0.15, 256: 0.08}

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from benchmarks.peak import peak_bytes
 from pipeline.ingest import ingest
-from pipeline.readers.beir import BeirConfig
+from pipeline.data.readers.beir import BeirConfig
 from pipeline.work import Machine, Work, silent
 
 folder, out = map(Path, sys.argv[1:])

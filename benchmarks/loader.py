@@ -10,7 +10,7 @@ import torch
 from benchmarks.data import FOLDER
 from benchmarks.paired import Figures, Step, Way, ask, start
 from benchmarks.steps import LIMIT, Source
-from pipeline.tokenizer import read_tokenizer
+from pipeline.tokenization.tokenizer import read_tokenizer
 
 ROUNDS = 40
 

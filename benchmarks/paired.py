@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
-from pipeline.launch import TRAINING, child_environment
+from pipeline.runtime.launch import TRAINING, child_environment
 
 Figures = dict[str, float]
 Step = Callable[[int], Figures]
@@ -30,7 +30,7 @@ class Way(NamedTuple):
     tuned: bool
     """In the environment of this project's own processes; else in a plain one."""
     kept: int = TRAINING
-    """Of a tuned one: what its allocator keeps (pipeline.launch)."""
+    """Of a tuned one: what its allocator keeps (pipeline.runtime.launch)."""
 
 
 def start(way: Way) -> subprocess.Popen[str]:

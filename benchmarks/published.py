@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.batches import Batch
-from pipeline.inputs import Ids
-from pipeline.losses import contrastive
-from pipeline.precision import autocast
+from pipeline.modeling.cross_entropy import contrastive
+from pipeline.modeling.inputs import Ids
+from pipeline.modeling.precision import autocast
+from pipeline.pretrain.batches import Batch
 
 
 class Padded(NamedTuple):

@@ -25,7 +25,7 @@ SAME = 0.999
 
 def make(folder: Path) -> None:
     """A flat index of random passages, and questions."""
-    from pipeline.index_files import flat_header, write_description
+    from pipeline.dense.index_files import flat_header, write_description
 
     rng = np.random.default_rng(0)
     vectors_ND = rng.normal(size=(PASSAGES, DIMENSION)).astype(np.float16).astype(np.float32)
@@ -39,8 +39,8 @@ def make(folder: Path) -> None:
 
 
 def ours(folder: str) -> Step:
-    from pipeline.index_files import open_index
-    from pipeline.search import top_k
+    from pipeline.dense.index_files import open_index
+    from pipeline.dense.search import top_k
 
     index, questions_QD = open_index(Path(folder, "ours")), np.load(Path(folder, "questions.npy"))
 

@@ -26,10 +26,10 @@ import numpy as np
 import typer
 
 from artifacts.store import Store
-from flows.processes import free_port
-from flows.search import By, newest_engine
-from flows.selection import store_folder
-from pipeline.collection import read_queries
+from flows.deploy.processes import free_port
+from flows.graph.selection import store_folder
+from flows.serving.engine import By, newest_engine
+from pipeline.data.collection import read_queries
 
 GOALS = {
     "search": {"milliseconds": 300},

@@ -13,13 +13,14 @@ import torch
 from benchmarks import published
 from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, interleave, seconds
-from pipeline import model, pretraining
-from pipeline.batches import Batch, batch
-from pipeline.blocks import blocks
-from pipeline.flops import peak
-from pipeline.objectives import objective
-from pipeline.spans import long_enough, spans
-from pipeline.work import Machine
+from pipeline.modeling import bert
+from pipeline.pretrain import step as pretraining
+from pipeline.pretrain.batches import Batch, batch
+from pipeline.pretrain.blocks import blocks
+from pipeline.pretrain.objectives import objective
+from pipeline.pretrain.spans import long_enough, spans
+from pipeline.runtime.work import Machine
+from pipeline.training.flops import peak
 
 VOCABULARY, LIMIT, BUDGET = 30_522, 128, 2000
 BATCHES = 4
@@ -51,7 +52,7 @@ def new_module(shape: str, dropout: float) -> torch.nn.ModuleDict:
         attention_probs_dropout_prob=dropout,
     )
     lm = BertForMaskedLM(config)
-    return torch.nn.ModuleDict({"lm": lm, "head": model.new_head(lm, 2)}).train()
+    return torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).train()
 
 
 class Source:

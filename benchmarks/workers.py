@@ -8,9 +8,9 @@ from typing import Any
 
 from benchmarks.data import FOLDER, pydocs
 from benchmarks.steps import new_module
-from flows.recipe import resolve
-from pipeline.checkpoint import save_checkpoint
-from pipeline.launch import launch
+from flows.recipes.recipe import resolve
+from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.runtime.launch import launch
 
 ROUNDS, UPDATES = 2, 4
 
@@ -35,7 +35,7 @@ def speed(ranks: int, threads: int, start: Path) -> float:
             if done > 1 and isinstance(numbers, dict):
                 told.append(numbers["tokens_per_second"])
 
-        function = "pipeline.cocondenser:train_cocondenser"
+        function = "pipeline.pretrain.cocondenser:train_cocondenser"
         launch(function, arguments, machine, progress, Path(place) / "checkpoints")
     return median(told)
 

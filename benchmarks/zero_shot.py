@@ -19,13 +19,13 @@ import typer
 from ir_measures import R, nDCG
 
 from artifacts.store import Store
-from flows import cli
-from flows.cli_run import outcome, start
-from flows.selection import store_folder
-from flows.zeroshot import zeroshot
-from pipeline.asked import judged
-from pipeline.collection import passage_batches, read_queries
+from flows.cli import main as cli
+from flows.cli.run import outcome, start
+from flows.graph.selection import store_folder
+from flows.recipes.zero_shot import zeroshot
+from pipeline.data.collection import passage_batches, read_queries
 from pipeline.errors import InputError
+from pipeline.evaluate.questions import judged
 
 MEASURES = (nDCG @ 10, R @ 100)
 DEPTH = 100
@@ -69,7 +69,7 @@ def by_sentence_transformers(model: str, collection: Path, tokens: int) -> dict[
     asked = [query for query in read_queries(collection, ["test"]) if query.query_id in qrels]
     question_QD = reader.encode_query([query.text for query in asked])
     score_QP = reader.similarity(question_QD, reader.encode_document(texts, show_progress_bar=True)).numpy()
-    # By rank, as pipeline/measures.py: of passages with one text the first is first, where providers differ.
+    # By rank, as pipeline/evaluate/measures.py: of passages with one text the first is first, where providers differ.
     run = {
         query.query_id: {ids[row]: -float(rank) for rank, row in enumerate(np.argsort(-score_P, kind="stable")[:DEPTH])}
         for query, score_P in zip(asked, score_QP, strict=True)

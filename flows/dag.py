@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.command import command
-from flows.recipe import Recipe, configuration
-from pipeline.adopt import AdoptConfig
+from flows.recipes.command_line import command
+from flows.recipes.recipe import Recipe, configuration
 from pipeline.config import Config
-from pipeline.evaluate import fusion_rows
-from pipeline.readers.text import TextConfig
+from pipeline.data.readers.text import TextConfig
+from pipeline.evaluate.evaluate import fusion_rows
+from pipeline.modeling.adopt import AdoptConfig
 
 
 @dataclass(frozen=True)

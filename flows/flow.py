@@ -8,10 +8,10 @@ from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import results, walk
 from flows.dag import nodes
-from flows.recipe import Recipe, change
-from flows.selection import names, select, store_folder, upstream
+from flows.graph import run_nodes, summary
+from flows.graph.selection import names, select, store_folder, upstream
+from flows.recipes.recipe import Recipe, change
 
 
 @flow(name="cocondenser", flow_run_name="{recipe.name}", persist_result=False)
@@ -43,10 +43,10 @@ def cocondenser(
     dag = nodes(recipe)
     wanted = select(dag, until, only)
     refreshed, kept = names(dag, refresh), names(dag, keep)
-    walk.look_ahead(shelf, dag, wanted, recipe.machine, recipe.tracking, refreshed)
+    run_nodes.look_ahead(shelf, dag, wanted, recipe.machine, recipe.tracking, refreshed)
 
-    begun = walk.run_created()
-    logs = walk.logs_of(recipe.tracking, root, recipe.name, begun)
+    begun = run_nodes.run_created()
+    logs = run_nodes.logs_of(recipe.tracking, root, recipe.name, begun)
     refs: dict[str, Ref] = {}
 
     def make() -> dict[str, Ref]:
@@ -55,14 +55,16 @@ def cocondenser(
         for node in wanted:
             since = begun if node.name in refreshed else None
             keeps = node.name in kept
-            state = walk.run(node, refs, recipe.machine, recipe.name, root, logs=logs, keep=keeps, refresh_since=since)
+            state = run_nodes.run(
+                node, refs, recipe.machine, recipe.name, root, logs=logs, keep=keeps, refresh_since=since
+            )
             refs[node.name] = state.result()
-            walk.check_first(node.name, refs, recipe, wanted)
+            run_nodes.check_first(node.name, refs, recipe, wanted)
         return refs
 
     with live(shelf, recipe.name):
-        walk.until_whole(shelf, make, wanted)
+        run_nodes.until_whole(shelf, make, wanted)
         details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
         record_run(shelf, recipe.name, refs, details, begun)
-        results.show(recipe, refs, root)
+        summary.show(recipe, refs, root)
     return refs

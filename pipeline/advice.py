@@ -1,4 +1,58 @@
-"""What an error tells to do, where more than one module raises it."""
+"""What to set where a collection is too small for a configuration: advice that the refusing check itself accepts."""
 
-LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
-"""What helps where a training does not fit."""
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from shlex import quote
+from typing import Any, TypeVar
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+
+C = TypeVar("C", bound=Config)
+Changes = Mapping[str, Any]
+"""{field of a section: its new value}."""
+
+
+class Unfit(InputError):
+    """A configuration that the collection does not fit, and the `--set` options that make it fit."""
+
+    def __init__(self, problem: str, options: Sequence[str]) -> None:
+        self.problem, self.options = problem, options
+        super().__init__(f"{problem}; take {' '.join(options)}" if options else f"{problem}; no value fits")
+
+
+def option(field: str, value: Any) -> str:
+    """`--set stage1.batch_queries=8`, as a shell reads it."""
+    return f"--set {quote(f'{field}={value if isinstance(value, str) else json.dumps(value)}')}"
+
+
+def check_fits(
+    section: str, config: C, check: Callable[[C], object], proposals: Callable[[], Iterable[Changes]]
+) -> None:
+    """Raises Unfit, with the first of the proposals that `check` and the configuration's own rules accept, where
+    `check` raises InputError for the configuration itself.
+    """
+    try:
+        check(config)
+    except InputError as error:
+        problem = str(error)
+    else:
+        return
+    for changes in proposals():
+        try:
+            check(type(config).model_validate({**config.model_dump(), **changes}))
+        except (ValueError, InputError):
+            continue
+        raise Unfit(problem, [option(f"{section}.{field}", value) for field, value in changes.items()])
+    raise Unfit(problem, [])
+
+
+def raise_together(errors: Sequence[InputError]) -> None:
+    """One error of several: a line each, and all options in the last one, to be copied at once."""
+    options = [one for error in errors if isinstance(error, Unfit) for one in error.options]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        problems = [error.problem if isinstance(error, Unfit) and error.options else str(error) for error in errors]
+        advice = [f"take {' '.join(dict.fromkeys(options))}"] if options else []
+        raise InputError(*dict.fromkeys(problems), *advice)

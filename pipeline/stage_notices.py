@@ -5,7 +5,7 @@ given, denoise, pseudo, encode, search. Evaluation's counts are lines under its 
 """
 
 from pipeline.notices import noticed, of_counts, read_notices
-from pipeline.work import Metrics
+from pipeline.runtime.work import Metrics
 
 CUT = {
     "questions_cut": ("questions cut for the cross-encoder", "cross_encoder.question_tokens"),

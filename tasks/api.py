@@ -3,7 +3,7 @@
 import urllib.error
 import urllib.request
 
-from pipeline.network import is_loopback
+from pipeline.runtime.network import is_loopback
 
 
 def healthy(api: str, seconds: float = 2.0) -> bool:

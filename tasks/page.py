@@ -14,11 +14,11 @@ from typing import Any, cast
 from uuid import UUID
 
 from artifacts.records import Ref
-from pipeline.history_file import history_file
+from pipeline.data.parquet import read_parquet
 from pipeline.notices import METRIC, read_notices
-from pipeline.parquet import read_parquet
-from pipeline.training import losses
-from pipeline.work import Progress
+from pipeline.runtime.work import Progress
+from pipeline.training.history_file import history_file
+from pipeline.training.loop import losses
 from tasks.terminal import figures, number
 
 SECONDS_BETWEEN_UPDATES = 5.0

@@ -17,21 +17,21 @@ from prefect.states import Completed
 from rich.markup import escape
 
 from artifacts import dates
+from artifacts.build_clock import Clock
 from artifacts.keys import Key
 from artifacts.locks import Holder
 from artifacts.records import Ref
-from artifacts.spent import Clock
 from artifacts.store import Built, Store
 from pipeline.config import Config
 from pipeline.notices import read_notices
-from pipeline.resume import saved_state
+from pipeline.runtime.checkpoints import saved_state
+from pipeline.runtime.work import Machine, Metrics, Progress, Work
 from pipeline.stage_notices import with_notices
-from pipeline.work import Machine, Metrics, Progress, Work
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
-from tasks.parts import spread
+from tasks.ray_shards import spread
 from tasks.stages import STAGES
 from tasks.terminal import bar, duration, lines, say
 

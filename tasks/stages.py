@@ -5,50 +5,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pipeline.adopt
-import pipeline.bm25
-import pipeline.cocondenser
-import pipeline.condenser
-import pipeline.cross_encoder
-import pipeline.evaluate
-import pipeline.given
-import pipeline.ict
-import pipeline.index_kinds
-import pipeline.ingest
-import pipeline.initial
-import pipeline.search
+import pipeline.bm25.bm25
+import pipeline.cross_encoder.cross_encoder
+import pipeline.data.ingest
+import pipeline.dense.index_kinds
+import pipeline.dense.search
+import pipeline.evaluate.evaluate
+import pipeline.modeling.adopt
+import pipeline.modeling.initial
+import pipeline.negatives.from_file
+import pipeline.pretrain.cocondenser
+import pipeline.pretrain.condenser
+import pipeline.pretrain.inverse_cloze
 import pipeline.sentences.model
 import pipeline.sentences.tables
-import pipeline.tokenizer
-from pipeline.ablation import ablation
-from pipeline.adopt import adopt
-from pipeline.attention import attention
-from pipeline.bm25 import bm25
-from pipeline.cocondenser import cocondenser
-from pipeline.condenser import condenser
-from pipeline.cross_encoder import cross_encoder
-from pipeline.denoise import denoise
-from pipeline.encode import encode
-from pipeline.evaluate import evaluate
-from pipeline.finetune import finetune
-from pipeline.given import given
-from pipeline.ict import ict
-from pipeline.index import index
-from pipeline.ingest import ingest
-from pipeline.initial import initial
-from pipeline.mine import mine
-from pipeline.pseudo import pseudo
+import pipeline.tokenization.tokenizer
+from pipeline.ablation.ablation import ablation
+from pipeline.bm25.bm25 import bm25
+from pipeline.cross_encoder.cross_encoder import cross_encoder
+from pipeline.cross_encoder.rerank import rerank
+from pipeline.cross_encoder.soft_labels import scores
+from pipeline.data.ingest import ingest
+from pipeline.dense.encode import encode
+from pipeline.dense.index import index
+from pipeline.dense.search import search
+from pipeline.evaluate.attention import attention
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.finetune.finetune import finetune
+from pipeline.modeling.adopt import adopt
+from pipeline.modeling.initial import initial
+from pipeline.negatives.denoise import denoise
+from pipeline.negatives.from_file import given
+from pipeline.negatives.mine import mine
+from pipeline.negatives.pseudo_labels import pseudo
+from pipeline.pretrain.cocondenser import cocondenser
+from pipeline.pretrain.condenser import condenser
+from pipeline.pretrain.inverse_cloze import ict
 from pipeline.report.build import report
-from pipeline.rerank import rerank
-from pipeline.scores import scores
-from pipeline.search import search
+from pipeline.runtime.work import Metrics
 from pipeline.sentences.model import sentence_model
 from pipeline.sentences.summary import summary
 from pipeline.sentences.tables import sentence_table
 from pipeline.sentences.tune import tune
-from pipeline.tokenizer import tokenizer
-from pipeline.tokens import tokens
-from pipeline.work import Metrics
+from pipeline.tokenization.tokenizer import tokenizer
+from pipeline.tokenization.tokens import tokens
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,29 @@ def choice_of_text(config: Any) -> tuple[str, ...]:
 
 
 STAGES: dict[str, Stage] = {
-    "ingest": Stage(ingest, sources=pipeline.ingest.sources, missing=pipeline.ingest.missing),
-    "tokenizer": Stage(tokenizer, libraries=lambda config: ("tokenizers",), missing=pipeline.tokenizer.missing),
+    "ingest": Stage(ingest, sources=pipeline.data.ingest.sources, missing=pipeline.data.ingest.missing),
+    "tokenizer": Stage(
+        tokenizer, libraries=lambda config: ("tokenizers",), missing=pipeline.tokenization.tokenizer.missing
+    ),
     "tokens": Stage(tokens, libraries=lambda config: ("tokenizers",)),
-    "bm25": Stage(bm25, identity="key", libraries=lambda config: ("pyserini",), missing=pipeline.bm25.missing),
-    "initial": Stage(initial, missing=pipeline.initial.missing),
-    "ict": Stage(ict, missing=pipeline.ict.missing, unread=choice_of_text, gpu=True),
-    "condenser": Stage(condenser, missing=pipeline.condenser.missing, gpu=True),
-    "cocondenser": Stage(cocondenser, missing=pipeline.cocondenser.missing, unread=choice_of_text, gpu=True),
+    "bm25": Stage(bm25, identity="key", libraries=lambda config: ("pyserini",), missing=pipeline.bm25.bm25.missing),
+    "initial": Stage(initial, missing=pipeline.modeling.initial.missing),
+    "ict": Stage(ict, missing=pipeline.pretrain.inverse_cloze.missing, unread=choice_of_text, gpu=True),
+    "condenser": Stage(condenser, missing=pipeline.pretrain.condenser.missing, gpu=True),
+    "cocondenser": Stage(cocondenser, missing=pipeline.pretrain.cocondenser.missing, unread=choice_of_text, gpu=True),
     "finetune": Stage(finetune, gpu=True),
     "encode": Stage(encode, gpu=True, earlier=True, parts=True),
-    "index": Stage(index, libraries=pipeline.index_kinds.libraries, unread=pipeline.index_kinds.unread),
-    "search": Stage(search, libraries=pipeline.search.libraries, gpu=True, parts=True),
-    "adopt": Stage(adopt, missing=pipeline.adopt.missing),
+    "index": Stage(index, libraries=pipeline.dense.index_kinds.libraries, unread=pipeline.dense.index_kinds.unread),
+    "search": Stage(search, libraries=pipeline.dense.search.libraries, gpu=True, parts=True),
+    "adopt": Stage(adopt, missing=pipeline.modeling.adopt.missing),
     "mine": Stage(mine, parts=True),
-    "given": Stage(given, missing=pipeline.given.missing),
-    "cross_encoder": Stage(cross_encoder, missing=pipeline.cross_encoder.missing, gpu=True),
+    "given": Stage(given, missing=pipeline.negatives.from_file.missing),
+    "cross_encoder": Stage(cross_encoder, missing=pipeline.cross_encoder.cross_encoder.missing, gpu=True),
     "scores": Stage(scores, gpu=True),
     "denoise": Stage(denoise),
     "pseudo": Stage(pseudo, gpu=True),
     "rerank": Stage(rerank, gpu=True),
-    "evaluate": Stage(evaluate, missing=pipeline.evaluate.missing),
+    "evaluate": Stage(evaluate, missing=pipeline.evaluate.evaluate.missing),
     "attention": Stage(attention, unread=choice_of_text, gpu=True),
     "report": Stage(report, identity="key", lineage=True),  # times are no part of what it was made from
     "sentence_table": Stage(sentence_table, missing=pipeline.sentences.tables.missing),

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
 
-from pipeline.work import Progress, silent
+from pipeline.runtime.work import Progress, silent
 from tasks.printable import guard_consoles
 
 guard_consoles()

@@ -23,10 +23,10 @@ from pydantic import Field, field_validator
 from rich.markup import escape
 
 from pipeline.config import Config
-from pipeline.history_file import history_file
-from pipeline.parquet import read_parquet
-from pipeline.resume import saved_state
-from pipeline.work import Progress, silent
+from pipeline.data.parquet import read_parquet
+from pipeline.runtime.checkpoints import saved_state
+from pipeline.runtime.work import Progress, silent
+from pipeline.training.history_file import history_file
 from tasks.terminal import say
 from tasks.trackers import MLflow, Of, Point, TensorBoard, Tracker, WeightsAndBiases
 

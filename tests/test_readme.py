@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.processes import free_port
+from flows.deploy.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -26,8 +26,8 @@ def test_the_readme_has_commands() -> None:
 
 
 def test_the_readme_names_every_recipe() -> None:
-    from flows.layers import named
-    from flows.recipe import resolve
+    from flows.recipes.recipe import resolve
+    from flows.recipes.yaml_layers import named
 
     shown = {name for name in named() if not resolve(name).hidden}
     assert shown == set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \|", README, flags=re.MULTILINE))))
@@ -40,7 +40,7 @@ def test_the_make_targets_exist() -> None:
 
 
 def test_the_recipes_shown_are_complete(tmp_path: Path) -> None:
-    from flows.recipe import resolve
+    from flows.recipes.recipe import resolve
 
     path, readers = tmp_path / "own.yaml", []
     for shown in re.findall(r"^    extends: .*\n(?:    .*\n)+", README, flags=re.MULTILINE):
@@ -67,7 +67,7 @@ def ended(arguments: list[str], environment: dict[str, str], folder: Path) -> tu
     if serves := arguments[0] == SERVING:
         arguments = [*arguments, "--port", str(free_port())]
     with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *arguments],
+        [sys.executable, "-m", "flows.cli.main", *arguments],
         env=environment,
         cwd=folder,
         stdout=subprocess.PIPE,

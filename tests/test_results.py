@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.ablation import cells
-from flows.ablation_file import ABLATIONS, load
-from flows.layers import named
-from flows.recipe import resolve
+from flows.ablations.ablation import cells
+from flows.ablations.file import ABLATIONS, load
+from flows.recipes.recipe import resolve
+from flows.recipes.yaml_layers import named
 from flows.sentences.recipe import resolve as resolve_sentences
-from pipeline.ablation_join import join_folders
-from pipeline.checkpoint import head_objective
+from pipeline.ablation.join import join_folders
+from pipeline.modeling.checkpoint import head_objective
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from flows.plan import Step
+from flows.graph.plan import Step
 from flows.sentences.recipe import SentenceRecipe
 from pipeline.errors import InputError
 from pipeline.sentences import tables

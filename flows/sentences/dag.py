@@ -8,9 +8,10 @@ from artifacts.runs import runs
 from artifacts.store import Store
 from flows.dag import Node
 from flows.sentences.recipe import ALL, HUB, SentenceRecipe, folder_of, slug, with_nli
-from pipeline import hub, paths
+from pipeline import paths
 from pipeline.config import Config
 from pipeline.errors import InputError
+from pipeline.runtime import hub
 from pipeline.sentences.model import SentenceModelConfig
 from pipeline.sentences.summary import SummaryConfig, Training
 from pipeline.sentences.tune import TuneConfig, TuneTraining

@@ -8,8 +8,8 @@ from artifacts.live import live
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import preflight, walk
-from flows.selection import store_folder
+from flows.graph import preflight, run_nodes
+from flows.graph.selection import store_folder
 from flows.sentences import results
 from flows.sentences.checks import check_sizes
 from flows.sentences.dag import SUMMARY, nodes
@@ -37,18 +37,18 @@ def sentences(
     shelf = Store(root)
     dag = nodes(recipe, shelf)
     preflight.check(shelf, dag, dag, recipe.machine)
-    begun = walk.run_created()
+    begun = run_nodes.run_created()
     refs: dict[str, Ref] = {}
 
     def make() -> dict[str, Ref]:
         for node in dag:
-            refs[node.name] = walk.run(node, refs, recipe.machine, recipe.name, root).result()
+            refs[node.name] = run_nodes.run(node, refs, recipe.machine, recipe.name, root).result()
             if node.name == "table":
                 check_sizes(recipe, int(refs["table"].metrics["train"]))  # before the first training
         return refs
 
     with live(shelf, recipe.name):
-        walk.until_whole(shelf, make, dag)
+        run_nodes.until_whole(shelf, make, dag)
         record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
         found = results.read(refs[SUMMARY].path)
     get_run_logger().info("results\n%s", results.markdown(found, recipe.published))

@@ -8,17 +8,17 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from artifacts.schema import Name
-from flows import layers
-from flows.recipe import validate
+from flows.recipes import yaml_layers
+from flows.recipes.recipe import validate
 from pipeline import paths
 from pipeline.config import Config, Seed
+from pipeline.runtime.work import Machine
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import LabelledConfig, ScoredConfig, TripletConfig
 from pipeline.sentences.tune import TuneTraining
-from pipeline.work import Machine
 
-SENTENCES = layers.Family(
-    Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", layers.own_texts, kind="kind"
+SENTENCES = yaml_layers.Family(
+    Path(__file__).parent, "recipe of sentences", "cocondenser sentences recipes", yaml_layers.own_texts, kind="kind"
 )
 HUB = "hub:"
 ALL = "all"
@@ -152,8 +152,8 @@ def slug(label: str) -> str:
 
 
 def resolve(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
-    """The complete recipe with `section.field=value` settings applied. InputError as in flows/recipe.py."""
-    layer = layers.override(layers.read(name, SENTENCES), settings)
+    """The complete recipe with `section.field=value` settings applied. InputError as in flows/recipes/recipe.py."""
+    layer = yaml_layers.override(yaml_layers.read(name, SENTENCES), settings)
     recipe = validate(layer, SentenceRecipe)
     models = {
         label: source and _located(source, layer.folder(("models", label))) for label, source in recipe.models.items()
@@ -178,4 +178,4 @@ def folder_of(source: str, folder: Path | None = None) -> Path | None:
 
 def change(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:
     """A complete recipe with settings applied."""
-    return validate(layers.override(layers.Layer(recipe.model_dump(mode="json")), settings), SentenceRecipe)
+    return validate(yaml_layers.override(yaml_layers.Layer(recipe.model_dump(mode="json")), settings), SentenceRecipe)

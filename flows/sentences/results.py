@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from flows.sentences.recipe import ALL, Published
-from pipeline.stored import read_json
+from pipeline.data.stored import read_json
 
 if TYPE_CHECKING:
     from rich.table import Table

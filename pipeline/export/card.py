@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipeline.data.stored import read_json
+from pipeline.evaluate.short_tables import counted, shallow_notes
 from pipeline.export.source import Source
 from pipeline.report.results import HEADS, parts, rows
 from pipeline.report.trainings import training
-from pipeline.stored import read_json
-from pipeline.tables import counted, shallow_notes
 
 COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
 """Of ingest.json, as the card calls them."""

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.collection import passage_id_array, read_qrels, read_queries
-from pipeline.evaluate import SPLITS
+from pipeline.data.collection import passage_id_array, read_qrels, read_queries
+from pipeline.data.runs import read, trec_ids, writer
+from pipeline.dense.index_files import read_description
+from pipeline.evaluate.evaluate import SPLITS
+from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.export.source import Source
-from pipeline.fusion import Choice, fuse
-from pipeline.index_files import read_description
-from pipeline.runs import read, trec_ids, writer
-from pipeline.work import Progress
+from pipeline.runtime.work import Progress
 
 ENDS = (".trec", ".parquet")
 CHUNK = 1 << 24

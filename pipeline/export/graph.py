@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.biencoder import Encoder
+from pipeline.modeling.biencoder import Encoder
 
 OPSET = 20
 """The first in which GELU is one node. ONNX Runtime reads it from 1.17 on."""
@@ -21,7 +21,7 @@ INPUTS, OUTPUT = ("input_ids", "attention_mask"), "vector"
 
 
 class Graph(nn.Module):
-    """What `pipeline.biencoder.vectors` computes, of padded rows in the place of packed ones.
+    """What `pipeline.modeling.biencoder.vectors` computes, of padded rows in the place of packed ones.
 
     Padding stands at the end. With CLS pooling the last layer runs at the first tokens alone.
     """

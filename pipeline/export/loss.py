@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.asked import judged
-from pipeline.collection import passage_id_array
-from pipeline.evaluate import SPLITS
+from pipeline.data.collection import passage_id_array
+from pipeline.data.runs import ranked
+from pipeline.dense.index_files import open_index
+from pipeline.dense.search import top_k
+from pipeline.evaluate.evaluate import SPLITS
+from pipeline.evaluate.measures import MEASURES, as_ranks, measure
+from pipeline.evaluate.questions import judged
 from pipeline.export.source import Source, form_of, judged_places
-from pipeline.index_files import open_index
-from pipeline.inputs import Ids, question_rows
-from pipeline.measures import MEASURES, as_ranks, measure
-from pipeline.ragged import Tokens
-from pipeline.runs import ranked
-from pipeline.search import top_k
-from pipeline.work import Progress
+from pipeline.modeling.inputs import Ids, question_rows
+from pipeline.runtime.work import Progress
+from pipeline.tokenization.token_files import Tokens
 
 SHOWN = ("RR@10", "nDCG@10")
 DEPTH = 10

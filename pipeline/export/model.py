@@ -12,12 +12,20 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from pipeline.biencoder import Encoder, load_encoders
-from pipeline.checkpoint import save_checkpoint
-from pipeline.encoder import EncoderConfig
 from pipeline.export.source import prompt
-from pipeline.tokenizer import special_tokens
-from pipeline.vector_files import DENSE, MODULES, NORMALISE, POOLING, read_vector, write_json, write_prompts
+from pipeline.modeling.biencoder import Encoder, load_encoders
+from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.sentence_transformers_files import (
+    DENSE,
+    MODULES,
+    NORMALISE,
+    POOLING,
+    read_vector,
+    write_json,
+    write_prompts,
+)
+from pipeline.tokenization.tokenizer import special_tokens
 
 SIDES = {"query": "query", "passage": "document"}
 """Folders of an untied model, and what sentence-transformers calls the side."""

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.biencoder import Encoder, encode_rows, load_encoders
 from pipeline.errors import InputError
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
 from pipeline.export.loss import retrieval
 from pipeline.export.model import write_tokenizer
 from pipeline.export.source import Source, sample
-from pipeline.inputs import Ids
-from pipeline.vector_files import side, write_json
-from pipeline.work import Progress
+from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
+from pipeline.modeling.inputs import Ids
+from pipeline.modeling.sentence_transformers_files import side, write_json
+from pipeline.runtime.work import Progress
 
 MOST_DIFFERENCE = 1e-4
 """Of a vector's length: a float32 graph that differs more from torch is not the same model."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.evaluate import SPLITS
+from pipeline.evaluate.evaluate import SPLITS
 from pipeline.export.source import Source, prompt
 
 
@@ -21,9 +21,9 @@ def write_page(
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from pipeline.dense.index_files import open_index
+    from pipeline.evaluate.short_tables import counted, share_text
     from pipeline.export.card import card, markdown
-    from pipeline.index_files import open_index
-    from pipeline.tables import counted, share_text
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -52,9 +52,9 @@ def write_page(
 
 def _of_model(checkpoint: Path) -> dict[str, Any]:
     """What the page says of the model, where that is exported."""
-    from pipeline.starts import model_config
-    from pipeline.tokenizer import read_tokenizer, special_tokens
-    from pipeline.vector_files import is_tied, read_vector, side
+    from pipeline.modeling.model_config import model_config
+    from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
+    from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
     tied, question_model = is_tied(checkpoint), side(checkpoint, "query")
     vector = read_vector(question_model)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.collection import at_rows, read_queries
+from pipeline.data.collection import at_rows, read_queries
 from pipeline.export.source import Sample, Source, prompt
-from pipeline.vector_files import side
-from pipeline.work import Progress
+from pipeline.modeling.sentence_transformers_files import side
+from pipeline.runtime.work import Progress
 
 
 def differing(source: Source, folder: Path, texts: Sample, progress: Progress) -> dict[str, int]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.collection import read_queries
-from pipeline.encoder import EncoderConfig
-from pipeline.fusion import Choice
-from pipeline.inputs import Form, passage_rows, question_rows, read_form
-from pipeline.ragged import Tokens
+from pipeline.data.collection import read_queries
+from pipeline.evaluate.fusion import Choice
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.inputs import Form, passage_rows, question_rows, read_form
+from pipeline.tokenization.token_files import Tokens
 
 SAMPLE = 200
 """Questions, and passages, that are looked at."""

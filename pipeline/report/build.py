@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
+from pipeline.data.stored import read_json
+from pipeline.evaluate.short_tables import counted, estimate_text, shallow_notes, way_of
 from pipeline.report import results
 from pipeline.report.lineage import Step, notices, summary
 from pipeline.report.published import Published
 from pipeline.report.trainings import architecture, history, shown_counts, training
-from pipeline.stored import read_json
-from pipeline.tables import counted, estimate_text, shallow_notes, way_of
+from pipeline.runtime.work import Metrics, Work
 from pipeline.templates import environment, styles
-from pipeline.work import Metrics, Work
 
 if TYPE_CHECKING:
-    from pipeline.compare import Figures
+    from pipeline.evaluate.compare import Figures
     from pipeline.report.figures import Picture
     from pipeline.report.results import Part
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from pipeline.evaluate.significance import SAMES
 from pipeline.report.figures import BAD, GOOD, INK, SIZE, Picture, picture
-from pipeline.significance import SAMES
 
 BARS = 240
 """Questions drawn of more, evenly from the sorted ones."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.compare import Figures, changes, questions_of
+from pipeline.data.stored import read_table
+from pipeline.evaluate.compare import Figures, changes, questions_of
 from pipeline.report.results import Part
-from pipeline.stored import read_table
 
 CHARACTERS = 240
 """What is shown of a passage."""
@@ -66,7 +66,7 @@ def shown(
 
     `folders`: the collection and the evaluation.
     """
-    from pipeline.collection import read_queries
+    from pipeline.data.collection import read_queries
 
     if not query_ids:
         return []

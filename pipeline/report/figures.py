@@ -20,9 +20,9 @@ from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.tables import share_text
+from pipeline.evaluate.short_tables import share_text
 from pipeline.templates import styles
-from pipeline.training import losses
+from pipeline.training.loop import losses
 
 INK, LINE, GOOD, BAD = "#010101", "#010102", "#010103", "#010104"
 COLOURS = {

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.attention import TABLE
-from pipeline.history_file import history_file
-from pipeline.stored import read_table
+from pipeline.data.stored import read_table
+from pipeline.evaluate.attention import TABLE
+from pipeline.training.history_file import history_file
 
 Curve = tuple[list[float], list[float]]
 """(epochs done, figure)."""
@@ -27,7 +27,7 @@ def loss_by_epoch(checkpoint: Path, epochs: int) -> Curve | None:
 
 
 def dev_by_epoch(checkpoint: Path) -> Curve | None:
-    """MRR@10 of dev questions after each epoch (pipeline/validation.py); None where fine-tuning did not validate."""
+    """MRR@10 of dev questions after each epoch (finetune/validation.py); None where fine-tuning did not validate."""
     path = checkpoint / "validation.parquet"
     if not path.exists():
         return None

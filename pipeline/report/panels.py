@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from pipeline.evaluate.short_tables import label
 from pipeline.report.figures import GOOD, POINTS, SYSTEMS, Picture, as_png, as_svg, styled
-from pipeline.tables import label
 
 Style = dict[str, Any]
 """Of a line."""

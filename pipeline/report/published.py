@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline.config import Config
-from pipeline.measure_name import Measure
+from pipeline.evaluate.measure_name import Measure
 
 
 class Published(Config):

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.evaluate.short_tables import TABLE, counted, estimate_text, p_text, shallow_notes, share_text
+from pipeline.evaluate.significance import sure
 from pipeline.report.published import Published
-from pipeline.significance import sure
-from pipeline.tables import TABLE, counted, estimate_text, p_text, shallow_notes, share_text
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
 """What the field calls the means of measures that have another name here."""
@@ -117,7 +117,7 @@ def published_row(part: Part, row: Published) -> dict[str, Any]:
 
 
 def difference_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
-    """A row a pair; `sure` as in pipeline/significance.py, `counts` are questions by the leading measure."""
+    """A row a pair; `sure` as in pipeline/evaluate/significance.py, `counts` are questions by the leading measure."""
     found = []
     for pair, figures in part.differences.items():
         lead = figures.get(part.lead, {})

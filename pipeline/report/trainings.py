@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.history_file import history_file
-from pipeline.stored import read_json, read_table
-from pipeline.tables import label
+from pipeline.data.stored import read_json, read_table
+from pipeline.evaluate.short_tables import label
+from pipeline.training.history_file import history_file
 
 TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inverse Cloze Task"}
 

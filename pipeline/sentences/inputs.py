@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.inputs import check_room
+from pipeline.modeling.inputs import check_room
+from pipeline.modeling.sentence_transformers_files import read_vector
 from pipeline.sentences.model import SentenceEncoder
-from pipeline.tokenizer import read_tokenizer, special_tokens
-from pipeline.vector_files import read_vector
+from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
 
 class Sentences:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline import hub
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.work import Metrics, Work
+from pipeline.runtime import hub
+from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from pipeline.ready import Ready
+    from pipeline.modeling.existing_model import Ready
 
 
 PADDING = 128
@@ -53,7 +53,7 @@ class SentenceModelConfig(Config):
 
 def missing(config: SentenceModelConfig) -> list[str]:
     """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder."""
-    from pipeline.initial import FILES
+    from pipeline.modeling.initial import FILES
 
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
@@ -67,7 +67,7 @@ def missing(config: SentenceModelConfig) -> list[str]:
 
 def one_encoder(folder: Path) -> Path:
     """The folder. Raises InputError where it holds an encoder of questions and another one of passages."""
-    from pipeline.vector_files import is_tied
+    from pipeline.modeling.sentence_transformers_files import is_tied
 
     if not is_tied(folder):
         raise InputError(f"{folder}: holds two encoders; name one, {folder.name}/query or {folder.name}/passage")
@@ -77,16 +77,16 @@ def one_encoder(folder: Path) -> Path:
 def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: Work) -> Metrics:
     """Write the encoder as a checkpoint with its own tokenizer, or where it has none with `config.tokenizer`.
 
-    Raises InputError where pipeline/ready.py does, where it cannot be loaded, has no tokenizer that is known here or
-    fewer entries than that, or has fewer positions than `encoder.tokens`.
+    Raises InputError where modeling/existing_model.py does, where it cannot be loaded, has no tokenizer that is known
+    here or fewer entries than that, or has fewer positions than `encoder.tokens`.
     """
     import json
 
-    from pipeline.biencoder import Encoder, check_fits
-    from pipeline.checkpoint import load_encoder, save_checkpoint
-    from pipeline.initial import FILES, HUB_FILES
-    from pipeline.tokenizer import kind, special_tokens
-    from pipeline.vector_files import CLS, read_vector
+    from pipeline.modeling.biencoder import Encoder, check_fits
+    from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
+    from pipeline.modeling.initial import FILES, HUB_FILES
+    from pipeline.modeling.sentence_transformers_files import CLS, read_vector
+    from pipeline.tokenization.tokenizer import kind, special_tokens
 
     if config.checkpoint is not None:
         folder = one_encoder(config.checkpoint)
@@ -128,16 +128,16 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
 
 def _read(config: SentenceModelConfig, folder: Path) -> "Ready":
     """What the folder says of itself. Raises InputError where neither it nor the config has a tokenizer."""
-    from pipeline.ready import read, read_whole
+    from pipeline.modeling.existing_model import read, read_whole
 
     return read_whole(folder) if config.tokenizer is None else read(folder)
 
 
 def _tokenizer(config: SentenceModelConfig, ready: "Ready") -> "Tokenizer":
     """The model's own; the config's where it has none. Raises InputError where that one has another size."""
-    from pipeline.starts import model_config
-    from pipeline.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
-    from pipeline.wordpiece import Normal
+    from pipeline.modeling.model_config import model_config
+    from pipeline.tokenization.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
+    from pipeline.tokenization.wordpiece import Normal
 
     if config.tokenizer is None or ready.own_tokenizer:
         return read_tokenizer(ready.folder)

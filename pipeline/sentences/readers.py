@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline import delimited, files
 from pipeline.config import Config
+from pipeline.data import delimited, text_files
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 
@@ -201,7 +201,7 @@ def _hint(fields: Sequence[str]) -> str:
 
 def _score(place: str, text: str, highest: float) -> float:
     try:
-        if not files.is_plain(text.strip()):
+        if not text_files.is_plain(text.strip()):
             raise ValueError
         score = float(text)
     except ValueError:

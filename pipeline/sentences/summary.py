@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.config import Config, Seed
+from pipeline.data.stored import read_json, read_table
 from pipeline.errors import InputError
+from pipeline.runtime.work import Metrics, Work
 from pipeline.sentences.measures import Estimate, accuracy, spearman
-from pipeline.stored import read_json, read_table
-from pipeline.work import Metrics, Work
 
 
 class Training(Config):

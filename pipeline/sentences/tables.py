@@ -5,11 +5,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.data.parquet import write_parquet
+from pipeline.data.stored import read_json, read_table
 from pipeline.errors import InputError
-from pipeline.parquet import write_parquet
+from pipeline.runtime.work import Metrics, Progress, Work, silent
 from pipeline.sentences.readers import SPLITS, TEXTS, LabelledConfig, ScoredConfig, TripletConfig, fields, rows
-from pipeline.stored import read_json, read_table
-from pipeline.work import Metrics, Progress, Work, silent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +25,9 @@ AnyTable = ScoredConfig | LabelledConfig | TripletConfig
 
 def missing(config: AnyTable) -> list[str]:
     """A line for each file that is not there, with the commands that bring STS-b."""
-    from pipeline import files
+    from pipeline.data import text_files
 
-    return files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS, folders=False)
+    return text_files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS, folders=False)
 
 
 def sentence_table(config: AnyTable, work: Work) -> Metrics:

@@ -1,4 +1,4 @@
-"""The training on a table of sentences, in a process of its own (`pipeline.launch`).
+"""The training on a table of sentences, in a process of its own (`pipeline.runtime.launch`).
 
 Shapes: Q rows of the table in a batch, R sentences of them (all first ones, all second ones, ...), N rows of a split,
 E dimensions.
@@ -17,27 +17,28 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline import examples, training
-from pipeline.biencoder import check_fits, load_encoders
-from pipeline.bitraining import update
-from pipeline.bootstrap import rounded
-from pipeline.checkpoint import save_checkpoint
-from pipeline.distributed import rank
-from pipeline.parquet import write_parquet
+from pipeline.data.parquet import write_parquet
+from pipeline.evaluate.bootstrap import rounded
+from pipeline.finetune import examples
+from pipeline.finetune.encoders import Towers, encode_all
+from pipeline.finetune.train import update
+from pipeline.modeling.biencoder import check_fits, load_encoders
+from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.modeling.sentence_transformers_files import read_vector
+from pipeline.runtime.ranks import rank
+from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.sentences import losses, measures, tables
 from pipeline.sentences.inputs import Sentences
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import TEXTS
 from pipeline.sentences.tune import TuneConfig, TuneTraining
 from pipeline.sentences.validation import Validation
-from pipeline.towers import Towers, encode_all
-from pipeline.vector_files import read_vector
-from pipeline.work import Machine, Metrics, Progress
+from pipeline.training import loop
 
 MEASURE = {"scored": "spearman", "labelled": "accuracy", "triplets": "accuracy"}
 """What chooses among epochs, by kind of table."""
 SUBSET = 5
-"""First word of the subset's seed, which no draw of pipeline/examples.py has."""
+"""First word of the subset's seed, which no draw of pipeline/finetune/examples.py has."""
 LABELS = 3
 
 
@@ -85,7 +86,7 @@ def train(
         return update(towers, ids, 0, loss_of(kind, batch, t.margin, towers, device), how, (seed, i), device)
 
     steps = c.epochs * epoch_steps
-    validate = training.between_epochs(validation.after if validation else None, epoch_steps)
+    validate = loop.between_epochs(validation.after if validation else None, epoch_steps)
     history = train_loop(towers, step, validate, steps, t, folder, how, progress, device)
     kept = c.epochs
     if validation and steps:
@@ -108,7 +109,7 @@ def starting(
     """The encoder of checkpoint `start`; for labelled pairs with a new classifier, a function of the seed."""
     one = load_encoders(start)[0]
     check_fits(one, sentences.specials, start, "encoder.tokens", encoder.tokens)
-    training.set_dropout(one.model, config.dropout)
+    loop.set_dropout(one.model, config.dropout)
     torch.manual_seed(config.optimiser.seed)
     classifier = nn.Linear(3 * one.dimension, LABELS).to(device) if kind == "labelled" else None
     one = one.to(device)
@@ -148,11 +149,11 @@ def train_loop(
     if not steps:
         return []
     minutes = machine.checkpoint_minutes
-    return training.train(towers.trained, step, steps, config.optimiser, folder, minutes, progress, device, before)
+    return loop.train(towers.trained, step, steps, config.optimiser, folder, minutes, progress, device, before)
 
 
 def summary(history: list[dict[str, float]]) -> Metrics:
-    return training.summary(history) if history else {"updates": 0}
+    return loop.summary(history) if history else {"updates": 0}
 
 
 def measured(

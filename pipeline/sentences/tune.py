@@ -11,9 +11,9 @@ from pydantic import Field
 
 from pipeline.config import Config, Seed
 from pipeline.errors import InputError
+from pipeline.runtime.work import Metrics, Work
 from pipeline.sentences.model import SentenceEncoder
-from pipeline.training import Optimiser
-from pipeline.work import Metrics, Work
+from pipeline.training.loop import Optimiser
 
 
 class TuneConfig(Config):
@@ -51,7 +51,7 @@ def tune(
     [3]). Vectors come from one process or several (`machine.ranks`); on the CPU their number changes the bytes. Raises
     InputError where fewer training rows are there than asked for, or inputs are longer than the model's positions.
     """
-    from pipeline.launch import launch
+    from pipeline.runtime.launch import launch
     from pipeline.sentences import tables
 
     there = tables.describe(table)["train"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from torch import nn
 
-from pipeline import distributed
-from pipeline.best import Best, Row
+from pipeline.runtime import ranks
+from pipeline.training.best_weights import Best, Row
 
 
 class Validation:
@@ -25,6 +25,6 @@ class Validation:
 
     def keep_best(self) -> int:
         """Put the best epoch's weights back, on every rank. Returns the epoch, the first of equal ones."""
-        distributed.meet()  # rank 0 has written them
+        ranks.meet()  # rank 0 has written them
         self._best.put_back()
         return int(self._best.row()["epoch"])

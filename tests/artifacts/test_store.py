@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from artifacts import objects
+from artifacts.build_clock import Clock
 from artifacts.errors import Damaged, StoreError
-from artifacts.spent import Clock
 from artifacts.store import Store
 
 

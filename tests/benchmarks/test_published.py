@@ -7,12 +7,14 @@ from machines import make_machine
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from benchmarks import published
-from pipeline import batches, model, pretraining, ranking
-from pipeline.biencoder import Encoder, vectors
-from pipeline.inbatch import backward, pieces
-from pipeline.inputs import pack
-from pipeline.objectives import objective
-from pipeline.ragged import Ragged, Specials
+from pipeline.finetune import losses
+from pipeline.finetune.step import backward, pieces
+from pipeline.modeling import bert
+from pipeline.modeling.biencoder import Encoder, vectors
+from pipeline.modeling.inputs import pack
+from pipeline.pretrain import batches, step
+from pipeline.pretrain.objectives import objective
+from pipeline.tokenization.token_files import Ragged, Specials
 
 SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 
@@ -26,8 +28,8 @@ def test_the_published_step_gives_our_loss_and_gradients(pairs):
     batch = batches.batch(texts, begin_S, length_S, np.arange(8), 0.15, 1, 2, SPECIALS, machine, "cpu")
     lm = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
                                     intermediate_size=64, max_position_embeddings=32))  # fmt: skip
-    module = torch.nn.ModuleDict({"lm": lm, "head": model.new_head(lm, 2)}).eval()
-    parts = pretraining.update(
+    module = torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).eval()
+    parts = step.update(
         module, batch, objective("condenser"), skip_from=1, pairs=pairs, cache="always", key=(0, 0), device="cpu"
     )
     ours = {name: p.grad.clone() for name, p in module.named_parameters()}
@@ -52,7 +54,7 @@ def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
         lambda piece: vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu")),
         pieces(np.array([len(row) for row in ids]), 3, True, 0, 50),
         (9, 32),
-        lambda vectors_RE: ranking.contrastive(vectors_RE[:3], vectors_RE[3:], nothing_QP, 1.0),
+        lambda vectors_RE: losses.contrastive(vectors_RE[:3], vectors_RE[3:], nothing_QP, 1.0),
         True,
         "cpu",
     )

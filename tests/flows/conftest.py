@@ -15,8 +15,8 @@ from ready import beir
 from three_rows import ROWS, own
 
 from artifacts.store import Store
-from flows.ablation import Ablation
-from flows.cli import main
+from flows.ablations.ablation import Ablation
+from flows.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -59,7 +59,7 @@ def run_cli(environment: dict[str, str]) -> Cli:
         *arguments: str, store: Path, seconds: float = 300, stdout: int | IO[str] = subprocess.PIPE
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "flows.cli", *arguments],
+            [sys.executable, "-m", "flows.cli.main", *arguments],
             env={**environment, "COCONDENSER_STORE": str(store)},
             cwd=ROOT,
             stdout=stdout,
@@ -114,8 +114,8 @@ def tiny_copy(tiny_ended: tuple[Path, subprocess.CompletedProcess[str]], tmp_pat
 @pytest.fixture(scope="module")
 def served(environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """The environment of runs that share one Prefect server, which saves each its start."""
-    from flows.own_server import wait_until_healthy
-    from flows.processes import free_port, prefect_process
+    from flows.deploy.own_server import wait_until_healthy
+    from flows.deploy.processes import free_port, prefect_process
 
     port = free_port()
     there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}

@@ -9,19 +9,19 @@ from rich.console import Console
 from three_rows import ROWS, own
 
 from artifacts.store import Store
-from flows import ablation_file
-from flows.ablation import Ablation, cells
-from flows.ablation_choice import Choice, chosen
-from flows.ablation_file import load
-from flows.ablation_plan import RowPlan, plan_rows, total
-from flows.cli_ablation import table
+from flows.ablations import file
+from flows.ablations.ablation import Ablation, cells
+from flows.ablations.choice import Choice, chosen
+from flows.ablations.file import load
+from flows.ablations.plan import RowPlan, plan_rows, total
+from flows.ablations.shared_nodes import Union, union
+from flows.cli.ablation import table
 from flows.dag import nodes
-from flows.plan import plan
-from flows.recipe import resolve
-from flows.selection import up_to
-from flows.union import Union, union
+from flows.graph.plan import plan
+from flows.graph.selection import up_to
+from flows.recipes.recipe import resolve
+from pipeline.ablation.page import command as shown_command
 from pipeline.errors import InputError
-from pipeline.report.ablation_page import command as shown_command
 from tasks.terminal import print_whole
 
 
@@ -30,10 +30,10 @@ def by_stage(cells: Union) -> dict[str, int]:
     return {stage: stages.count(stage) for stage in dict.fromkeys(stages)}
 
 
-@pytest.mark.parametrize("name", ["base", "standard", *ablation_file.named(), "tiny"])
+@pytest.mark.parametrize("name", ["base", "standard", *file.named(), "tiny"])
 def test_every_file_is_complete_or_says_what_it_lacks(name: str) -> None:
     if name in ("base", "standard"):
-        assert name not in ablation_file.named()
+        assert name not in file.named()
         with pytest.raises(InputError, match=rf"{name}\.yaml: recipe: .* is missing"):
             load(name)
         return
@@ -229,7 +229,7 @@ def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
 
 
 def test_what_a_row_trains_on_is_there_before_the_row_that_it_goes_on_from_is_trained(tmp_path: Path) -> None:
-    """flows/checks.py looks at it once there is an initial model."""
+    """flows/graph/early_checks.py looks at it once there is an initial model."""
     general = "set: ['pretraining={reader: beir, folder: general, document_key: doc, metadata: []}']\n"
     ablation = own(tmp_path, ROWS.replace("  Condenser continued: null\n", "") + general)
     row = "Condenser continued"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from three_rows import ROWS, own
 
-from flows.ablation import Ablation, cells
-from flows.ablation_choice import Choice, chosen, unheard
-from flows.ablation_file import load
-from flows.union import union
+from flows.ablations.ablation import Ablation, cells
+from flows.ablations.choice import Choice, chosen, unheard
+from flows.ablations.file import load
+from flows.ablations.shared_nodes import union
 from pipeline.errors import InputError
 
 

@@ -9,10 +9,11 @@ from searched import write_collection
 
 from artifacts.errors import StoreError
 from artifacts.records import Ref
-from flows import ablation_flow, walk
-from flows.ablation_file import load
-from flows.ablation_flow import check_measures, check_sizes, failures, make
-from flows.union import Needs, Part, Union, union
+from flows.ablations import flow
+from flows.ablations.file import load
+from flows.ablations.flow import check_measures, check_sizes, failures, make
+from flows.ablations.shared_nodes import Needs, Part, Union, union
+from flows.graph import run_nodes
 from pipeline.errors import InputError
 
 
@@ -48,10 +49,10 @@ def test_measures_that_no_question_has_are_told_before_training(tmp_path: Path) 
 @pytest.fixture
 def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
     """Two rows, of whose artifacts there are none to check."""
-    monkeypatch.setattr(ablation_flow, "get_run_logger", lambda: logging.getLogger("ablation"))
-    monkeypatch.setattr(walk, "check_first", lambda *_: None)
-    monkeypatch.setattr(ablation_flow, "training_questions", lambda _: 9)
-    monkeypatch.setattr(ablation_flow, "check_measures", lambda *_: None)
+    monkeypatch.setattr(flow, "get_run_logger", lambda: logging.getLogger("ablation"))
+    monkeypatch.setattr(run_nodes, "check_first", lambda *_: None)
+    monkeypatch.setattr(flow, "training_questions", lambda _: 9)
+    monkeypatch.setattr(flow, "check_measures", lambda *_: None)
     tiny = load("tiny")
     return union(tiny, [*tiny.rows])
 
@@ -85,7 +86,7 @@ def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.
         if name == "initial" and recipe is wanted:
             raise InputError("too long")
 
-    monkeypatch.setattr(walk, "check_first", unfit)
+    monkeypatch.setattr(run_nodes, "check_first", unfit)
     refs: dict[str, Ref] = {}
     failed: dict[str, str] = {}
     make(cells, lambda part, _: ref(part), refs, failed)
@@ -101,7 +102,7 @@ def test_a_row_that_does_not_fit_the_collection_is_told_before_any_training(
         if name == "ingest":
             raise InputError("no negatives")
 
-    monkeypatch.setattr(walk, "check_first", unfit)
+    monkeypatch.setattr(run_nodes, "check_first", unfit)
     refs: dict[str, Ref] = {}
     with pytest.raises(InputError, match=r"^row initialisation only: no negatives$"):
         make(cells, lambda part, _: ref(part), refs, {})

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from artifacts.objects import seal
-from flows.cli import app
-from pipeline import ablation_files
-from pipeline.ablation import AblationConfig, CellConfig
-from pipeline.ablation_data import AblationData, Cell, Run
-from pipeline.bootstrap import summary
+from flows.cli.main import app
+from pipeline.ablation import files
+from pipeline.ablation.ablation import AblationConfig, CellConfig
+from pipeline.ablation.data import AblationData, Cell, Run
 from pipeline.errors import InputError
-from pipeline.measures import HITS, MEASURES
+from pipeline.evaluate.bootstrap import summary
+from pipeline.evaluate.measures import HITS, MEASURES
 
 
 def run(seed: int) -> Run:
@@ -34,7 +34,7 @@ def part(folder: Path, row: str, drawn: int) -> Path:
     fields = {"title": "All", "reference": row, "measures": ["RR@10"], "test": "randomisation"}
     config = AblationConfig(**fields, samples=100, seed=1, cells=[one])
     cells = [Cell({("dev", "bm25"): run(drawn), ("dev", "mined"): run(10 + drawn)}, None, {})]
-    ablation_files.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
+    files.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
     return folder
 
 
@@ -50,7 +50,7 @@ def test_the_tables_of_all_rows_are_printed(parts: list[str], tmp_path: Path) ->
     assert [line.split()[0] for line in shown.output.splitlines() if "[." in line] == ["BM25", "plain", "good"]
     assert f"Page:   {out}/ablation.html" in shown.output
     tables = {"table.json", "table.csv", "table.md", "tests.json", "gains.json"}
-    assert {path.name for path in out.iterdir()} == {*tables, "ablation.html", "pictures", *ablation_files.FILES}
+    assert {path.name for path in out.iterdir()} == {*tables, "ablation.html", "pictures", *files.FILES}
 
 
 def test_json_has_the_table_and_both_kinds_of_tests(parts: list[str], tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_json_has_the_table_and_both_kinds_of_tests(parts: list[str], tmp_path: 
     assert {(g["row"], g["reference_negatives"]) for g in found["gains"]} == {("plain", "bm25"), ("good", "bm25")}
 
 
-@pytest.mark.parametrize("name", ablation_files.FILES)
+@pytest.mark.parametrize("name", files.FILES)
 def test_what_a_manifest_contradicts_is_refused(parts: list[str], tmp_path: Path, name: str) -> None:
     """A figure within the bounds of all other checks, for one."""
     arguments = ["ablation", "join", *parts, "--out", str(tmp_path / "both")]

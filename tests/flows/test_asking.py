@@ -9,13 +9,13 @@ from answering import make_store
 from fused import fuse_lists
 from searched import hits_of
 
-from flows.asking import Question, ask, best_passages, checked
-from flows.opening import Opened, opened
-from flows.search import By, newest_engine
+from flows.serving.ask import Question, ask, best_passages, checked
+from flows.serving.engine import By, newest_engine
+from flows.serving.session import Opened, opened
+from pipeline.bm25.searcher import Searcher
+from pipeline.data.filter import Where
 from pipeline.errors import InputError
-from pipeline.fusion import Choice
-from pipeline.searcher import Searcher
-from pipeline.where import Where
+from pipeline.evaluate.fusion import Choice
 
 WORDS = [f"word{n}" for n in range(12)]
 DEPTH = 30
@@ -61,7 +61,7 @@ def run(corpus, tmp_path_factory) -> Iterator[Opened]:
     passages, vectors_ND = corpus
     store = make_store(tmp_path_factory.mktemp("asking") / "store", passages, "word1", vectors_ND, depth=DEPTH)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.questions.question_encoder", lambda *given: Encoder())
+        patch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *given: Encoder())
         engine = newest_engine(store, None)
         with opened(engine, engine.ways(), often=True) as run:
             yield run
@@ -146,7 +146,7 @@ def test_answers_are_those_of_the_whole_ranking_filtered_afterwards(by, where, r
 
 
 def test_what_a_rare_filter_leaves_is_found_beyond_the_deepest_lists(run, whole, monkeypatch) -> None:
-    monkeypatch.setattr("flows.asking.DEEPEST", 1)
+    monkeypatch.setattr("flows.serving.ask.DEEPEST", 1)
     (few,) = ask(run, [Question(QUESTIONS[1], 8, "fusion", "few")])
     first, second = (
         {str(row): score for row, score in whole[QUESTIONS[1], way] if MASKS["few"][row]} for way in ("bm25", "dense")

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 from writing import put
 
-from flows.cli import app, main
+from flows.cli.main import app, main
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
@@ -37,7 +37,7 @@ def test_help_imports_nothing_heavy(run_cli, tmp_path: Path) -> None:
     shown = run_cli("--help", store=tmp_path)
     assert shown.returncode == 0
     assert time.monotonic() - begun < 10  # 0.5 s on a machine that does nothing else
-    code = f"import sys, flows.cli; print([m for m in {HEAVY} if m in sys.modules])"
+    code = f"import sys, flows.cli.main; print([m for m in {HEAVY} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
@@ -240,8 +240,8 @@ def test_ctrl_c_says_how_to_go_on_where_it_does(arguments, line, monkeypatch, ca
     def interrupt(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.layers.named", interrupt)
-    monkeypatch.setattr("flows.layers.parse", interrupt)
+    monkeypatch.setattr("flows.recipes.yaml_layers.named", interrupt)
+    monkeypatch.setattr("flows.recipes.yaml_layers.parse", interrupt)
     monkeypatch.setattr(sys, "argv", ["cocondenser", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

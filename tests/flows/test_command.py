@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from flows.command import UNSAID, command
 from flows.dag import nodes
-from flows.layers import named, read
-from flows.recipe import Recipe, configuration, resolve
+from flows.recipes.command_line import UNSAID, command
+from flows.recipes.recipe import Recipe, configuration, resolve
+from flows.recipes.yaml_layers import named, read
 from pipeline.errors import InputError
 
 SETTINGS = [
@@ -76,7 +76,7 @@ def test_published_measures_are_known() -> None:
 
 
 def test_published_figures_are_of_rows_and_measures_that_there_are() -> None:
-    from pipeline.measures import MEASURES
+    from pipeline.evaluate.measures import MEASURES
 
     known = {*MEASURES, "hits@5", "hits@20", "hits@100"}
     found = {name: read(name).data["report"]["published"] for name in named()}

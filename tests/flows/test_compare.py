@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import measured
-from flows.cli import app
-from flows.recipe import resolve
-from pipeline import runs
-from pipeline.collection import schemas, write_table
+from flows.cli.main import app
+from flows.recipes.recipe import resolve
+from flows.runs import evaluated
+from pipeline.data import runs
+from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import evaluate
-from pipeline.work import Work, silent
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.runtime.work import Work, silent
 
 EVALUATE = resolve("tiny").evaluate.model_copy(update={"bootstrap_samples": 100, "fusion_weights": [0.5]})
 QUESTIONS = [f"t{n}" for n in range(6)]
@@ -84,7 +84,7 @@ def add(
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Digests of its artifacts are made up, and so not those of their bytes."""
-    monkeypatch.setattr(measured, "check_whole", lambda *_: None)
+    monkeypatch.setattr(evaluated, "check_whole", lambda *_: None)
     store = Store(tmp_path / "store")
     store.prepare()
     add(store, "one", 1, LISTS["good"], QUESTIONS)

@@ -4,10 +4,10 @@ import inspect
 
 import pytest
 
-from flows import layers
 from flows.dag import Node, nodes
-from flows.recipe import resolve
-from flows.selection import named, select, up_to
+from flows.graph.selection import named, select, up_to
+from flows.recipes import yaml_layers
+from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
 from tasks.stages import STAGES
 
@@ -31,7 +31,7 @@ def check(dag: list[Node]) -> None:
     assert "report" in seen
 
 
-@pytest.mark.parametrize("recipe", layers.named())
+@pytest.mark.parametrize("recipe", yaml_layers.named())
 def test_each_node_stands_after_what_it_reads_and_fits_its_function(recipe: str) -> None:
     check(nodes(resolve(recipe)))
 

@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 from artifacts.errors import StoreError
 from artifacts.runs import readable_runs, record_run, runs
 from artifacts.store import Store
-from flows import measured, opening
-from flows.cli import app
-from flows.opening import opened
-from flows.search import check_whole, newest_engine
+from flows.cli.main import app
+from flows.runs import evaluated
+from flows.serving import session
+from flows.serving.engine import check_whole, newest_engine
+from flows.serving.session import opened
 from pipeline.errors import InputError
 
 TEXTS = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
@@ -159,10 +160,10 @@ def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
 )
 def test_an_evaluation_that_is_to_be_compared(copy: Store, inner: str, damage: Any, problem: str) -> None:
     """Whatever file of it: a lost manifest says nothing of the others."""
-    assert measured.found(copy, "one").run.name == "one"
+    assert evaluated.found(copy, "one").run.name == "one"
     damage(file(copy, f"evaluate/{inner}"))
     with pytest.raises(InputError, match=rf"evaluate \(objects/\w+\): {problem}; `cocondenser artifacts verify`"):
-        measured.found(copy, "one")
+        evaluated.found(copy, "one")
 
 
 @pytest.mark.parametrize("lost", [["stage1"], ["ingest", "index-stage1", "bm25"], ["evaluate"]])
@@ -191,7 +192,7 @@ def test_what_a_run_never_had_is_not_lost(copy: Store) -> None:
 
 @pytest.mark.parametrize("name", ["ingest/queries.parquet", "ingest/passages.parquet", "bm25/bm25.json"])
 def test_the_server_says_it_too(copy: Store, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "check_whole", lambda *_: None)
+    monkeypatch.setattr(session, "check_whole", lambda *_: None)
     file(copy, name).write_bytes(b"noise")
     engine = newest_engine(copy, None)
     inner = name.partition("/")[2]
@@ -245,7 +246,7 @@ def test_every_file_is_hashed_once(copy: Store, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "check_whole", lambda *_: None)
+    monkeypatch.setattr(session, "check_whole", lambda *_: None)
     file(copy, "index-stage1/index.json").unlink()
     engine = newest_engine(copy, None)
     with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index was made before the present"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.dag import nodes
-from flows.recipe import resolve
+from flows.recipes.recipe import resolve
 
 NODES = [node.name for node in nodes(resolve("tiny"))]
 

@@ -9,8 +9,8 @@ from ready import plain
 from typer.testing import CliRunner
 
 from artifacts.store import Store
-from flows.cli import app
-from flows.zeroshot import zeroshot
+from flows.cli.main import app
+from flows.recipes.zero_shot import zeroshot
 from pipeline.errors import InputError
 
 

@@ -7,9 +7,9 @@ from ready import PASSAGE, PROMPTS, QUERY, READY, TWO, plain, sentence, write_js
 
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.zeroshot import zeroshot
+from flows.recipes.zero_shot import zeroshot
 from pipeline.errors import InputError
-from pipeline.ready import read
+from pipeline.modeling.existing_model import read
 
 
 def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Store, tmp_path, collection: Path) -> None:

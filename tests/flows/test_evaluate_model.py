@@ -11,10 +11,10 @@ from ready import PASSAGE, PROMPTS, READY, beir, plain, sentence, theirs
 from typer.testing import CliRunner
 
 from artifacts.store import Store
-from flows.cli import app
-from flows.cli_zeroshot import show
-from flows.recipe import resolve
-from flows.zeroshot import zeroshot
+from flows.cli.main import app
+from flows.cli.zeroshot import show
+from flows.recipes.recipe import resolve
+from flows.recipes.zero_shot import zeroshot
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).parents[2]

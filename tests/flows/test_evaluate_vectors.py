@@ -11,18 +11,18 @@ from ready import PROMPTS, TWO, WORDS, plain, sentence, theirs, write_json
 
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.recipe import Recipe
-from flows.zeroshot import zeroshot
-from pipeline.adopt import AdoptConfig, adopt, dimension
-from pipeline.work import Work, silent
+from flows.recipes.recipe import Recipe
+from flows.recipes.zero_shot import zeroshot
+from pipeline.modeling.adopt import AdoptConfig, adopt, dimension
+from pipeline.runtime.work import Work, silent
 
 
 def vectors(recipe: Recipe, out: Path, questions: list[str], passages: list[tuple[str, str]]) -> list[np.ndarray]:
     """Of questions and of (title, text), by the stages' own functions."""
-    from pipeline.biencoder import encode_rows, load_encoders
-    from pipeline.inputs import passage_row, question_row, read_form
-    from pipeline.tokenizer import read_tokenizer, special_tokens
-    from pipeline.tokens import encode
+    from pipeline.modeling.biencoder import encode_rows, load_encoders
+    from pipeline.modeling.inputs import passage_row, question_row, read_form
+    from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
+    from pipeline.tokenization.tokens import encode
 
     tokenizer = read_tokenizer(recipe.tokenizer.path)
     specials, _ = special_tokens(tokenizer)
@@ -98,14 +98,14 @@ def test_minilm_on_scifact_passages(store: Store, tmp_path: Path) -> None:
     folder = Path(__file__).parents[3] / "shared" / "data" / "scifact"
     if not folder.is_dir():
         pytest.skip("../shared/data is not here")
-    from pipeline import files
+    from pipeline.data import text_files
 
-    corpus = files.find(folder, "corpus.jsonl")
-    asked = files.find(folder, "queries.jsonl")
+    corpus = text_files.find(folder, "corpus.jsonl")
+    asked = text_files.find(folder, "queries.jsonl")
     assert corpus is not None
     assert asked is not None
-    passages = [(row["title"], row["text"]) for _, row in list(files.json_lines(corpus))[::26]]
-    questions = [row["text"] for _, row in list(files.json_lines(asked))[:100]]
+    passages = [(row["title"], row["text"]) for _, row in list(text_files.json_lines(corpus))[::26]]
+    questions = [row["text"] for _, row in list(text_files.json_lines(asked))[:100]]
     recipe, _ = zeroshot(store, str(package.get_model_path()), str(folder))
     assert (recipe.encoder.pooling, recipe.encoder.normalise, recipe.encode.passage_tokens) == ("mean", True, 256)
     ours = vectors(recipe, tmp_path / "out", questions, passages)

@@ -2,7 +2,7 @@
 
 import time
 
-from flows.excerpts import excerpt, highlights, words_of
+from flows.serving.excerpts import excerpt, highlights, words_of
 
 LONG = "\n".join(f"line {n}" for n in range(20))
 

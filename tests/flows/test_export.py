@@ -17,8 +17,8 @@ from artifacts import objects
 from artifacts.errors import StoreError
 from artifacts.runs import record_run, runs
 from artifacts.store import Store
-from flows.cli import app
-from flows.export import export
+from flows.cli.main import app
+from flows.runs.export import export
 from pipeline.errors import InputError
 
 
@@ -217,7 +217,7 @@ def test_inside_the_store(store, tmp_path):
 
 
 def test_without_the_extra_packages(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("flows.export.find_spec", lambda name: None if name == "onnxscript" else find_spec(name))
+    monkeypatch.setattr("flows.runs.export.find_spec", lambda name: None if name == "onnxscript" else find_spec(name))
     line = r"--only onnx: onnxscript not installed: `pip install 'cocondenser\[export\]'`; or export the rest: --only"
     refused(store, tmp_path / "out", line, only=[])
     call(store, tmp_path / "out", only=["model"])

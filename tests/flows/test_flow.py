@@ -13,15 +13,15 @@ from searched import write_collection
 
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows import checks, preflight, walk
 from flows.dag import nodes
-from flows.preflight import missing
-from flows.recipe import resolve
-from flows.selection import up_to
-from pipeline.collection import schemas, write_table
+from flows.graph import early_checks, preflight, run_nodes
+from flows.graph.preflight import missing
+from flows.graph.selection import up_to
+from flows.recipes.recipe import resolve
+from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.starts import model_config
-from pipeline.vector_files import Vector, write_vector
+from pipeline.modeling.model_config import model_config
+from pipeline.modeling.sentence_transformers_files import Vector, write_vector
 
 RERANK = "rerank={depth: 9, splits: [dev]}"
 PSEUDO = (
@@ -39,30 +39,32 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training(tmp_pa
     dag = nodes(resolve("tiny"))
     for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
-            checks.training_data(collection(passages=5, **counts), dag)
-    checks.training_data(judged(tmp_path / "judged"), dag)
-    checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
+            early_checks.training_data(collection(passages=5, **counts), dag)
+    early_checks.training_data(judged(tmp_path / "judged"), dag)
+    early_checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
     plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
     with pytest.raises(InputError, match="`--until initial` stops before it"):
-        checks.training_data(collection(passages=5), nodes(resolve("tiny", plain)))
+        early_checks.training_data(collection(passages=5), nodes(resolve("tiny", plain)))
 
 
 @pytest.mark.parametrize("copies", [2, 60, 100])
 def test_copies_of_a_positive_leave_less_room_for_negatives(tmp_path: Path, copies: int) -> None:
     few = judged(tmp_path / "copied", copies=copies)
     room = 100 - copies
-    checks.training_data(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room}"])), "stage1"))
+    early_checks.training_data(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room}"])), "stage1"))
     with pytest.raises(InputError, match=f"{room + 1} is too many: a question has only {room} of the 100 passages"):
-        checks.training_data(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room + 1}"])), "stage1"))
+        early_checks.training_data(
+            few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room + 1}"])), "stage1")
+        )
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = judged(tmp_path / "judged")
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
-        checks.training_data(ingest, dag)
+        early_checks.training_data(ingest, dag)
     (ingest.path / "negatives.parquet").touch()
-    checks.training_data(ingest, dag)
+    early_checks.training_data(ingest, dag)
 
 
 def judged(folder: Path, *splits: str, copies: int = 1) -> Ref:
@@ -78,17 +80,17 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
     few = judged(tmp_path / "few")
     scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 asked for, but there are only 2 training pairs"):
-        checks.training_data(few, nodes(resolve("tiny", scheduled)))
-    checks.training_data(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
+        early_checks.training_data(few, nodes(resolve("tiny", scheduled)))
+    early_checks.training_data(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
     twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
-    checks.training_data(few, nodes(resolve("tiny", twice)))
+    early_checks.training_data(few, nodes(resolve("tiny", twice)))
     validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
-        checks.training_data(few, validated)
-    checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
+        early_checks.training_data(few, validated)
+    early_checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
     reranked = nodes(resolve("tiny", [RERANK, "cross_encoder.negatives_from=collection"]))
     with pytest.raises(InputError, match=r"cross_encoder\.negatives_from: the collection came without negatives"):
-        checks.training_data(few, reranked)
+        early_checks.training_data(few, reranked)
 
 
 ADVISED = [
@@ -117,10 +119,10 @@ def test_what_is_advised_of_training_data_is_accepted(tmp_path: Path, splits, se
     """By the recipe too, in one round."""
     ingest = judged(tmp_path / "collection", *splits)
     with pytest.raises(InputError) as refused:
-        checks.training_data(ingest, nodes(resolve("tiny", settings)))
+        early_checks.training_data(ingest, nodes(resolve("tiny", settings)))
     words = shlex.split(str(refused.value).rpartition("take ")[2])
     assert words[0] == "--set"
-    checks.training_data(ingest, nodes(resolve("tiny", [*settings, *words[1::2]])))
+    early_checks.training_data(ingest, nodes(resolve("tiny", [*settings, *words[1::2]])))
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "collection"])
@@ -132,11 +134,11 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
     refs = {"tokens": replace(collection(), path=tokens)}
     recipe = resolve("tiny", [f"cocondenser.text={kind}"])
     with pytest.raises(InputError) as refused:
-        walk.check_first("tokens", refs, recipe, up_to(nodes(recipe), "cocondenser"))
+        run_nodes.check_first("tokens", refs, recipe, up_to(nodes(recipe), "cocondenser"))
     *problems, advice = str(refused.value).splitlines()
     assert [line.split(":")[0].split(".")[0] for line in problems] == ["condenser", "cocondenser"]
     followed = resolve("tiny", [f"cocondenser.text={kind}", *shlex.split(advice)[2::2]])
-    walk.check_first("tokens", refs, followed, up_to(nodes(followed), "cocondenser"))
+    run_nodes.check_first("tokens", refs, followed, up_to(nodes(followed), "cocondenser"))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_more_passages_than_there_are_is_told_before_pre_training(
 ) -> None:
     def check(number: int) -> None:
         asked = [setting.replace("N", str(number)) for setting in settings]
-        checks.training_data(ingest, nodes(resolve("tiny", asked)))
+        early_checks.training_data(ingest, nodes(resolve("tiny", asked)))
 
     ingest = judged(tmp_path / "collection", "dev")
     check(most)
@@ -166,14 +168,14 @@ def test_more_passages_than_there_are_is_told_before_pre_training(
 
 
 def evaluated(ingest: Ref, *settings: str) -> None:
-    checks.evaluation(ingest, nodes(resolve("tiny", settings)))
+    early_checks.evaluation(ingest, nodes(resolve("tiny", settings)))
 
 
 def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path: Path) -> None:
     none, dev = judged(tmp_path / "none"), judged(tmp_path / "dev", "dev")
     with pytest.raises(InputError, match=r"no dev or test question .* `--until search-stage2` stops before it"):
         evaluated(none)
-    checks.evaluation(none, up_to(nodes(resolve("tiny")), "search-stage2"))
+    early_checks.evaluation(none, up_to(nodes(resolve("tiny")), "search-stage2"))
     evaluated(dev)
     with pytest.raises(InputError, match=r"evaluate\.relevance: 2, but no judgement of dev and test is above 1"):
         evaluated(dev, "evaluate.relevance=2")
@@ -201,7 +203,7 @@ def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None
 def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str, until: str = "report") -> None:
         recipe = resolve("tiny", settings)
-        checks.texts(refs, recipe.encoder, up_to(nodes(recipe), until))
+        early_checks.texts(refs, recipe.encoder, up_to(nodes(recipe), until))
 
     tokens, _ = small.make(tmp_path)
     wordpiece(tmp_path, 195)
@@ -224,7 +226,9 @@ def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tm
         lengths = [f"{stage}.passage_tokens=32" for stage in ("stage1", "stage2", "encode")]
         recipe = resolve("tiny", [*lengths, given, *settings])
         refs["initial"] = replace(collection(), path=start)
-        checks.models(refs, recipe, [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")])
+        early_checks.models(
+            refs, recipe, [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")]
+        )
 
     tokens, start = small.make(tmp_path)  # 32 positions
     given = f"initial.checkpoint={start}"
@@ -241,7 +245,7 @@ def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tm
 
 def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training() -> None:
     def check(passages: int, *settings: str) -> None:
-        checks.indexes(collection(passages=passages), nodes(resolve("tiny", settings)))
+        early_checks.indexes(collection(passages=passages), nodes(resolve("tiny", settings)))
 
     check(1, "index.kind=hnsw")
     check(10_240, "index.kind=ivfpq", "index.pq_bytes=8")
@@ -249,7 +253,7 @@ def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training(
         check(10_239, "index.kind=ivfpq", "index.pq_bytes=8")
     with pytest.raises(InputError, match=r"index\.ivf_lists: 9 needs 360 passages"):
         check(359, "index.kind=ivf", "index.ivf_lists=9")
-    checks.indexes(collection(passages=5), up_to(nodes(resolve("tiny", ["index.kind=ivf"])), "cocondenser"))
+    early_checks.indexes(collection(passages=5), up_to(nodes(resolve("tiny", ["index.kind=ivf"])), "cocondenser"))
 
 
 def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_path: Path) -> None:
@@ -257,7 +261,7 @@ def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_
 
     def check(*settings: str) -> None:
         given = [f"initial.checkpoint={start}", "index.kind=ivfpq", *settings]
-        checks.dimensions(resolve("tiny", given).encoder, start, nodes(resolve("tiny", given)))
+        early_checks.dimensions(resolve("tiny", given).encoder, start, nodes(resolve("tiny", given)))
 
     _, start = small.make(tmp_path)
     hidden = int(model_config(start)["hidden_size"])
@@ -325,13 +329,13 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
 
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("flows.checks.check_cocondenser", lambda *given: asked.append(given))
-    monkeypatch.setattr("flows.checks.check_condenser", lambda *given: None)
+    monkeypatch.setattr("flows.graph.early_checks.check_cocondenser", lambda *given: asked.append(given))
+    monkeypatch.setattr("flows.graph.early_checks.check_condenser", lambda *given: None)
     recipe = resolve("tiny")
     tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
-    checks.pretraining({"tokens": tokens}, initial.path, up_to(nodes(recipe), "condenser"))
+    early_checks.pretraining({"tokens": tokens}, initial.path, up_to(nodes(recipe), "condenser"))
     assert not asked
-    checks.pretraining({"tokens": tokens}, initial.path, nodes(recipe))
+    early_checks.pretraining({"tokens": tokens}, initial.path, nodes(recipe))
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 
@@ -339,12 +343,14 @@ def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {}
-    monkeypatch.setattr("flows.checks.check_condenser", lambda config, read: asked.update(condenser=read))
-    monkeypatch.setattr("flows.checks.check_cocondenser", lambda config, read, start: asked.update(cocondenser=read))
+    monkeypatch.setattr("flows.graph.early_checks.check_condenser", lambda config, read: asked.update(condenser=read))
+    monkeypatch.setattr(
+        "flows.graph.early_checks.check_cocondenser", lambda config, read, start: asked.update(cocondenser=read)
+    )
     given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
     refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "tokens-pretraining")}
     for text, read in (("collection", "tokens"), ("pretraining", "tokens-pretraining")):
-        checks.pretraining(refs, tmp_path, nodes(resolve("tiny", [given, f"cocondenser.text={text}"])))
+        early_checks.pretraining(refs, tmp_path, nodes(resolve("tiny", [given, f"cocondenser.text={text}"])))
         assert asked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
 
 

@@ -9,12 +9,12 @@ from machines import make_machine
 from ready import WORDS, beir, plain
 
 from artifacts.store import Store
-from flows import given_collection
 from flows.dag import nodes
-from flows.recipe import resolve
-from flows.zeroshot import zeroshot
+from flows.recipes import given_collection
+from flows.recipes.recipe import resolve
+from flows.recipes.zero_shot import zeroshot
 from pipeline.errors import InputError
-from pipeline.work import Work, silent
+from pipeline.runtime.work import Work, silent
 
 
 def test_collections_that_are_nowhere_or_not_judged(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path:
         assert str(told.value) == f"--collection {given}: {line}"
     recipe, _ = zeroshot(store, str(plain(tmp_path / "m")), "house/test")
     assert recipe.name == "m on house-test"
-    from pipeline.ingest import ingest
+    from pipeline.data.ingest import ingest
 
     out = tmp_path / "out"
     out.mkdir()

@@ -12,10 +12,10 @@ from artifacts.objects import seal
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import given_model
 from flows.dag import nodes
-from flows.recipe import resolve
-from flows.zeroshot import zeroshot
+from flows.recipes import given_model
+from flows.recipes.recipe import resolve
+from flows.recipes.zero_shot import zeroshot
 from pipeline.errors import InputError
 from tasks.keys import key_of
 
@@ -52,7 +52,7 @@ def recorded(store: Store, name: str, hour: int, *settings: str, **artifacts: Pa
 
 
 def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path, collection: Path) -> None:
-    from pipeline.checkpoint import load_encoder, save_checkpoint
+    from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 
     source = plain(tmp_path / "source")
     save_checkpoint(tmp_path / "own", load_encoder(source), source)

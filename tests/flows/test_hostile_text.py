@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows.cli import app, main
+from flows.cli.main import app, main
 
 HOSTILE = ["\x1b[31mred", "\x1b]0;title\x07x", "\x9b2Jx", "one\u202eowt", "[/] [red]x", "[bold]x\\", "a\rb", ":cat: x"]
 RAW = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}

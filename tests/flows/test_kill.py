@@ -6,7 +6,7 @@ import pytest
 from killing import TRAINED, command, cut_off, finished, run
 
 from flows.dag import nodes
-from flows.recipe import resolve
+from flows.recipes.recipe import resolve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from searched import CONFIG, build, write_collection
 
-from flows.lists import KEPT, SPARE, Lexical, Ranking
-from pipeline.bm25 import Ended
-from pipeline.passages import in_parquet
-from pipeline.searcher import Searcher
+from flows.serving.rankings import KEPT, SPARE, Lexical, Ranking
+from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.searcher import Searcher
+from pipeline.data.passages import in_parquet
 
 WORDS = [f"word{n}" for n in range(12)]
 TEXTS = ["word1 word2", "word3 word3 word11", "word4 word5 word6 word7 word8", "absent", "of the"]
@@ -52,7 +52,7 @@ def told(lexical, monkeypatch) -> dict[str, list]:
 
 def by(lexical: Lexical, rare: float, asked: list) -> list[Ranking]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.lists.RARE", rare)
+        patch.setattr("flows.serving.rankings.RARE", rare)
         return lexical.top(asked)
 
 

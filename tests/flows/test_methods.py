@@ -12,7 +12,7 @@ import pytest
 from killing import command, cut_off, finished, run
 
 from flows.dag import Node, nodes
-from flows.recipe import resolve
+from flows.recipes.recipe import resolve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

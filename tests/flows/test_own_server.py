@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from flows import own_server
-from flows.own_server import first_start, reason
+from flows.deploy import own_server
+from flows.deploy.own_server import first_start, reason
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows.cli import app
+from flows.cli.main import app
 from flows.dag import nodes
-from flows.plan import plan
-from flows.recipe import resolve
+from flows.graph.plan import plan
+from flows.recipes.recipe import resolve
 
 
 def called(*arguments: Any) -> str:

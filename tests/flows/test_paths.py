@@ -14,17 +14,20 @@ import typer
 from typer.testing import CliRunner
 
 from artifacts.store import Store
-from flows import ablation_file, current_folder_last, given_collection, given_model, layers, preflight
-from flows.ablation import Ablation, cells
-from flows.ablation_choice import Choice, chosen
-from flows.cli import app
+from flows import current_folder_last
+from flows.ablations import file
+from flows.ablations.ablation import Ablation, cells
+from flows.ablations.choice import Choice, chosen
+from flows.cli.main import app
 from flows.dag import nodes
-from flows.recipe import change, resolve
-from flows.selection import store_folder
+from flows.graph import preflight
+from flows.graph.selection import store_folder
+from flows.recipes import given_collection, given_model, yaml_layers
+from flows.recipes.recipe import change, resolve
 from flows.sentences import recipe as sentences
-from pipeline import files
+from pipeline.data import text_files
 from pipeline.errors import InputError
-from pipeline.evaluate_files import evaluate_files
+from pipeline.evaluate.run_files import evaluate_files
 from pipeline.paths import given
 from tasks.keys import paths
 
@@ -68,7 +71,7 @@ def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch
         f"{home}/own.yaml:2: condenser.checkpoint: {UNKNOWN}": lambda: resolve(f"{home}/own.yaml"),
         f"--set bm25.run={path}: bm25.run: {UNKNOWN}": lambda: resolve("tiny", [f"bm25.run={path}"]),
         f"{home}/above.yaml:1: {UNKNOWN.replace('/x', '/x.yaml')}": lambda: resolve(f"{home}/above.yaml"),
-        f"{home}/rows.yaml:2: rows.x: condenser.checkpoint={path}: ": lambda: ablation_file.load(f"{home}/rows.yaml"),
+        f"{home}/rows.yaml:2: rows.x: condenser.checkpoint={path}: ": lambda: file.load(f"{home}/rows.yaml"),
         f"{home}/stsb.yaml:2: models.BERT: {UNKNOWN}": lambda: sentences.resolve(f"{home}/stsb.yaml"),
         f"COCONDENSER_STORE: {UNKNOWN}": lambda: store_folder(None),
         f"--model: {UNKNOWN}": lambda: given_model.find(store, path),
@@ -210,7 +213,7 @@ def test_those_of_an_ablations_settings(home: Path, setting: str, field: str) ->
     (home / "deep").mkdir()
     (home / "below.yaml").write_text(f"extends: tiny\nset: {shared}\nsizes: [null, 9]\nby_size: {{9: {other}}}\n")
     (home / "deep" / "own.yaml").write_text(f"extends: ../below.yaml\nrows: {{own: {other}}}\n")
-    own = ablation_file.load(str(home / "deep" / "own.yaml"))
+    own = file.load(str(home / "deep" / "own.yaml"))
 
     def found(row: str, size: int | None, ablation: Ablation) -> Path:
         (cell,) = [one for one in cells(ablation, [row]) if one.size == size]
@@ -229,7 +232,7 @@ def test_a_rows_settings_count_from_the_file_that_gives_them(home: Path) -> None
     (home / "deep").mkdir()
     (home / "below.yaml").write_text("extends: tiny\nrows: {own: {set: [condenser.checkpoint=model], start: null}}\n")
     (home / "deep" / "own.yaml").write_text("extends: ../below.yaml\nrows: {own: {start: coCondenser}}\n")
-    (cell, *_) = cells(ablation_file.load(str(home / "deep" / "own.yaml")), ["own"])
+    (cell, *_) = cells(file.load(str(home / "deep" / "own.yaml")), ["own"])
     assert dict(paths(cell.recipe))["condenser.checkpoint"] == home / "model"
 
 
@@ -241,19 +244,19 @@ def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> No
 
 @pytest.mark.parametrize("linked", ["code", "here/of/the/code", "flows"])
 def test_those_of_own_recipes_where_the_code_is_reached_by_a_link(tmp_path: Path, linked: str) -> None:
-    root = Path(layers.__file__).resolve().parents[1]
+    root = Path(yaml_layers.__file__).resolve().parents[1]
     link = tmp_path / linked
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(root / "flows" if linked == "flows" else root)
     code = link.parent if linked == "flows" else link
-    script = "from flows import layers; print(layers.__file__, layers.read('marco').folder(('ingest', 'corpus')))"
+    script = "from flows.recipes import yaml_layers as y; print(y.__file__, y.read('marco').folder(('ingest', 'corpus')))"
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script],
         env={**os.environ, "PYTHONPATH": f"{code}{os.pathsep}{root}"},
         capture_output=True,
         text=True,
     )
-    assert ended.stdout == f"{code}/flows/layers.py None\n", ended.stderr
+    assert ended.stdout == f"{code}/flows/recipes/yaml_layers.py None\n", ended.stderr
 
 
 def test_those_of_a_recipe_that_is_given_by_a_relative_path(home: Path) -> None:
@@ -277,8 +280,8 @@ def test_messages_name_the_absolute_path_that_was_looked_for(home: Path, tmp_pat
     assert said_of(given_model.find, store, "./gone") == f"--model {here}/gone: no such folder"
     assert said_of(given_collection.find, "~/gone") == f"--collection {home}/gone: no such folder"
     assert f"{here}/gone: no such file" in said_of(evaluate_files, [gone], gone, 1, "t", 100, 0)
-    assert said_of(lambda: [*files.lines(gone)]) == f"{here}/gone: no such file"
-    assert said_of(layers.read, "gone.yaml") == f"{here}/gone.yaml: no such recipe file"
+    assert said_of(lambda: [*text_files.lines(gone)]) == f"{here}/gone: no such file"
+    assert said_of(yaml_layers.read, "gone.yaml") == f"{here}/gone.yaml: no such recipe file"
 
 
 @pytest.mark.parametrize("setting", ["ingest.path=mynotes", "tokenizer.path=vocab.txt", "bm25.run=runs/x.trec"])
@@ -307,7 +310,7 @@ def test_modules_of_the_current_folder_come_last(entry: str, rest: list[str]) ->
 def test_a_users_own_module_is_not_taken_for_ours_where_the_install_is_editable(tmp_path: Path, name: str) -> None:
     """Such an install finds its packages after all of sys.path."""
     (tmp_path / f"{name}.py").write_text("raise SystemExit('the own one')")
-    root = Path(layers.__file__).resolve().parents[1]
+    root = Path(yaml_layers.__file__).resolve().parents[1]
     script = f"""
 import sys, importlib.util
 own, of = {str(root / "flows")!r}, importlib.util.spec_from_file_location

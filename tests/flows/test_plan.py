@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from artifacts.store import Store
-from flows import preflight
 from flows.dag import Node, nodes
-from flows.plan import plan
-from flows.recipe import resolve
-from flows.selection import up_to, upstream
+from flows.graph import preflight
+from flows.graph.plan import plan
+from flows.graph.selection import up_to, upstream
+from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
-from pipeline.work import Machine
+from pipeline.runtime.work import Machine
 from tasks.keys import key_of
 
 TEXT = (
@@ -152,8 +152,8 @@ def test_a_finished_checkpoint_that_will_not_do_is_told_before_a_run(store: Stor
 
 
 def test_what_the_store_holds_need_not_be_downloaded(store: Store, source: Path, monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.hub.reachable", lambda seconds: False)
-    monkeypatch.setattr("pipeline.hub.cached", lambda *a: None)
+    monkeypatch.setattr("pipeline.runtime.hub.reachable", lambda seconds: False)
+    monkeypatch.setattr("pipeline.runtime.hub.cached", lambda *a: None)
     ingest = file_node(source)
     config = resolve("tiny", ["tokenizer.pretrained=some/model"]).tokenizer
     tokenizer = Node("tokenizer", "tokenizer", config, {"collection": ingest})
@@ -165,7 +165,7 @@ def test_what_the_store_holds_need_not_be_downloaded(store: Store, source: Path,
 
 
 def test_the_general_texts_section_is_named_as_the_recipe_names_it(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.hub.reachable", lambda seconds: False)
+    monkeypatch.setattr("pipeline.runtime.hub.reachable", lambda seconds: False)
     marco = {node.name: node for node in nodes(resolve("marco"))}
     said = " ".join(preflight.missing(marco["ingest-pretraining"]))
     assert "wikimedia/wikipedia" in said

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.processes import free_port
+from flows.deploy.processes import free_port
 from tasks.api import healthy
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import pipeline
-from flows import layers
 from flows.dag import nodes
-from flows.layers import Layer, merge
-from flows.recipe import Recipe, change, configuration, resolve
+from flows.recipes import yaml_layers
+from flows.recipes.recipe import Recipe, change, configuration, resolve
+from flows.recipes.yaml_layers import Layer, merge
 from flows.sentences.recipe import SentenceRecipe
 from pipeline.errors import InputError
 
-EVERY = layers.named()
+EVERY = yaml_layers.named()
 
 
 @pytest.mark.parametrize("name", EVERY)

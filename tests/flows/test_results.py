@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from flows.results import markdown, mined_pages, next_line
+from flows.graph.summary import markdown, mined_pages, next_line
 
 
 def test_the_line_to_type_next(monkeypatch, tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_it_can_be_typed_where_the_environment_is_not_active(monkeypatch, tmp_pa
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr(sys, "argv", [".venv/bin/cocondenser", "run"])
     assert next_line("How?", tmp_path) == '.venv/bin/cocondenser search "How?"'
-    monkeypatch.setattr(sys, "argv", ["flows/cli.py", "run"])
+    monkeypatch.setattr(sys, "argv", ["flows/cli/main.py", "run"])
     assert next_line("How?", tmp_path) == 'cocondenser search "How?"'
 
 

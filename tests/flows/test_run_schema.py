@@ -9,9 +9,9 @@ from encoders import ENCODER
 
 from artifacts.records import Ref
 from artifacts.runs import Run
-from flows.results import read_metrics
-from flows.run_schema import recipe_of
-from flows.search import Engine
+from flows.graph.summary import read_metrics
+from flows.runs.schema import recipe_of
+from flows.serving.engine import Engine
 from pipeline.errors import InputError
 
 RECIPE = {

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows.cli import app
+from flows.cli.main import app
 from pipeline.errors import InputError
 
 

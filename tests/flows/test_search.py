@@ -18,21 +18,23 @@ from typer.testing import CliRunner
 
 from artifacts.runs import runs
 from artifacts.store import Store
-from flows.answers import Answer, questions_of
-from flows.asking import LONGEST, Question, ask, checked
-from flows.cli import app
-from flows.opening import opened
-from flows.results import read_metrics
-from flows.search import Engine, newest_engine
-from pipeline.bm25_process import cleaned
+from flows.cli.main import app
+from flows.graph.summary import read_metrics
+from flows.serving.answers import Answer, questions_of
+from flows.serving.ask import LONGEST, Question, ask, checked
+from flows.serving.engine import Engine, newest_engine
+from flows.serving.session import opened
+from pipeline.bm25.index_process import cleaned
+from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
-from pipeline.fusion import Choice
-from pipeline.reuse import sha256
+from pipeline.evaluate.fusion import Choice
 
 
 def test_a_search_does_not_wait_for_prefect() -> None:
     """Its import takes as long as all else of a search but the model."""
-    code = "import sys, flows.search; print([m for m in ('prefect', 'torch', 'transformers') if m in sys.modules])"
+    code = (
+        "import sys, flows.serving.engine; print([m for m in ('prefect', 'torch', 'transformers') if m in sys.modules])"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout.strip() == "[]", ended.stderr
 
@@ -102,7 +104,7 @@ class OneVector:
 def encoded(monkeypatch) -> list[bytes]:
     """The questions that were encoded."""
     asked: list[bytes] = []
-    monkeypatch.setattr("pipeline.questions.question_encoder", lambda *given: OneVector(asked))
+    monkeypatch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *given: OneVector(asked))
     return asked
 
 
@@ -120,7 +122,7 @@ def ids(store: Store, by) -> list[str]:
 def test_each_way_of_asking(both, encoded) -> None:
     assert ids(both, "dense") == ["p2", "p3", "p4"]
     assert ids(both, "bm25")[0] == "p0"  # the one with all three words
-    from pipeline.searcher import Searcher
+    from pipeline.bm25.searcher import Searcher
 
     with Searcher(artifact(both, "bm25")) as searcher:
         words = dict(hits_of(searcher, QUESTION, 10))
@@ -132,11 +134,11 @@ def test_each_way_of_asking(both, encoded) -> None:
 def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
     monkeypatch.setattr("artifacts.objects.SETTLED_NS", 0)
     hashed: list[str] = []
-    monkeypatch.setattr("pipeline.reuse.sha256", lambda path: hashed.append(path.name) or sha256(path))
+    monkeypatch.setattr("pipeline.dense.shard_reuse.sha256", lambda path: hashed.append(path.name) or sha256(path))
     engine, model = newest_engine(both, None, "dense"), artifact(both, "stage1") / "model.safetensors"
     model.touch()
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("flows.opening.check_whole", lambda *_: None)
+        unchecked.setattr("flows.serving.session.check_whole", lambda *_: None)
         with opened(engine):
             assert hashed == [model.name]  # what was not found whole before
     with opened(engine):
@@ -199,7 +201,7 @@ def test_the_command_says_that_it_does(dense_beside_a_run_file, encoded) -> None
 def test_an_answer_names_its_document_once(title, heading, both, encoded, monkeypatch) -> None:
     passage = {"doc_id": "a/b.md", "passage_id": "a/b.md#0", "title": title, "text": "x", "excerpt": "x"}
     found = Answer(rank=1, score=0.5, **passage, highlights=[], question="", metadata={})
-    monkeypatch.setattr("flows.asking.ask", lambda run, questions: [[found]])
+    monkeypatch.setattr("flows.serving.ask.ask", lambda run, questions: [[found]])
     shown = CliRunner().invoke(app, ["search", QUESTION, "--store", str(both.root)])
     assert shown.stdout.splitlines()[2] == heading
 
@@ -214,7 +216,7 @@ def test_text_and_json_say_that_a_fusion_is_not_tuned(both, encoded, monkeypatch
     metrics = read_metrics(runs(both)[0].nodes)
     metrics["fusion"]["chosen_on_dev"] = False
     metrics["config"]["fusion_weights"] = [0.3, 0.5]  # one that may be chosen
-    monkeypatch.setattr("flows.search.read_metrics", lambda nodes: metrics)
+    monkeypatch.setattr("flows.serving.engine.read_metrics", lambda nodes: metrics)
     arguments, line = (
         ["search", QUESTION, "--store", str(both.root), "--by"],
         "not tuned: nothing relevant is found on dev",

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows.cli import app
-from flows.layers import named
+from flows.cli.main import app
+from flows.recipes.yaml_layers import named
 from flows.sentences.dag import nodes
 from flows.sentences.recipe import SENTENCES, SentenceRecipe, change, resolve
 from flows.sentences.results import lines, markdown
@@ -221,8 +221,8 @@ def tiny_model(folder: Path) -> Path:
     from crossed import wordpiece
     from transformers import BertConfig, BertModel
 
-    from pipeline.checkpoint import save_checkpoint
-    from pipeline.vector_files import write_json
+    from pipeline.modeling.checkpoint import save_checkpoint
+    from pipeline.modeling.sentence_transformers_files import write_json
 
     source = folder.with_name("tokenizer")
     source.mkdir()

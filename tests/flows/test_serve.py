@@ -11,13 +11,13 @@ import pytest
 from fastapi.testclient import TestClient
 from serving import SCRIPT, computed, make_run
 
-from flows import asking
-from flows.answers import Answer
-from flows.asking import Question
-from flows.serve import BODY, application, conditions, read_page
-from flows.serve_batches import Batches
+from flows.serving import ask
+from flows.serving.answers import Answer
+from flows.serving.ask import Question
+from flows.serving.batching import Batches
+from flows.serving.server import BODY, application, conditions, read_page
+from pipeline.data.filter import MASKS
 from pipeline.errors import InputError
-from pipeline.where import MASKS
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_masks_that_are_known_are_not_evaluated(made, monkeypatch) -> None:
         found.update(masks)
         return [InputError("x")] * len(asked)
 
-    monkeypatch.setattr(asking, "rank", rank)
-    monkeypatch.setattr(asking, "described", lambda run, questions, found: found)
+    monkeypatch.setattr(ask, "rank", rank)
+    monkeypatch.setattr(ask, "described", lambda run, questions, found: found)
     questions = [Question("a", 1, "dense", where) for where in ("known", "other", None)]
-    asking.ask(made, questions, {"known": "its mask"})
+    ask.ask(made, questions, {"known": "its mask"})
     assert found == {"known": "its mask", "other": "mask of other", None: None}
     assert made.where.evaluated == ["other"]
 

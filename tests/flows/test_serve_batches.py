@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from flows.serve_batches import Batches, Busy
+from flows.serving.batching import Batches, Busy
 from pipeline.errors import InputError
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from serving import computed, make_run
 
-from flows import serve
-from flows.cli_serve import bound
-from flows.processes import free_port
+from flows.cli.serve import bound
+from flows.deploy.processes import free_port
+from flows.serving import server
 
 
 @pytest.fixture
@@ -44,15 +44,15 @@ def told(made, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
         with bound(free_port()) as place, ThreadPoolExecutor(1) as beside:
             visiting = beside.submit(visit)
             with pytest.raises(KeyboardInterrupt):
-                serve.serve(made, place)
+                server.serve(made, place)
             took = time.monotonic() - ended[0]
             over.set()
             visiting.result()
         return took, "".join(capfd.readouterr())
 
-    monkeypatch.setattr(serve, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
-    monkeypatch.setattr(serve, "ENDING_SECONDS", 2)
-    monkeypatch.setattr(serve, "READING_SECONDS", 0.5)
+    monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
+    monkeypatch.setattr(server, "ENDING_SECONDS", 2)
+    monkeypatch.setattr(server, "READING_SECONDS", 0.5)
     return told
 
 
@@ -120,7 +120,7 @@ def waits_and_closes(connection: socket.socket) -> None:
 @pytest.mark.parametrize("leaves", [closes, resets, waits_and_closes])
 @pytest.mark.parametrize("size", [10, 3_000_000], ids="{:,} bytes each".format)
 def test_clients_that_read_nothing_leave_no_trace(told, monkeypatch, leaves, size: int) -> None:
-    monkeypatch.setattr(serve, "as_json", lambda *_: "x" * size)
+    monkeypatch.setattr(server, "as_json", lambda *_: "x" * size)
     answered = []
 
     def abuse(connection: socket.socket) -> None:
@@ -141,7 +141,7 @@ def test_the_end_does_not_wait_for_a_request_that_is_unfinished(told) -> None:
 
 
 def test_the_end_does_not_wait_for_a_client_that_reads_no_answers(told, monkeypatch) -> None:
-    monkeypatch.setattr(serve, "as_json", lambda *_: "x" * 10_000_000)
+    monkeypatch.setattr(server, "as_json", lambda *_: "x" * 10_000_000)
     took, said = told(
         lambda connection: connection.sendall(2 * b"GET /api/search?q=a&k=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
     )
@@ -160,7 +160,7 @@ def test_a_condition_that_outlasts_the_server_is_interrupted(told, made) -> None
 
 def test_what_outlasts_the_server_is_told_so(told, monkeypatch) -> None:
     going = threading.Event()
-    monkeypatch.setattr(serve, "ask", lambda run, questions, known: going.wait(4) and [])
+    monkeypatch.setattr(server, "ask", lambda run, questions, known: going.wait(4) and [])
     held: list[socket.socket] = []
 
     def go(connection: socket.socket) -> None:

@@ -24,8 +24,8 @@ from serving import SCRIPT
 
 from artifacts.store import Store
 from benchmarks.serve import load
-from flows.cli_serve import bound
-from flows.processes import free_port
+from flows.cli.serve import bound
+from flows.deploy.processes import free_port
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ class Server:
         command = [
             sys.executable,
             "-m",
-            "flows.cli",
+            "flows.cli.main",
             "serve-search",
             "--store",
             str(store.root),

@@ -18,9 +18,9 @@ import pytest
 
 from artifacts.locks import try_hold
 from flows.dag import nodes
-from flows.deployments import deployed, deployed_ablations, deployed_sentences
-from flows.processes import free_port
-from flows.recipe import resolve
+from flows.deploy.deployments import deployed, deployed_ablations, deployed_sentences
+from flows.deploy.processes import free_port
+from flows.recipes.recipe import resolve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -8,10 +8,10 @@ from writing import put
 
 from artifacts.keys import make_key
 from artifacts.store import Store
-from flows.cli import app
-from flows.cli_zeroshot import show
-from flows.update import described
-from pipeline.tables import counted, headed
+from flows.cli.main import app
+from flows.cli.zeroshot import show
+from flows.graph.update import described
+from pipeline.evaluate.short_tables import counted, headed
 
 FIGURES = {name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in ("RR@10", "nDCG@10", "R@100")}
 METRICS = {"labels": {"bm25": "BM25"}, "splits": {"test": {"questions": 1, "systems": {"bm25": FIGURES}}}}

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from artifacts.gc import gc
 from artifacts.store import Store
 from artifacts.verify import verify
-from flows.cli import app
+from flows.cli.main import app
 from flows.dag import nodes
-from flows.recipe import configuration, resolve
-from pipeline.training import losses
+from flows.recipes.recipe import configuration, resolve
+from pipeline.training.loop import losses
 
 TRAINED = ("condenser", "cocondenser", "stage1", "stage2")
 

@@ -12,7 +12,7 @@ from artifacts import runs
 from artifacts.keys import make_key
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows.cli import app, main
+from flows.cli.main import app, main
 
 COMMANDS = {
     "ls": ["artifacts", "ls"],

@@ -12,10 +12,10 @@ from artifacts.keys import make_key
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows import preflight
 from flows.dag import nodes
-from flows.recipe import configuration, resolve
-from flows.update import described, taken_in, update
+from flows.graph import preflight
+from flows.graph.update import described, taken_in, update
+from flows.recipes.recipe import configuration, resolve
 from pipeline.errors import InputError
 
 OF_TEXTS = [

@@ -11,9 +11,12 @@ from artifacts.errors import Damaged
 from artifacts.keys import make_key
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows import ablation_file, ablation_flow, flow, preflight, walk
+from flows import flow
+from flows.ablations import file
+from flows.ablations import flow as ablation_flow
 from flows.dag import Node, nodes
-from flows.recipe import resolve
+from flows.graph import preflight, run_nodes
+from flows.recipes.recipe import resolve
 from flows.sentences import flow as sentences_flow
 from flows.sentences import recipe as sentences_recipe
 from pipeline.errors import InputError
@@ -22,7 +25,7 @@ from pipeline.errors import InputError
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(walk, "tell", lines.append)
+    monkeypatch.setattr(run_nodes, "tell", lines.append)
     return lines
 
 
@@ -65,7 +68,7 @@ def test_a_damaged_input_is_built_again(store: Store, dag: list[Node], told: lis
     flip(before[damaged])
     tries: list[int] = []
     make = chain(store, tries, ("ingest", "tokens", "bm25", "evaluate"))
-    walk.until_whole(store, make, dag)
+    run_nodes.until_whole(store, make, dag)
     if damaged == "bm25":  # what was read is looked at, and nothing else
         assert len(tries) == 2
         assert told == [
@@ -89,7 +92,7 @@ def test_a_run_of_one_stage_does_not_promise_to_build_what_it_reads(
         return {only: build(store, only, before)}
 
     with pytest.raises(InputError, match="needs ingest"):
-        walk.until_whole(store, make, [node for node in dag if node.name == only])
+        run_nodes.until_whole(store, make, [node for node in dag if node.name == only])
     assert told == [f"{store.root}: ingest (objects/{before.digest[:12]}): text was changed: set aside"]
 
 
@@ -98,7 +101,7 @@ def test_what_is_shown_at_the_end_is_hashed(store: Store, dag: list[Node], told:
     make = chain(store, [], ("ingest", "evaluate", "report"))
     before = make()
     flip(before[shown])
-    walk.until_whole(store, make, dag)
+    run_nodes.until_whole(store, make, dag)
     assert len(told) == 1
     assert (before[shown].path / "text").read_text().startswith("ingest")
 
@@ -112,7 +115,7 @@ def test_damage_that_comes_back_ends_the_run(store: Store, dag: list[Node], told
         return refs
 
     with pytest.raises(Damaged, match=r"evaluate .*: text was changed: set aside$"):
-        walk.until_whole(store, damaging, dag)
+        run_nodes.until_whole(store, damaging, dag)
     assert len(told) == 1
 
 
@@ -124,7 +127,7 @@ class Recorded(Exception):
     ("module", "run"),
     [
         (flow, lambda store: flow.cocondenser.fn(resolve("tiny"), store=store)),
-        (ablation_flow, lambda store: ablation_flow.ablation.fn(ablation_file.load("tiny"), store=store)),
+        (ablation_flow, lambda store: ablation_flow.ablation.fn(file.load("tiny"), store=store)),
         (sentences_flow, lambda store: sentences_flow.sentences.fn(sentences_recipe.resolve("stsb"), store=store)),
     ],
     ids=["run", "ablation", "sentences"],
@@ -141,10 +144,10 @@ def test_a_run_holds_its_lock_until_it_is_recorded(
         look()
         raise Recorded
 
-    monkeypatch.setattr(walk, "look_ahead", lambda *_: None)
+    monkeypatch.setattr(run_nodes, "look_ahead", lambda *_: None)
     monkeypatch.setattr(preflight, "check", lambda *_: None)
     monkeypatch.setattr(sentences_flow, "nodes", lambda *_: [])
-    monkeypatch.setattr(walk, "until_whole", look)
+    monkeypatch.setattr(run_nodes, "until_whole", look)
     monkeypatch.setattr(module, "record_run", record)
     with pytest.raises(Recorded):
         run(str(store.root))
@@ -158,17 +161,17 @@ def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
     def refuse(*given: Any) -> None:
         raise InputError("the collection has no training questions")
 
-    monkeypatch.setattr(walk.checks, "training_data", refuse)
+    monkeypatch.setattr(run_nodes.checks, "training_data", refuse)
     refs = {"ingest": build(store, "ingest")}
     with pytest.raises(InputError):
-        walk.check_first("ingest", refs, resolve("tiny"), dag)
+        run_nodes.check_first("ingest", refs, resolve("tiny"), dag)
     flip(refs["ingest"])
     with pytest.raises(Damaged):
-        walk.check_first("ingest", refs, resolve("tiny"), dag)
+        run_nodes.check_first("ingest", refs, resolve("tiny"), dag)
 
 
 def test_what_no_node_reads_and_what_has_figures_or_pages_is_shown(dag: list[Node]) -> None:
-    shown = walk.nodes_to_check(dag)
+    shown = run_nodes.nodes_to_check(dag)
     assert {"evaluate", "report", "mine"} <= {*shown}
     assert not {"ingest", "tokens", "stage1", "bm25"} & {*shown}
-    assert walk.nodes_to_check(dag[:1]) == ["ingest"]
+    assert run_nodes.nodes_to_check(dag[:1]) == ["ingest"]

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import torch
 
-from pipeline import distributed
 from pipeline.errors import InputError
-from pipeline.training import Optimiser, train
+from pipeline.runtime import ranks
+from pipeline.training.loop import Optimiser, train
 
 
 def echo(*, progress, device, **arguments):
     print("what is printed does not disturb the answer")
     for i in range(3):
         progress(i + 1, 3, "things", {"half": i / 2})
-    return {"device": device, "world": distributed.world(), "threads": torch.get_num_threads(), **arguments}
+    return {"device": device, "world": ranks.world(), "threads": torch.get_num_threads(), **arguments}
 
 
 def fail(*, progress, device, how):
@@ -26,9 +26,9 @@ def fail(*, progress, device, how):
         raise InputError("collection.tsv:7: three columns expected")
     if how == "error":
         raise ValueError("an unforeseen value")
-    if how == "kill" and distributed.rank() == 0:
+    if how == "kill" and ranks.rank() == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    if how == "abort" and distributed.rank() == distributed.world() - 1:
+    if how == "abort" and ranks.rank() == ranks.world() - 1:
         os.abort()
     if how == "abort":
         time.sleep(600)
@@ -37,7 +37,7 @@ def fail(*, progress, device, how):
 
 
 def fail_on_last_rank(*, progress, device):
-    if distributed.rank() == distributed.world() - 1:
+    if ranks.rank() == ranks.world() - 1:
         raise InputError("the last rank's own trouble")
     time.sleep(600)
 
@@ -50,7 +50,7 @@ def sleep(*, progress, device, pids):
 
 def abort_in_leaving(*, progress, device):
     """As gloo's threads may do to a process that ends."""
-    if distributed.rank() == distributed.world() - 1:
+    if ranks.rank() == ranks.world() - 1:
         atexit.register(os.abort)
     else:
         atexit.register(time.sleep, 600)
@@ -58,9 +58,9 @@ def abort_in_leaving(*, progress, device):
 
 
 def sums(*, progress, device):
-    rank = distributed.rank()
-    total = distributed.add(torch.tensor([1.0, float(rank)]))
-    parts = distributed.gather(torch.full((2,), float(rank)))
+    rank = ranks.rank()
+    total = ranks.add(torch.tensor([1.0, float(rank)]))
+    parts = ranks.gather(torch.full((2,), float(rank)))
     return {"sum": total.tolist(), "parts": [x.tolist() for x in parts]}
 
 
@@ -72,12 +72,12 @@ def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()
     def step(i):
         generator = torch.Generator().manual_seed(i)
         x_BD = torch.randn(8, 6, generator=generator)
-        mine = slice(distributed.rank(), None, distributed.world())
+        mine = slice(ranks.rank(), None, ranks.world())
         loss = (module(x_BD[mine]).squeeze(1) - x_BD[mine].sum(1)).square().sum() / 8
         if i in bad:
             loss = loss * how
         loss.backward()
-        return {"loss": loss, "tokens": 48 / distributed.world()}
+        return {"loss": loss, "tokens": 48 / ranks.world()}
 
     optimiser = Optimiser(
         learning_rate=0.01,
@@ -91,7 +91,7 @@ def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()
     )
     history = train(module, step, steps, optimiser, Path(checkpoints), minutes, progress, device, before)
     weights = b"".join(p.detach().numpy().tobytes() for p in module.parameters())
-    if distributed.rank() == 0:
+    if ranks.rank() == 0:
         Path(out).write_bytes(weights)
     return {"history": history}
 

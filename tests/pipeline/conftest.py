@@ -9,11 +9,11 @@ import pytest
 from machines import make_machine
 from pydantic import TypeAdapter
 
-from pipeline import metadata
-from pipeline.collection import passage_batches, read_qrels, read_queries
-from pipeline.ingest import IngestConfig, ingest
+from pipeline.data import metadata
+from pipeline.data.collection import passage_batches, read_qrels, read_queries
+from pipeline.data.ingest import IngestConfig, ingest
 from pipeline.notices import METRIC, read_notices
-from pipeline.work import Work, silent
+from pipeline.runtime.work import Work, silent
 
 
 @pytest.fixture

@@ -22,14 +22,16 @@ from ablated import (
 )
 from pydantic import ValidationError
 
-from pipeline import ablation_data, ablation_files, ablation_table
-from pipeline.ablation import ablation, render
-from pipeline.bootstrap import interval, resampled_means
+from pipeline.ablation import data as ablation_data
+from pipeline.ablation import files as ablation_files
+from pipeline.ablation import page as ablation_page
+from pipeline.ablation import table as ablation_table
+from pipeline.ablation.ablation import ablation, render
 from pipeline.errors import InputError
-from pipeline.measures import HITS, MEASURES
-from pipeline.report import ablation_page
-from pipeline.significance import holm, p_values
-from pipeline.work import silent
+from pipeline.evaluate.bootstrap import interval, resampled_means
+from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.significance import holm, p_values
+from pipeline.runtime.work import silent
 
 
 @pytest.fixture(scope="module")

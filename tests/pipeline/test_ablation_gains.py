@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from ablated import QUESTIONS, SIZES, STRENGTH, config, make_inputs, places, values, wide, work
 
-from pipeline import ablation_files
-from pipeline.ablation import ablation
-from pipeline.ablation_gains import gains
-from pipeline.bootstrap import interval, resampled_means
-from pipeline.measures import HITS, MEASURES
-from pipeline.significance import holm, p_values
+from pipeline.ablation import files
+from pipeline.ablation.ablation import ablation
+from pipeline.ablation.gains import gains
+from pipeline.evaluate.bootstrap import interval, resampled_means
+from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.significance import holm, p_values
 
 STEPS = [
     ("bm25", "stage1", "none", "pretrained"),
@@ -105,7 +105,7 @@ def test_the_column_before_is_the_nearest_that_there_is(inputs: dict[str, Path],
 
 def test_columns_are_compared_over_the_seeds_of_both(widely: Path) -> None:
     """Parts that are joined may have made one column with more seeds than another."""
-    data = ablation_files.read(widely)
+    data = files.read(widely)
     without = [
         replace(cell, runs={place: run for place, run in cell.runs.items() if one.seed == 2 or place[1] != "bm25"})
         for one, cell in zip(data.config.cells, data.cells, strict=True)
@@ -119,5 +119,5 @@ def test_columns_are_compared_over_the_seeds_of_both(widely: Path) -> None:
 
 
 def test_bm25_that_differs_among_cells_is_no_reference(widely: Path) -> None:
-    found = gains(replace(ablation_files.read(widely), first_stage={}))
+    found = gains(replace(files.read(widely), first_stage={}))
     assert {g["negatives"] for g in found} == {"bm25", "mined"}

@@ -16,13 +16,13 @@ from ablated import looked, trained
 from machines import make_machine
 from searched import write_collection
 
-from pipeline import ablation_files
-from pipeline.ablation import AblationConfig, CellConfig, ablation
-from pipeline.ablation_join import join_folders
-from pipeline.bootstrap import summary
+from pipeline.ablation import files as ablation_files
+from pipeline.ablation.ablation import AblationConfig, CellConfig, ablation
+from pipeline.ablation.join import join_folders
 from pipeline.errors import InputError
-from pipeline.measures import HITS, MEASURES
-from pipeline.work import Work, silent
+from pipeline.evaluate.bootstrap import summary
+from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.runtime.work import Work, silent
 
 QUESTIONS = 12
 ROWS, SIZES, SEEDS = ("plain", "good", "learned"), (10, None), (1, 2)

@@ -5,9 +5,9 @@ import pytest
 from schedules import hardness as hardness_of
 from schedules import sizes as sizes_of
 
-from pipeline import abs as scheduling
 from pipeline.errors import InputError
-from pipeline.similarity import Sparse, dense, sparse
+from pipeline.finetune.scheduling import batch_search as scheduling
+from pipeline.finetune.scheduling.similarity import Sparse, dense, sparse
 
 NONE = np.zeros((0, 2), np.int64)
 

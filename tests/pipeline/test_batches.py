@@ -5,9 +5,10 @@ import pytest
 import torch
 from machines import make_machine
 
-from pipeline import batches, distributed, sampling
 from pipeline.errors import InputError
-from pipeline.ragged import Ragged, Specials
+from pipeline.pretrain import batches, sampling
+from pipeline.runtime import ranks
+from pipeline.tokenization.token_files import Ragged, Specials
 
 SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 
@@ -61,8 +62,8 @@ def test_ranks_share_the_chunks(monkeypatch):
     whole = {c.number: c for c in make(2).chunks}
     shared = []
     for rank in range(3):
-        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-        monkeypatch.setattr(distributed, "world", lambda: 3)
+        monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(ranks, "world", lambda: 3)
         shared += make(2).chunks
     assert sorted(c.number for c in shared) == sorted(whole)
     for c in shared:
@@ -71,9 +72,9 @@ def test_ranks_share_the_chunks(monkeypatch):
 
 
 def test_every_rank_has_as_many_chunks(monkeypatch):
-    monkeypatch.setattr(distributed, "world", lambda: 3)
+    monkeypatch.setattr(ranks, "world", lambda: 3)
     for rank in range(3):
-        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
         assert len(batches.share(np.full(60, 20), 0, 300)) == 2
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.blocks import blocks
+from pipeline.pretrain.blocks import blocks
 
 documents = st.lists(st.lists(st.integers(1, 40), max_size=12), max_size=6)  # sentence lengths
 

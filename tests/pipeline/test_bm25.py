@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from searched import CONFIG, build, hits_of, machine, rows, write_collection
 
-from pipeline import java
-from pipeline.bm25_process import cleaned, contents
+from pipeline.bm25 import java
+from pipeline.bm25.index_process import cleaned, contents
+from pipeline.bm25.lucene import best, index
+from pipeline.bm25.searcher import Searcher
+from pipeline.data.runs import read
 from pipeline.errors import InputError
-from pipeline.lucene import best, index
-from pipeline.measures import MEASURES, as_ranks, measure
+from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.notices import METRIC, read_notices
-from pipeline.runs import read
-from pipeline.searcher import Searcher
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -188,7 +188,7 @@ def test_java_stays_in_its_own_process(built):
 def test_pyserini_reads_the_index(built):
     out, _ = built
     code = (
-        "from pipeline import java; java.start()\n"
+        "from pipeline.bm25 import java; java.start()\n"
         "from pyserini.search.lucene import LuceneSearcher\n"
         f"hits = LuceneSearcher({str(out / 'index')!r}).search('flying zebras')\n"
         "print([hit.docid for hit in hits])"
@@ -219,16 +219,16 @@ def test_kill_9_leaves_no_java(what, collection, built, tmp_path):
     (tmp_path / "out").mkdir()
     settings = CONFIG.model_dump(mode="json")
     build_code = (
-        "from pipeline.work import Machine, Work\n"
+        "from pipeline.runtime.work import Machine, Work\n"
         f"work = Work(Path({str(tmp_path / 'out')!r}), Path({str(tmp_path)!r}), "
         f"Machine.model_validate({machine(1).model_dump()!r}), lambda *_: (print('on', flush=True), time.sleep(60)))\n"
         f"bm25(BM25Config.model_validate({settings!r}), Path({str(collection)!r}), work)"
     )
     answer_code = (
-        "from pipeline.searcher import Searcher\n"
+        "from pipeline.bm25.searcher import Searcher\n"
         f"with Searcher(Path({str(out)!r})) as s:\n s.wait(); print('on', flush=True); time.sleep(60)"
     )
-    code = "import time\nfrom pathlib import Path\nfrom pipeline.bm25 import BM25Config, bm25\n"
+    code = "import time\nfrom pathlib import Path\nfrom pipeline.bm25.bm25 import BM25Config, bm25\n"
     code += build_code if what == "build" else answer_code
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:

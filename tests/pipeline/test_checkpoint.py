@@ -22,17 +22,17 @@ from transformers import (
     RobertaModel,
 )
 
-from pipeline import wordpiece
-from pipeline.biencoder import encode_rows, load_encoders
-from pipeline.checkpoint import (
+from pipeline.errors import InputError
+from pipeline.modeling.biencoder import encode_rows, load_encoders
+from pipeline.modeling.checkpoint import (
     load_backbone_for_mlm,
     load_encoder,
     load_head,
     longest_input,
     save_checkpoint,
 )
-from pipeline.errors import InputError
-from pipeline.vector_files import Vector, read_vector
+from pipeline.modeling.sentence_transformers_files import Vector, read_vector
+from pipeline.tokenization import wordpiece
 
 WORDS = ["what", "a", "word", "##s", "is", "here", "."]
 SHAPE = {"vocab_size": 12, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}

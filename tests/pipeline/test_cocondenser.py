@@ -12,8 +12,10 @@ from machines import SINGLE, make_machine
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from pipeline import distributed, pretraining
-from pipeline.cocondenser import (
+from pipeline.errors import InputError
+from pipeline.modeling.bert import backbone
+from pipeline.pretrain import step as pretraining
+from pipeline.pretrain.cocondenser import (
     CocondenserConfig,
     check_cocondenser,
     cocondenser,
@@ -21,12 +23,11 @@ from pipeline.cocondenser import (
     pair_drawer,
     train_cocondenser,
 )
-from pipeline.condenser import CondenserConfig, train_condenser
-from pipeline.errors import InputError
-from pipeline.model import backbone
-from pipeline.ragged import Tokens
-from pipeline.resume import saved_steps
-from pipeline.work import Work, silent
+from pipeline.pretrain.condenser import CondenserConfig, train_condenser
+from pipeline.runtime import ranks as distributed
+from pipeline.runtime.checkpoints import saved_steps
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.token_files import Tokens
 
 MACHINE = {**SINGLE, "chunk_spans": 5}
 

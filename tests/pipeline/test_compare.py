@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.compare import Change, Pair, Row, changes, compare, questions_of, read_figures
 from pipeline.errors import InputError
-from pipeline.measures import MEASURES
-from pipeline.per_query import measure_rows
+from pipeline.evaluate.compare import Change, Pair, Row, changes, compare, questions_of, read_figures
+from pipeline.evaluate.measures import MEASURES
+from pipeline.evaluate.per_query import measure_rows
 
 
 def evaluated(folder: Path, **systems: dict[str, float]) -> Path:

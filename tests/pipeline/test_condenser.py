@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from pipeline.condenser import CondenserConfig, condenser, missing, train_condenser
 from pipeline.errors import InputError
-from pipeline.work import Work, silent
+from pipeline.pretrain.condenser import CondenserConfig, condenser, missing, train_condenser
+from pipeline.runtime.work import Work, silent
 
 MACHINE = {**SINGLE, "chunk_spans": 5}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.processes import ROOT, environment, python
+from pipeline.runtime.processes import ROOT, environment, python
 
 TAKEN = "from pathlib import Path; Path({!r}).touch()"
 """A user's own module; it tells that it was executed."""
@@ -19,8 +19,8 @@ TAKEN = "from pathlib import Path; Path({!r}).touch()"
     [
         ("pipeline.py", "pipeline.errors", None),
         ("pipeline/__init__.py", "pipeline.errors", "."),
-        ("random.py", "pipeline.drawing", ""),
-        ("json.py", "pipeline.parent", ":nowhere"),
+        ("random.py", "pipeline.finetune.training_pools", ""),
+        ("json.py", "pipeline.runtime.death", ":nowhere"),
         ("sitecustomize.py", "pipeline.errors", "."),
         ("prefect.py", "prefect", None),
     ],
@@ -47,7 +47,7 @@ def test_python_is_started_in_one_place():
         for path in (ROOT / folder).rglob("*.py")
         if "sys.executable" in path.read_text()
     ]
-    assert starts == ["pipeline/processes.py"]
+    assert starts == ["pipeline/runtime/processes.py"]
 
 
 @pytest.mark.parametrize("given", ["", ":", "src:.", "::/usr/share:lib"])

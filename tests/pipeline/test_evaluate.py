@@ -16,15 +16,16 @@ from pydantic import ValidationError
 from rich.console import Console
 from searched import write_collection
 
-from pipeline import bootstrap, runs
-from pipeline.bootstrap import interval, resampled_means
-from pipeline.collection import schemas, write_table
+from pipeline.data import runs
+from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
-from pipeline.measures import MEASURES, as_ranks, measure
-from pipeline.per_query import measure_rows
-from pipeline.tables import asked_first, notes, p_text, share_text, tables
-from pipeline.work import Work, silent
+from pipeline.evaluate import bootstrap
+from pipeline.evaluate.bootstrap import interval, resampled_means
+from pipeline.evaluate.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
+from pipeline.evaluate.measures import MEASURES, as_ranks, measure
+from pipeline.evaluate.per_query import measure_rows
+from pipeline.evaluate.short_tables import asked_first, notes, p_text, share_text, tables
+from pipeline.runtime.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 CONFIG = EVALUATE.model_copy(

@@ -12,11 +12,12 @@ from evaluating import EVALUATE
 from machines import make_machine
 from rich.console import Console
 
-from pipeline import answer_qrels, runs
-from pipeline.collection import schemas, write_table
-from pipeline.evaluate import evaluate
-from pipeline.tables import notes, tables
-from pipeline.work import Work, silent
+from pipeline.data import runs
+from pipeline.data.collection import schemas, write_table
+from pipeline.evaluate import answer_qrels
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.short_tables import notes, tables
+from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(update={"fusion_weights": [0.25, 0.75], "permutations": 100, "seed": 3, "neighbours": []})
 TEXTS = ["Paris is a capital.", "Berlin, too.", "Rome was not built in a day.", "Oslo", "Comparison", "U.S. cities"]

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from writing import put
 
+from pipeline.data.qrels import read_qrels
+from pipeline.data.run_files import rows
+from pipeline.data.text_files import columns, json_list
 from pipeline.errors import InputError
-from pipeline.evaluate_files import Counts, Evaluated, evaluate_files
-from pipeline.files import columns, json_list
-from pipeline.given import tsv_records
-from pipeline.judgements import read_qrels
-from pipeline.measures import MEASURES
-from pipeline.run_file import rows
-from pipeline.shallow import shallow
+from pipeline.evaluate.measures import MEASURES
+from pipeline.evaluate.run_files import Counts, Evaluated, evaluate_files
+from pipeline.evaluate.shallow import shallow
+from pipeline.negatives.from_file import tsv_records
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
 

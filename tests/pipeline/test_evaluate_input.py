@@ -13,11 +13,11 @@ from machines import make_machine
 from searched import write_collection
 from writing import put
 
-from pipeline import runs
+from pipeline.data import runs
 from pipeline.errors import InputError
-from pipeline.evaluate import evaluate
-from pipeline.tables import notes
-from pipeline.work import Work, silent
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.short_tables import notes
+from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(
     update={"fusion_weights": [0.5], "test": "t", "permutations": 100, "neighbours": [3], "answers": 1}

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from vectors import data, longest, reference
 
-from pipeline import exact
+from pipeline.dense import exact
+from pipeline.dense.exact import exact_top_k
+from pipeline.dense.rescore import best, error_bound, rescore
 from pipeline.errors import InputError
-from pipeline.exact import exact_top_k
-from pipeline.rescore import best, error_bound, rescore
 
 
 @pytest.mark.parametrize("questions", [1, 2, 3, 40])

@@ -16,8 +16,9 @@ import torch
 from encoders import ENCODER
 from exported import Kind, encoder_of, make_run, source_of
 
-from pipeline.biencoder import encode_rows, load_encoders
-from pipeline.collection import at_rows, passage_ids, read_queries
+from pipeline.data.collection import at_rows, passage_ids, read_queries
+from pipeline.dense.index_files import open_index
+from pipeline.dense.search import top_k
 from pipeline.errors import InputError
 from pipeline.export import loss
 from pipeline.export.files import write_index, write_runs
@@ -27,9 +28,8 @@ from pipeline.export.onnx_files import checked, padded, quantise, session, write
 from pipeline.export.page import write_page
 from pipeline.export.reading import differing
 from pipeline.export.source import Sample, Source, sample, spread
-from pipeline.index_files import open_index
-from pipeline.search import top_k
-from pipeline.work import silent
+from pipeline.modeling.biencoder import encode_rows, load_encoders
+from pipeline.runtime.work import silent
 
 EVERY = 10_000
 PARTS = ("model", "onnx", "run", "index")
@@ -299,7 +299,7 @@ def test_the_page_speaks_of_what_is_there(bert, tmp_path, parts, monkeypatch):
 
 @pytest.mark.slow
 def test_all_code_of_the_page_runs_by_itself_pyserini_too(bert):
-    code = "\n".join(["from pipeline import java", "java.start()", *bert.blocks])
+    code = "\n".join(["from pipeline.bm25 import java", "java.start()", *bert.blocks])
     there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ended = subprocess.run([sys.executable, "-c", code], cwd=bert.folder, env=there, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

@@ -8,14 +8,17 @@ import pytest
 from pydantic import TypeAdapter
 from writing import put
 
-from pipeline import bm25, files, fuse_files, given, systems
-from pipeline.delimited import tab_separated
+from pipeline.bm25 import bm25
+from pipeline.data import text_files
+from pipeline.data.delimited import tab_separated
+from pipeline.data.ingest import IngestConfig, missing
+from pipeline.data.qrels import read_qrels
+from pipeline.data.run_files import rows
 from pipeline.errors import InputError
-from pipeline.evaluate_files import evaluate_files
-from pipeline.given import table_rows
-from pipeline.ingest import IngestConfig, missing
-from pipeline.judgements import read_qrels
-from pipeline.run_file import rows
+from pipeline.evaluate import fuse_files, systems
+from pipeline.evaluate.run_files import evaluate_files
+from pipeline.negatives import from_file
+from pipeline.negatives.from_file import table_rows
 from pipeline.sentences import tables
 from pipeline.sentences.readers import TripletConfig
 
@@ -52,19 +55,21 @@ def no_file(request, tmp_path):
 
 def test_what_is_no_file_is_named(no_file):
     path, kind = no_file
-    assert files.fault(path) == f"is {kind}; a file is expected"
-    assert files.fault(path, folder=True) == ("" if kind == "a folder" else f"is {kind}; a file or folder is expected")
-    assert files.fault(path, pipe=True) == f"is {kind}; a file is expected"
+    assert text_files.fault(path) == f"is {kind}; a file is expected"
+    assert text_files.fault(path, folder=True) == (
+        "" if kind == "a folder" else f"is {kind}; a file or folder is expected"
+    )
+    assert text_files.fault(path, pipe=True) == f"is {kind}; a file is expected"
 
 
 def test_what_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):
-    assert files.fault(tmp_path / "no") == "does not exist"
+    assert text_files.fault(tmp_path / "no") == "does not exist"
     (tmp_path / "link").symlink_to(tmp_path / "no")
-    assert files.fault(tmp_path / "link") == "is a link to what does not exist"
-    assert files.fault(put(tmp_path, "file", "text") / "below") == "cannot be read: Not a directory"
-    assert files.fault(tmp_path / "file") == ""
+    assert text_files.fault(tmp_path / "link") == "is a link to what does not exist"
+    assert text_files.fault(put(tmp_path, "file", "text") / "below") == "cannot be read: Not a directory"
+    assert text_files.fault(tmp_path / "file") == ""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert files.fault(tmp_path / "file") == "cannot be read: permission denied"
+    assert text_files.fault(tmp_path / "file") == "cannot be read: permission denied"
 
 
 def test_ingest_names_what_is_no_file(no_file, tmp_path):
@@ -93,7 +98,7 @@ def test_stages_name_what_is_no_file(no_file):
     assert bm25.missing(config) == [f"bm25.run: {said}"]
     config = bm25.BM25Config.model_construct(run=None, passages=None, topics=path)
     assert bm25.missing(config) == [f"bm25.topics: {said}"]
-    assert given.missing(given.GivenConfig(file=path, number=0, seed=1, page_questions=0)) == [said]
+    assert from_file.missing(from_file.GivenConfig(file=path, number=0, seed=1, page_questions=0)) == [said]
     assert tables.missing(TripletConfig.model_construct(train=path, dev=path, test=path)) == 3 * [said]
 
 
@@ -106,7 +111,7 @@ def test_run_files_are_no_folders(tmp_path):
         fuse_files.fuse_files(
             [run, tmp_path], tmp_path / "out", qrels=None, method=None, weight=None, relevance=1, depth=10
         )
-    files.check_file(put(tmp_path, "file", "x"))
+    text_files.check_file(put(tmp_path, "file", "x"))
 
 
 def test_a_pipe_that_is_open_is_read(tmp_path):
@@ -119,7 +124,7 @@ def test_a_pipe_that_is_open_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "read", [rows, read_qrels, files.json_rows, files.json_list, files.lines, tab_separated, table_rows]
+    "read", [rows, read_qrels, text_files.json_rows, text_files.json_list, text_files.lines, tab_separated, table_rows]
 )
 def test_nothing_waits_for_a_pipe_with_a_name(read, tmp_path):
     pipe(tmp_path / "pipe")
@@ -164,7 +169,7 @@ def test_qrels_that_may_not_be_read_are_refused(beir, ingested, monkeypatch):
     def denied(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("pipeline.readers.beir.os.listdir", denied)
+    monkeypatch.setattr("pipeline.data.readers.beir.os.listdir", denied)
     with pytest.raises(InputError, match=r"qrels: a folder with .* but it cannot be read: Permission denied"):
         ingested(**beir)
     assert len(missing(CONFIG.validate_python(beir))) == 1

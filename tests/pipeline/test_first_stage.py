@@ -12,14 +12,14 @@ import pytest
 from pydantic import ValidationError
 from searched import CONFIG, build, hits_of, rows, write_collection
 
-from pipeline import sparse
-from pipeline.bm25 import BM25Config, missing
-from pipeline.bm25_process import QUERY_TERMS, given, query, read_topics, runs_of_letters
-from pipeline.collection import read_queries, schemas, write_table
+from pipeline.bm25 import other_systems
+from pipeline.bm25.bm25 import BM25Config, missing
+from pipeline.bm25.index_process import QUERY_TERMS, given, query, read_topics, runs_of_letters
+from pipeline.bm25.lucene import pieces
+from pipeline.bm25.searcher import Searcher
+from pipeline.data.collection import read_queries, schemas, write_table
 from pipeline.errors import InputError
-from pipeline.lucene import pieces
 from pipeline.notices import METRIC, Examples
-from pipeline.searcher import Searcher
 
 IDS = [f"p{n}" for n in range(200)]
 QUERIES = [
@@ -253,7 +253,7 @@ def test_an_error_in_the_java_process_is_one_line(collection, tmp_path):
 )
 def test_bad_rows(objects, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        list(sparse.passages(json_of(tmp_path / "f.jsonl", *objects)))
+        list(other_systems.passages(json_of(tmp_path / "f.jsonl", *objects)))
 
 
 def test_ids_of_passages(tmp_path):
@@ -278,7 +278,7 @@ def test_ids_of_passages(tmp_path):
 
 def test_an_empty_folder_is_no_passages(tmp_path):
     with pytest.raises(InputError, match=r"no \.json or \.jsonl file in this folder"):
-        sparse.passages(tmp_path)
+        other_systems.passages(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_terms_of_topics_weigh_as_often_as_they_stand_there(collection, tmp_path
 
 
 def test_pieces_are_cut_by_characters(monkeypatch):
-    monkeypatch.setattr("pipeline.lucene.CHARACTERS", 10)
+    monkeypatch.setattr("pipeline.bm25.lucene.CHARACTERS", 10)
     assert [len(piece) for piece in pieces([("a", "x" * 4)] * 7)] == [3, 3, 1]
 
 

@@ -10,16 +10,16 @@ import pytest
 import small
 import yaml
 
-from pipeline import starts
-from pipeline.cocondenser import CocondenserConfig, check_cocondenser
-from pipeline.condenser import CondenserConfig, check_condenser
+from pipeline.advice import Unfit, check_fits, raise_together
 from pipeline.config import Config
+from pipeline.dense.index import IndexConfig
+from pipeline.dense.index_kinds import check_dimension, check_passages
 from pipeline.errors import InputError
-from pipeline.fitting import Unfit, check_fits, raise_together
-from pipeline.ict import IctConfig, check_ict
-from pipeline.index import IndexConfig
-from pipeline.index_kinds import check_dimension, check_passages
-from pipeline.ragged import Ragged, Specials, Tokens
+from pipeline.modeling import model_config as starts
+from pipeline.pretrain.cocondenser import CocondenserConfig, check_cocondenser
+from pipeline.pretrain.condenser import CondenserConfig, check_condenser
+from pipeline.pretrain.inverse_cloze import IctConfig, check_ict
+from pipeline.tokenization.token_files import Ragged, Specials, Tokens
 
 ICT = {
     "steps": None,
@@ -131,7 +131,7 @@ def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
 
 def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, monkeypatch) -> None:
     tokens = given(tokens_of([starts.LARGE // 100] * 100))
-    for reads in ("pipeline.condenser.blocks", "pipeline.ict.usable"):
+    for reads in ("pipeline.pretrain.condenser.blocks", "pipeline.pretrain.inverse_cloze.usable"):
         monkeypatch.setattr(reads, None)
     check_condenser(of_condenser(), tokens)
     check_ict(IctConfig.model_validate(ICT), tokens, None)

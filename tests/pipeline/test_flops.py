@@ -8,9 +8,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForMaskedLM
 
-from pipeline import batches, flops, memory, model
-from pipeline.objectives import objective
-from pipeline.ragged import Ragged, Specials
+from pipeline.modeling import bert
+from pipeline.pretrain import batches
+from pipeline.pretrain.objectives import objective
+from pipeline.tokenization.token_files import Ragged, Specials
+from pipeline.training import flops, memory
 
 SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 
@@ -30,9 +32,9 @@ def given():
 @pytest.mark.parametrize(("name", "layers"), [("condenser", 2), ("mlm", 0), ("retromae", 1), ("contrastive_only", 2)])
 def test_operations_are_those_that_torch_counts(given, name, layers):
     lm, batch = given
-    goal, head, chunk = objective(name), model.new_head(lm, layers).eval(), batch.chunks[0]
+    goal, head, chunk = objective(name), bert.new_head(lm, layers).eval(), batch.chunks[0]
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        states = model.backbone(lm, chunk, 1, lambda *_: None, masked=bool(goal.names))
+        states = bert.backbone(lm, chunk, 1, lambda *_: None, masked=bool(goal.names))
         goal.losses(lm, head, states, chunk, batch, lambda *_: None)
     counted = flops.backbone(lm.config, chunk, bool(goal.names)) + goal.operations(lm.config, layers, chunk)
     # torch counts padded rows too.

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from writing import put
 
-from pipeline.collection import schemas, write_table
+from pipeline.data.collection import schemas, write_table
+from pipeline.data.run_files import rows
 from pipeline.errors import InputError
-from pipeline.fuse_files import fuse_files
-from pipeline.run_file import rows
+from pipeline.evaluate.fuse_files import fuse_files
 
 
 def trec(folder: Path, name: str, **lists: str) -> Path:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union, untuned
-from pipeline.runs import Run, ranked
+from pipeline.data.runs import Run, ranked
+from pipeline.evaluate.fusion import Choice, choose, fuse, mean_reciprocal_rank, parts, union, untuned
 
 
 def run(*rows: tuple[int, int, float]) -> Run:

@@ -10,12 +10,15 @@ import torch
 from machines import make_machine
 from transformers import BertConfig, BertForMaskedLM
 
-from pipeline import batches, model, pretraining, training
-from pipeline.cocondenser import CocondenserConfig, cocondenser
-from pipeline.condenser import CondenserConfig, condenser
-from pipeline.objectives import objective
-from pipeline.ragged import Ragged, Specials
-from pipeline.work import Work, silent
+from pipeline.modeling import bert
+from pipeline.pretrain import batches
+from pipeline.pretrain import step as pretraining
+from pipeline.pretrain.cocondenser import CocondenserConfig, cocondenser
+from pipeline.pretrain.condenser import CondenserConfig, condenser
+from pipeline.pretrain.objectives import objective
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.token_files import Ragged, Specials
+from pipeline.training import loop
 
 pytestmark = pytest.mark.gpu
 
@@ -53,7 +56,7 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
         BertConfig(vocab_size=60, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
                    max_position_embeddings=64, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     )  # fmt: skip
-    module = torch.nn.ModuleDict({"lm": lm, "head": model.new_head(lm, 2)}).train().to("cuda")
+    module = torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).train().to("cuda")
     specials, machine = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4), make_machine(token_budget=300)
     begin_S, length_S, row_S = np.arange(32) * 100, rng.integers(5, 60, 32), np.arange(32)
     torch.cuda.set_sync_debug_mode("error")
@@ -62,7 +65,7 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
         parts = pretraining.update(
             module, made, objective("condenser"), skip_from=1, pairs=True, cache=cache, key=(0, 0), device="cuda"
         )
-        training.together(list(parts.values()), "cuda")
+        loop.together(list(parts.values()), "cuda")
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return parts, {name: p.grad.clone() for name, p in module.named_parameters()}

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from writing import put
 
-from pipeline import given, sparse
+from pipeline.bm25 import other_systems
+from pipeline.data.heading import DPR, QRELS, QUESTIONS, order
+from pipeline.data.qrels import read_qrels
+from pipeline.data.readers import beir, dpr, msmarco
 from pipeline.errors import InputError
-from pipeline.heading import DPR, QRELS, QUESTIONS, order
-from pipeline.judgements import read_qrels
-from pipeline.readers import beir, dpr, msmarco
+from pipeline.negatives import from_file
 
 
 @pytest.mark.parametrize(
@@ -54,8 +55,8 @@ READ = {
     "beir": lambda path: [tuple(row)[1:] for _, row in beir._judgements("test", path)],
     "dpr": lambda path: [(row.passage_id, row.text, row.title) for _, row in dpr._passages(path)],
     "qa": lambda path: [(row["question"], row["answers"][0]) for _, row in dpr._answer_lines(path)],
-    "given": lambda path: [(row.question, row.passage_id, row.score) for row in given.table_rows(path)],
-    "topics": lambda path: [row[1:] for row in sparse.topics(path)],
+    "given": lambda path: [(row.question, row.passage_id, row.score) for row in from_file.table_rows(path)],
+    "topics": lambda path: [row[1:] for row in other_systems.topics(path)],
     "triples": _triples,
     "passages": _passages,
     "documents": _documents,
@@ -89,4 +90,4 @@ def test_every_reader_finds_columns_by_their_names(tmp_path, kind, heading, line
 def test_rows_below_a_heading_have_its_columns(tmp_path):
     path = put(tmp_path, "n.tsv", "score\tpassage_id\tquery_id", "a\tq")
     with pytest.raises(InputError, match=r"n.tsv:2: 3 columns expected, 2 found"):
-        list(given.table_rows(path))
+        list(from_file.table_rows(path))

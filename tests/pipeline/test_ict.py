@@ -15,15 +15,16 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from pipeline import batches, losses, model, pretraining
-from pipeline.cocondenser import CocondenserConfig, train_cocondenser
-from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
-from pipeline.ict import IctConfig, check_ict, ict, missing, train_ict
-from pipeline.objectives import objective
-from pipeline.ragged import Tokens
-from pipeline.segments import pairs, usable
-from pipeline.work import Work, silent
+from pipeline.modeling import bert, cross_entropy
+from pipeline.pretrain import batches, step
+from pipeline.pretrain.cocondenser import CocondenserConfig, train_cocondenser
+from pipeline.pretrain.condenser import CondenserConfig, train_condenser
+from pipeline.pretrain.inverse_cloze import IctConfig, check_ict, ict, missing, train_ict
+from pipeline.pretrain.objectives import objective
+from pipeline.pretrain.segments import pairs, usable
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.token_files import Tokens
 
 MACHINE = {**SINGLE, "chunk_spans": 5}
 ICT = {
@@ -130,26 +131,26 @@ def padded(lm, projection, ids: list[list[int]]) -> torch.Tensor:
 @pytest.mark.parametrize("chunk", [1, 5, 32])
 @pytest.mark.parametrize("cache", ["always", "never"])
 def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, monkeypatch):
-    monkeypatch.setattr(pretraining, "SCORED_AT_ONCE", 6)
+    monkeypatch.setattr(step, "SCORED_AT_ONCE", 6)
     data = Tokens.open(plain[0])
     at_T, length_S = pairs(data.passages, usable(data.passages, 3, 30).row_P[:16], 3, 14, 30, 0.9, 0, 0)
     ids_T = data.passages.tokens[at_T].astype(np.int64)
     torch.manual_seed(0)
     projection = nn.Linear(32, 8, bias=False)
-    module = model.with_new_head(plain[1], 0, 0)
+    module = bert.with_new_head(plain[1], 0, 0)
     with torch.no_grad():  # new weights make all vectors much alike, and gradients mere rounding
         for weights in module.parameters():
             weights.mul_(5 if weights.ndim > 1 else 1)
     module["projection"] = projection
     batch = batches.packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials,
                            make_machine(chunk_spans=chunk), "cpu")  # fmt: skip
-    parts = pretraining.update(
+    parts = step.update(
         module,
         batch,
         objective("contrastive_only"),
         skip_from=0,
         pairs=True,
-        contrast=pretraining.Contrast("ict", losses.inverse_cloze, projection),
+        contrast=step.Contrast("ict", cross_entropy.inverse_cloze, projection),
         cache=cache,
         key=(0, 0),
         device="cpu",

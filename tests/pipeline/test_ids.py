@@ -6,11 +6,13 @@ import re
 import pytest
 from writing import put
 
-from pipeline import given, run_file, sparse
+from pipeline.bm25 import other_systems
+from pipeline.data import run_files
+from pipeline.data.ids import LONGEST, check_id
+from pipeline.data.qrels import read_qrels
+from pipeline.data.text_files import integer
 from pipeline.errors import InputError
-from pipeline.files import integer
-from pipeline.ids import LONGEST, check_id
-from pipeline.judgements import read_qrels
+from pipeline.negatives import from_file
 
 NO_ID = {
     "a\0b": "holds a NUL character",
@@ -83,24 +85,24 @@ def refused(path, line, text, read):
 @pytest.mark.parametrize("text", NO_ID)
 def test_files_of_lines_refuse_such_ids(tmp_path, text):
     for row in (f"{text} Q0 p 1 1 x", f"q Q0 {text} 1 1 x"):
-        refused(put(tmp_path, "run", "q Q0 p 1 2 x", row), 2, text, lambda path: [*run_file.rows(path)])
+        refused(put(tmp_path, "run", "q Q0 p 1 2 x", row), 2, text, lambda path: [*run_files.rows(path)])
     for row in (f"{text}\tp\t1", f"q\t{text}\t1"):
-        refused(put(tmp_path, "ranks", "q p 1", row), 2, text, lambda path: [*run_file.rows(path)])
+        refused(put(tmp_path, "ranks", "q p 1", row), 2, text, lambda path: [*run_files.rows(path)])
     for row in (f"{text} 0 p 1", f"q 0 {text} 1"):
         refused(put(tmp_path, "qrels", "q 0 p 1", row), 2, text, read_qrels)
     for row in (f"{text}\tp", f"q\t{text}"):
-        refused(put(tmp_path, "given.tsv", row), 1, text, lambda path: [*given.table_rows(path)])
-    refused(put(tmp_path, "topics.tsv", f"{text}\twords"), 1, text, lambda path: [*sparse.topics(path)])
+        refused(put(tmp_path, "given.tsv", row), 1, text, lambda path: [*from_file.table_rows(path)])
+    refused(put(tmp_path, "topics.tsv", f"{text}\twords"), 1, text, lambda path: [*other_systems.topics(path)])
 
 
 @pytest.mark.parametrize("text", NO_ID_IN_JSON)
 def test_files_of_json_refuse_such_ids(tmp_path, text):
     for row in ({"query_id": text, "passage_id": "p"}, {"query_id": "q", "passage_id": text}):
-        refused(put(tmp_path, "given.jsonl", json.dumps(row)), 1, text, lambda path: [*given.table_rows(path)])
+        refused(put(tmp_path, "given.jsonl", json.dumps(row)), 1, text, lambda path: [*from_file.table_rows(path)])
     record = [{"question": "?", "hard_negative_ctxs": [{"id": text}]}]
-    refused(put(tmp_path, "given.json", json.dumps(record)), 1, text, lambda path: [*given.dpr_rows(path)])
+    refused(put(tmp_path, "given.json", json.dumps(record)), 1, text, lambda path: [*from_file.dpr_rows(path)])
     row = json.dumps({"id": text, "contents": "words"})
-    refused(put(tmp_path, "expanded.jsonl", row), 1, text, lambda path: [*sparse.passages(path)])
+    refused(put(tmp_path, "expanded.jsonl", row), 1, text, lambda path: [*other_systems.passages(path)])
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import collection
+from pipeline.data import collection
+from pipeline.data.ids import contains, forbid_repeats, hash_id, sort
 from pipeline.errors import InputError
-from pipeline.ids import contains, forbid_repeats, hash_id, sort
 
 CORPUS = [
     '{"_id": "p1", "title": "One", "text": "first passage", "doc": "d1"}',
@@ -117,7 +117,7 @@ def test_empty_passages_and_repeated_judgements_are_dropped_and_counted(tmp_path
 )
 def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, text, monkeypatch):
     hashed: list[str] = []
-    monkeypatch.setattr("pipeline.leaks.hash_id", lambda words: hashed.append(words) or hash_id(words))
+    monkeypatch.setattr("pipeline.data.leaks.hash_id", lambda words: hashed.append(words) or hash_id(words))
     queries = [QUERIES[0], f'{{"_id": "t1", "text": "{text}"}}', QUERIES[1], '{"_id": "d1", "text": "which is first?"}']
     qrels = {"train": QRELS["train"], "test": [HEADER, "t1\tp3\t1", "q2\tp3\t1"], "dev": [HEADER, "d1\tp3\t1"]}
     made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))
@@ -280,7 +280,7 @@ def test_further_columns_of_lines_and_of_the_object_in_them(tmp_path, ingested):
 
 
 def test_rows_stay_aligned_where_passages_are_dropped(tmp_path, ingested, monkeypatch):
-    monkeypatch.setattr("pipeline.metadata.ROWS", 7)
+    monkeypatch.setattr("pipeline.data.metadata.ROWS", 7)
     corpus = [
         f'{{"_id": "p{i}", "text": "{"text" if i % 3 else ""}", "number": {i}, "name": "p{i}"}}' for i in range(100)
     ]
@@ -428,7 +428,7 @@ def test_a_row_with_more_values_than_columns_is_no_row(tmp_path):
 
 def test_equal_hashes_of_different_ids_are_no_repeat(monkeypatch):
     """A collision only costs a second reading."""
-    monkeypatch.setattr("pipeline.ids.hash_id", lambda text: 7)
+    monkeypatch.setattr("pipeline.data.ids.hash_id", lambda text: 7)
     hashes = sort(_array([7, 7]))
     forbid_repeats("id", hashes, [("line 1", "a"), ("line 2", "b")])
     with pytest.raises(InputError, match="line 3: id 'a' is already at line 1"):

@@ -11,16 +11,16 @@ from machines import make_machine
 from pydantic import ValidationError
 from transformers import BertForMaskedLM, BertModel, RobertaForMaskedLM
 
-from pipeline import initial as stage
-from pipeline import wordpiece
-from pipeline.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
-from pipeline.collection import schemas, write_table
+from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.initial import InitialConfig, initial, missing
-from pipeline.tokenizer import TokenizerConfig, tokenizer
-from pipeline.tokens import TokensConfig, tokens
-from pipeline.vector_files import Vector
-from pipeline.work import Work, silent
+from pipeline.modeling import initial as stage
+from pipeline.modeling.checkpoint import load_backbone_for_mlm, load_encoder, load_head, longest_input, save_checkpoint
+from pipeline.modeling.initial import InitialConfig, initial, missing
+from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization import wordpiece
+from pipeline.tokenization.tokenizer import TokenizerConfig, tokenizer
+from pipeline.tokenization.tokens import TokensConfig, tokens
 
 MACHINE = make_machine()
 SCRATCH = {

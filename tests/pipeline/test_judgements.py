@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from writing import put
 
-from pipeline.collection import schemas, write_table
+from pipeline.data.collection import schemas, write_table
+from pipeline.data.qrels import grade, read_qrels
 from pipeline.errors import InputError
-from pipeline.judgements import grade, read_qrels
 
 
 def test_qrels_of_trec_and_of_beir(tmp_path):

@@ -13,10 +13,10 @@ import pytest
 import torch
 from machines import make_machine
 
-from pipeline.child import set_precision
 from pipeline.errors import InputError
-from pipeline.launch import child_environment, launch
-from pipeline.work import Machine, silent
+from pipeline.runtime.child import set_precision
+from pipeline.runtime.launch import child_environment, launch
+from pipeline.runtime.work import Machine, silent
 
 HERE = Path(__file__).parent
 
@@ -135,8 +135,8 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
     pids.mkdir()
     script = f"""
         from pathlib import Path
-        from pipeline.launch import launch, child_environment
-        from pipeline.work import Machine, silent
+        from pipeline.runtime.launch import launch, child_environment
+        from pipeline.runtime.work import Machine, silent
         machine = Machine.model_validate_json({machine(ranks=2).model_dump_json()!r})
         launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
     """
@@ -154,7 +154,7 @@ def test_each_node_hears_the_result_from_a_rank_of_its_own(tmp_path):
     common = {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     nodes = [
         subprocess.Popen(
-            [sys.executable, "-m", "pipeline.child", json.dumps(job)],
+            [sys.executable, "-m", "pipeline.runtime.child", json.dumps(job)],
             env=child_environment("cpu", 1) | common | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
@@ -175,7 +175,9 @@ def free_port() -> int:
 def test_another_node_joins_by_torchruns_own_flags(tmp_path):
     flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--local-addr=127.0.0.1"]
     checkpoints = tmp_path / "key" / "checkpoints"
-    code = f"from pathlib import Path; from pipeline.join import join; join(Path({str(tmp_path)!r}), print)"
+    code = (
+        f"from pathlib import Path; from pipeline.runtime.multi_node import join; join(Path({str(tmp_path)!r}), print)"
+    )
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"}
     other = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
     try:

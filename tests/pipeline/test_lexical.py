@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pipeline import lexical
-from pipeline.lexical import K1, B, bm25_lists
+from pipeline.finetune.scheduling import bm25_similarity
+from pipeline.finetune.scheduling.bm25_similarity import K1, B, bm25_lists
 
 N, V = 30, 40
 
@@ -33,7 +33,7 @@ def score(question, passage, passages):
 
 @pytest.mark.parametrize("depth", [3, 100])
 def test_lists_hold_the_best_of_either_side(texts, depth, monkeypatch):
-    monkeypatch.setattr(lexical, "BLOCK", 7)
+    monkeypatch.setattr(bm25_similarity, "BLOCK", 7)
     questions, passages = texts
     all_NN = np.array([[score(q, p, passages) for p in passages] for q in questions])
     np.fill_diagonal(all_NN, 0)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pipeline.losses import BLOCK, contrastive, cross_entropy, inverse_cloze
+from pipeline.modeling.cross_entropy import BLOCK, contrastive, cross_entropy, inverse_cloze
 
 
 def test_contrastive_is_the_papers_sum():

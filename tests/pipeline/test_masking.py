@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.draws import integers, uniform
-from pipeline.masking import mask
-from pipeline.ragged import Specials
+from pipeline.pretrain.counter_rng import integers, uniform
+from pipeline.pretrain.masking import mask
+from pipeline.tokenization.token_files import Specials
 
 SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 

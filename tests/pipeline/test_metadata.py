@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline import collection, metadata
+from pipeline.data import collection, metadata
 from pipeline.errors import InputError
 
 TYPES = {

@@ -10,9 +10,10 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from pipeline import model, packing, pretraining
-from pipeline.batches import Batch, Chunk
-from pipeline.objectives import objective
+from pipeline.modeling import bert, packing
+from pipeline.pretrain import step
+from pipeline.pretrain.batches import Batch, Chunk
+from pipeline.pretrain.objectives import objective
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CLASSES = {"bert": (BertConfig, BertForMaskedLM), "roberta": (RobertaConfig, RobertaForMaskedLM)}
@@ -30,7 +31,7 @@ class Golden:
         # What the file leaves out is tied to what it holds.
         assert all(lm.state_dict()[key].shape == lm.state_dict()[tied(key)].shape for key in missing)
         lm.tie_weights()
-        head = model.new_head(lm, self.facts["n_head_layers"])
+        head = bert.new_head(lm, self.facts["n_head_layers"])
         head.load_state_dict(self.part("weights.c_head."))
         self.module = nn.ModuleDict({"lm": lm, "head": head}).eval()
 
@@ -63,7 +64,7 @@ class Golden:
     def update(self, size: int, pairs: bool, cached: bool) -> tuple[dict, dict[str, torch.Tensor]]:
         self.module.zero_grad()
         skip_from = self.facts["skip_from"]
-        parts = pretraining.update(
+        parts = step.update(
             self.module,
             self.batch(size),
             objective("condenser"),
@@ -107,8 +108,8 @@ def expected_gradients(golden: Golden, kind: str) -> dict[str, torch.Tensor]:
     return {name: renamed[name] for name in own}
 
 
-def states(golden: Golden, chunk: Chunk, skip_from: int) -> model.States:
-    return model.backbone(golden.module["lm"], chunk, skip_from, lambda *_: None)
+def states(golden: Golden, chunk: Chunk, skip_from: int) -> bert.States:
+    return bert.backbone(golden.module["lm"], chunk, skip_from, lambda *_: None)
 
 
 def test_states_and_losses_are_the_authors(golden):

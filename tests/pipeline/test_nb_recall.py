@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import nb_recall as module
-from pipeline.nb_recall import neighbours
-from pipeline.runs import Run, ranked
+from pipeline.data.runs import Run, ranked
+from pipeline.evaluate import nb_recall as module
+from pipeline.evaluate.nb_recall import neighbours
 
 
 def run(*lists: str) -> Run:

@@ -9,9 +9,9 @@ import urllib.request
 import httpx
 import pytest
 
-from pipeline import hub, network
 from pipeline.errors import InputError
-from pipeline.network import answers
+from pipeline.runtime import hub, network
+from pipeline.runtime.network import answers
 from tasks.api import healthy
 
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pipeline.cross_encoder.score_pairs import Lengths, count_cut
+from pipeline.data.text_files import check_file
 from pipeline.errors import InputError
-from pipeline.files import check_file
-from pipeline.inputs import Form, cut_notice, unread, unread_of_questions
+from pipeline.modeling.inputs import Form, cut_notice, unread, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
-from pipeline.ragged import Specials
-from pipeline.scoring import Lengths, count_cut
 from pipeline.stage_notices import NOTICES, with_notices
+from pipeline.tokenization.token_files import Specials
 
 SPECIALS = Specials(100, 0, 1, 2, 3, 4)
 
@@ -102,7 +102,7 @@ def texts(*lengths: int) -> SimpleNamespace:
 
 
 def test_what_of_passages_and_questions_is_not_read_is_what_rows_leave_out():
-    from pipeline.inputs import passage_row, question_row
+    from pipeline.modeling.inputs import passage_row, question_row
 
     draw = np.random.default_rng(1)
     for _ in range(200):
@@ -119,7 +119,7 @@ def test_what_of_passages_and_questions_is_not_read_is_what_rows_leave_out():
 
 
 def test_what_a_cross_encoder_does_not_read_is_what_rows_leave_out():
-    from pipeline.pairs import PairForm, pair_row
+    from pipeline.cross_encoder.pairs import PairForm, pair_row
 
     draw = np.random.default_rng(2)
     for _ in range(200):

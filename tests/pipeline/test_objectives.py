@@ -13,13 +13,14 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from pipeline import batches, model
-from pipeline.condenser import CondenserConfig, train_condenser
 from pipeline.errors import InputError
-from pipeline.objectives import objective, retromae
-from pipeline.ragged import Ragged, Specials
-from pipeline.training import seed_dropout
-from pipeline.work import silent
+from pipeline.modeling import bert
+from pipeline.pretrain import batches
+from pipeline.pretrain.condenser import CondenserConfig, train_condenser
+from pipeline.pretrain.objectives import objective, retromae
+from pipeline.runtime.work import silent
+from pipeline.tokenization.token_files import Ragged, Specials
+from pipeline.training.loop import seed_dropout
 
 SPECIALS = Specials(vocab_size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 LENGTHS = np.array([9, 4, 17, 4, 30, 9, 12])
@@ -40,12 +41,12 @@ def given(request):
     batch = batches.batch(
         texts, begin_S, LENGTHS, np.arange(7), 0.3, 1, 2, SPECIALS, make_machine(), "cpu"
     )  # fmt: skip
-    return SimpleNamespace(lm=lm, head=model.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])
+    return SimpleNamespace(lm=lm, head=bert.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])
 
 
 def run(given, name: str) -> tuple[float, ...]:
     seed = partial(seed_dropout, 7, 8, 9)
-    states = model.backbone(given.lm, given.chunk, 1, seed)
+    states = bert.backbone(given.lm, given.chunk, 1, seed)
     losses = objective(name).losses(given.lm, given.head, states, given.chunk, given.batch, seed)
     sum(losses).backward()
     return tuple(float(loss.detach()) for loss in losses)
@@ -73,7 +74,7 @@ def test_retromae_is_the_plain_decoder(given):
     _, decoder = run(given, "retromae")
     lm, layer = given.lm, given.head[0]
     own, heads = layer.attention.self, layer.attention.self.num_attention_heads
-    seed_dropout(7, 8, 9, model.HEAD, 0)
+    seed_dropout(7, 8, 9, bert.HEAD, 0)
     masks = [
         m for n, length in given.chunk.every.groups for m in retromae.visible(n, length, torch.device("cpu"))[:, 0]
     ]

@@ -12,14 +12,15 @@ from machines import make_machine
 from searched import CONFIG, build, write_collection
 from writing import put
 
-from pipeline import runs, systems
-from pipeline.evaluate import evaluate
-from pipeline.evaluate_files import evaluate_files
-from pipeline.fuse_files import fuse_files
-from pipeline.fuse_files import read as fuse_files_read
-from pipeline.fusion import parts
-from pipeline.measures import MEASURES
-from pipeline.work import Work, silent
+from pipeline.data import runs
+from pipeline.evaluate import systems
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.fuse_files import fuse_files
+from pipeline.evaluate.fuse_files import read as fuse_files_read
+from pipeline.evaluate.fusion import parts
+from pipeline.evaluate.measures import MEASURES
+from pipeline.evaluate.run_files import evaluate_files
+from pipeline.runtime.work import Work, silent
 
 PASSAGES = [f"p{n:02}" for n in range(60)]
 LISTED = [f"p{n:02}" for n in range(50, 20, -1)]  # against passage order and the order of ids

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.packing import attend, has_kernel, rows
+from pipeline.modeling.packing import attend, has_kernel, rows
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 

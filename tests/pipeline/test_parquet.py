@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.collection import at_rows, passage_batches, read_qrels, schemas, write_table
+from pipeline.data.collection import at_rows, passage_batches, read_qrels, schemas, write_table
+from pipeline.data.parquet import parquet_file, parquet_writer, read_parquet, write_parquet
+from pipeline.data.stored import read_batches, read_table
 from pipeline.errors import InputError
-from pipeline.parquet import parquet_file, parquet_writer, read_parquet, write_parquet
-from pipeline.stored import read_batches, read_table
 
 ROOT = Path(__file__).parents[2]
 TABLE = pa.table({"query_id": [f"q{n}" for n in range(300)], "score": [n / 7 for n in range(300)]})

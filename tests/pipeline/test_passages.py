@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import collection, metadata, passages
-from pipeline.collection import schemas, write_table
+from pipeline.data import collection, metadata, passages
+from pipeline.data.collection import schemas, write_table
+from pipeline.data.passages import Passages, in_memory_map, in_parquet
 from pipeline.errors import InputError
-from pipeline.passages import Passages, in_memory_map, in_parquet
 
 ROWS = [(f"p{n}", f"d{n // 3}", f"title {n}", f"text {n} é😀") for n in range(50)]
 Open = Callable[[Path], Passages]
@@ -100,7 +100,7 @@ def test_the_copy_has_no_name_and_a_disk_without_room_is_one_line(folder, tmp_pa
     place = tmp_path / "temporary"
     place.mkdir()
     code = (
-        "import resource, sys, os\nfrom pathlib import Path\nfrom pipeline.passages import in_memory_map\n"
+        "import resource, sys, os\nfrom pathlib import Path\nfrom pipeline.data.passages import in_memory_map\n"
         "found = in_memory_map(Path(sys.argv[1]))\nprint(len(os.listdir(sys.argv[2])), found.read([3])[0]['title'])\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"

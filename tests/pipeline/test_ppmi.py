@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from pipeline import ppmi
+from pipeline.modeling import ppmi
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from pipeline.data.ingest import IngestConfig, missing, sources
+from pipeline.data.readers import pydocs
+from pipeline.data.readers.docstrings import docstrings, documents, question_of
 from pipeline.errors import InputError
-from pipeline.ingest import IngestConfig, missing, sources
-from pipeline.readers import pydocs
-from pipeline.readers.docstrings import docstrings, documents, question_of
 
 REST = "\n\n" + " ".join(f"word{i}" for i in range(20))
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pipeline import ranking
+from pipeline.finetune import losses as ranking
 
 Q, N, E = 3, 2, 4
 

@@ -6,10 +6,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from writing import put
 
-from pipeline import files
+from pipeline.data import text_files
+from pipeline.data.ingest import IngestConfig, missing, sources
+from pipeline.data.readers.cut import cut
 from pipeline.errors import InputError
-from pipeline.ingest import IngestConfig, missing, sources
-from pipeline.readers.cut import cut
 
 CONFIG = TypeAdapter(IngestConfig)
 
@@ -236,26 +236,26 @@ def test_json_list_is_read_in_pieces(tmp_path, monkeypatch):
     for indent in (None, 4):
         path = put(tmp_path, f"{indent}.json", json.dumps(records, indent=indent, ensure_ascii=False))
         for chunk in (1, 7, 1 << 20):
-            monkeypatch.setattr(files, "CHUNK", chunk)
-            assert [record for _, record in files.json_list(path)] == records
-    lines = [int(place.rsplit(":")[-1]) for place, _ in files.json_list(tmp_path / "4.json")]
+            monkeypatch.setattr(text_files, "CHUNK", chunk)
+            assert [record for _, record in text_files.json_list(path)] == records
+    lines = [int(place.rsplit(":")[-1]) for place, _ in text_files.json_list(tmp_path / "4.json")]
     text = (tmp_path / "4.json").read_text(encoding="utf-8").split("\n")
     assert lines == [number for number, line in enumerate(text, 1) if line == "    {"]
-    assert list(files.json_list(put(tmp_path, "none.json", "[ ]"))) == []
+    assert list(text_files.json_list(put(tmp_path, "none.json", "[ ]"))) == []
 
 
 def test_json_list_names_the_line_of_invalid_utf8(tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(b'[\n{"a": 1},\n{"a": "\xff"}]')
     with pytest.raises(InputError, match=r"bad.json:3: invalid UTF-8"):
-        list(files.json_list(path))
+        list(text_files.json_list(path))
 
 
 def test_lines_pass_over_blank_ones_and_the_byte_order_mark(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes("\ufefffirst\r\n\n \nsecond\u2028half".encode())
-    assert list(files.lines(path)) == [(1, "first"), (4, "second\u2028half")]
-    assert [number for number, _ in files.lines(path, blank=True)] == [1, 2, 3, 4]
+    assert list(text_files.lines(path)) == [(1, "first"), (4, "second\u2028half")]
+    assert [number for number, _ in text_files.lines(path, blank=True)] == [1, 2, 3, 4]
 
 
 def test_a_reader_takes_its_own_fields_only(marco, tmp_path):

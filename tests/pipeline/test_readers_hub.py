@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline import hub
+from pipeline.data.ingest import IngestConfig, missing
 from pipeline.errors import InputError
-from pipeline.ingest import IngestConfig, missing
+from pipeline.runtime import hub
 
 CONFIG = TypeAdapter(IngestConfig)
 

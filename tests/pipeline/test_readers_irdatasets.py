@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pytest
 from pydantic import TypeAdapter
 
+from pipeline.data.ingest import IngestConfig, missing
+from pipeline.data.readers import irdatasets
 from pipeline.errors import InputError
-from pipeline.ingest import IngestConfig, missing
-from pipeline.readers import irdatasets
 
 CONFIG = TypeAdapter(IngestConfig)
 

@@ -3,8 +3,8 @@
 import pytest
 from markdown_it.parser_inline import ParserInline
 
-from pipeline.readers import html, markdown
-from pipeline.readers.sections import Document, document, words
+from pipeline.data.readers import html, markdown
+from pipeline.data.readers.sections import Document, document, words
 
 
 def read_markdown(*lines: str) -> Document:

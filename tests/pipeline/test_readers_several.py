@@ -6,8 +6,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from writing import put
 
+from pipeline.data.ingest import IngestConfig, missing, sources
 from pipeline.errors import InputError
-from pipeline.ingest import IngestConfig, missing, sources
 
 CONFIG = TypeAdapter(IngestConfig)
 DOCS = {

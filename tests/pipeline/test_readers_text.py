@@ -10,8 +10,8 @@ from own_texts import REST, fields
 from pydantic import TypeAdapter, ValidationError
 from writing import put
 
+from pipeline.data.ingest import IngestConfig, missing
 from pipeline.errors import InputError
-from pipeline.ingest import IngestConfig, missing
 
 CONFIG = TypeAdapter(IngestConfig)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline import reuse
-from pipeline.ragged import Ragged, Specials, Tokens
+from pipeline.dense import shard_reuse
+from pipeline.tokenization.token_files import Ragged, Specials, Tokens
 
 SPECIALS = Specials(vocab_size=1000, pad=0, unk=1, cls=2, sep=3, mask=4)
 MOST = 32
@@ -35,26 +35,26 @@ def tokens(rows: list[Passage]) -> Tokens:
 @pytest.fixture
 def checkpoint(tmp_path):
     (tmp_path / "1_Pooling").mkdir()
-    for name in reuse.ENCODER_FILES[:5]:
+    for name in shard_reuse.ENCODER_FILES[:5]:
         (tmp_path / name).write_text(name)
     return tmp_path
 
 
 def keys(rows: list[Passage], checkpoint, **settings) -> list[str]:
     made = tokens(rows)
-    return reuse.keys(made, reuse.cuts(made, MOST), checkpoint, settings)
+    return shard_reuse.keys(made, shard_reuse.cuts(made, MOST), checkpoint, settings)
 
 
 def test_shards_hold_every_row_once_and_none_is_too_large() -> None:
-    spans = reuse.cuts(tokens(passages(2000)), MOST)
+    spans = shard_reuse.cuts(tokens(passages(2000)), MOST)
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
     assert spans[-1][1] == 2000
     sizes = [stop - start for start, stop in spans]
     assert max(sizes) <= MOST
     assert min(sizes[:-1]) >= MOST // 8
     assert 0.25 < np.mean(sizes) / MOST < 0.5
-    assert reuse.cuts(tokens(passages(3)), 1) == [(0, 1), (1, 2), (2, 3)]
-    assert reuse.cuts(tokens([]), MOST) == []
+    assert shard_reuse.cuts(tokens(passages(3)), 1) == [(0, 1), (1, 2), (2, 3)]
+    assert shard_reuse.cuts(tokens([]), MOST) == []
 
 
 @pytest.mark.parametrize("place", [0, 1, 777, 1500, 1999])
@@ -75,10 +75,10 @@ def test_a_changed_passage_changes_the_shards_around_it_alone(kind: str, place: 
 
 def test_a_passage_that_every_document_has_makes_no_shard_of_each() -> None:
     rows = passages(2000)
-    number = {int(n % (MOST // 4)): i for i, n in enumerate(reuse._numbers(tokens(rows)))}
+    number = {int(n % (MOST // 4)): i for i, n in enumerate(shard_reuse._numbers(tokens(rows)))}
     shared = rows[number[0]]
     everywhere = [row for one in rows[:1000] for row in (shared, one)]
-    sizes = [stop - start for start, stop in reuse.cuts(tokens(everywhere), MOST)]
+    sizes = [stop - start for start, stop in shard_reuse.cuts(tokens(everywhere), MOST)]
     assert min(sizes[:-1]) >= MOST // 8
 
 

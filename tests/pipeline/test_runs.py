@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import runs
+from pipeline.data import runs
 from pipeline.errors import InputError
 
 QUERIES = pa.array(["q0", "q1"])

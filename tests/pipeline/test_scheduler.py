@@ -17,11 +17,11 @@ from schedules import sizes
 
 from benchmarks import abs as benchmark
 from benchmarks.abs import CHILD, MOST
-from pipeline import abs as scheduling
-from pipeline import scheduler
 from pipeline.errors import InputError
-from pipeline.scheduler import BATCHES, Job, hardness, pools, scheduled
-from pipeline.similarity import dense, nearest, sparse
+from pipeline.finetune.scheduling import batch_search as scheduling
+from pipeline.finetune.scheduling import process as scheduler
+from pipeline.finetune.scheduling.process import BATCHES, Job, hardness, pools, scheduled
+from pipeline.finetune.scheduling.similarity import dense, nearest, sparse
 
 N = 203
 JOB = Job("greedy", sizes(N, 8), seed=3, epoch=2, width=4, depth=20, pool=0)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pipeline.ragged import Ragged
-from pipeline.segments import pairs, sentences, usable
+from pipeline.pretrain.segments import pairs, sentences, usable
+from pipeline.tokenization.token_files import Ragged
 
 PASSAGES = [[3, 5, 4], [12], [], [6, 2], [2, 2, 2], [9, 9, 9], [1, 30]]
 """The tokens of each sentence of each passage."""
@@ -34,7 +34,7 @@ def test_sentences_of_what_is_read(texts):
 
 def test_passages_that_give_no_pair_are_counted(texts, monkeypatch):
     for at_once in (1 << 16, 2):
-        monkeypatch.setattr("pipeline.segments.AT_ONCE", at_once)
+        monkeypatch.setattr("pipeline.pretrain.segments.AT_ONCE", at_once)
         found = usable(texts, 3, 20)
         assert found.row_P.tolist() == [0, 3, 5, 6]
         assert (found.one_sentence, found.no_segment) == (2, 1)

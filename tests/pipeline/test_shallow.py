@@ -10,12 +10,12 @@ from searched import CONFIG, build, write_collection
 from typer.testing import CliRunner
 from writing import put
 
-from flows.cli import app
-from pipeline.evaluate import evaluate
-from pipeline.measures import MEASURES
-from pipeline.shallow import cut_at, shallow
-from pipeline.tables import all_notes, notes
-from pipeline.work import Work, silent
+from flows.cli.main import app
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.measures import MEASURES
+from pipeline.evaluate.shallow import cut_at, shallow
+from pipeline.evaluate.short_tables import all_notes, notes
+from pipeline.runtime.work import Work, silent
 
 SAID = {
     1000: "",

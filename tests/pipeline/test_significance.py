@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pipeline.measures import MEASURES
-from pipeline.significance import comparisons, holm, p_values
+from pipeline.evaluate.measures import MEASURES
+from pipeline.evaluate.significance import comparisons, holm, p_values
 
 
 def test_few_questions_are_tested_by_all_signs():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline import similarity as sim
 from pipeline.errors import InputError
+from pipeline.finetune.scheduling import similarity as sim
 
 NONE = np.zeros((0, 2), np.int64)
 

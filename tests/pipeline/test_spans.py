@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.spans import long_enough, long_passages, spans, spans_of_passages
+from pipeline.pretrain.spans import long_enough, long_passages, spans, spans_of_passages
 
 
 @given(

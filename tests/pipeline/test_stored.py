@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.data.stored import read_batches, read_json, read_table, told
 from pipeline.errors import InputError
-from pipeline.stored import read_batches, read_json, read_table, told
 
 ROWS = pa.table({"a": ["x" * n for n in range(500)], "b": range(500)})
 

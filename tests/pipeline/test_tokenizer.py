@@ -16,11 +16,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from trained import TRAINED, train_tokenizer
 from transformers import AutoTokenizer
 
-from pipeline import wordpiece
-from pipeline.collection import schemas, write_table
+from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
-from pipeline.work import Work
+from pipeline.runtime.work import Work
+from pipeline.tokenization import wordpiece
+from pipeline.tokenization.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
 
 MACHINE = make_machine()
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -69,7 +69,8 @@ def trained(tmp_path_factory, collection) -> Path:
 
 def test_three_processes_train_equal_bytes(tmp_path, collection, trained):
     code = (
-        "import sys; from pathlib import Path; from pipeline.tokenizer import *; from pipeline.work import *\n"
+        "import sys; from pathlib import Path; from pipeline.tokenization.tokenizer import *\n"
+        "from pipeline.runtime.work import *\n"
         "collection, out, config, machine = sys.argv[1:]; out = Path(out); out.mkdir()\n"
         "work = Work(out, out, Machine.model_validate_json(machine), silent)\n"
         "tokenizer(TokenizerConfig.model_validate_json(config), Path(collection), work)"
@@ -289,7 +290,7 @@ def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
 def test_missing_is_quick_and_light(tmp_path):
     """Also where the hub's name is looked up in vain: no library beyond the hub's constants, half a second at most."""
     code = (
-        "import sys, time, json; from pipeline.tokenizer import *\n"
+        "import sys, time, json; from pipeline.tokenization.tokenizer import *\n"
         "config = TokenizerConfig.model_validate_json(sys.argv[1]); started = time.monotonic()\n"
         "lines = missing(config); print(time.monotonic() - started, len(lines))\n"
         "assert not {'torch', 'transformers', 'pyarrow'} & set(sys.modules)"

@@ -11,11 +11,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from trained import train_tokenizer
 from transformers import AutoTokenizer
 
-from pipeline import wordpiece
-from pipeline.collection import NEIGHBOURS, PLACES, sample, schemas, write_table
+from pipeline.data.collection import NEIGHBOURS, PLACES, sample, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.notices import read_notices
-from pipeline.tokenizer import read_tokenizer
+from pipeline.tokenization import wordpiece
+from pipeline.tokenization.tokenizer import read_tokenizer
 
 LETTERS = {
     "thai": "".join(map(chr, range(0xE01, 0xE2F))) + "ะาเแโไ",

@@ -9,15 +9,15 @@ import pytest
 from machines import make_machine
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipeline import tokens as stage
-from pipeline import wordpiece
-from pipeline.collection import Query, schemas, write_table
-from pipeline.flat import Flat
+from pipeline.data.collection import Query, schemas, write_table
 from pipeline.notices import read_notices
-from pipeline.ragged import Tokens
+from pipeline.runtime.work import Work
 from pipeline.stage_notices import with_notices
-from pipeline.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
-from pipeline.work import Work
+from pipeline.tokenization import tokens as stage
+from pipeline.tokenization import wordpiece
+from pipeline.tokenization.npy_stream import Flat
+from pipeline.tokenization.token_files import Tokens
+from pipeline.tokenization.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
 
 MACHINE = make_machine()
 NORMAL = wordpiece.Normal(lowercase=True, split_identifiers=True, drop_rules=True)

@@ -10,10 +10,10 @@ from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
-from pipeline.launch import launch, layout
-from pipeline.resume import saved_state, saved_steps
-from pipeline.training import Optimiser, learning_rate, named_memory, speeds, summary
-from pipeline.work import Machine, silent
+from pipeline.runtime.checkpoints import saved_state, saved_steps
+from pipeline.runtime.launch import launch, layout
+from pipeline.runtime.work import Machine, silent
+from pipeline.training.loop import Optimiser, learning_rate, named_memory, speeds, summary
 
 HERE = Path(__file__).parent
 OPTIMISER = {
@@ -176,7 +176,7 @@ def test_another_number_of_nodes_is_refused(children, tmp_path, monkeypatch):
     options = {"steps": 12, "checkpoints": tmp_path / "checkpoints", "out": tmp_path / "out"}
     with pytest.raises(KeyboardInterrupt):
         children.regression(progress=kill, device="cpu", **options)
-    monkeypatch.setattr("pipeline.distributed.world", lambda: 2)
+    monkeypatch.setattr("pipeline.runtime.ranks.world", lambda: 2)
     with pytest.raises(InputError, match=r"step-4: made by 1 processes on all nodes, now there are 2"):
         children.regression(progress=silent, device="cpu", **options)
 
@@ -245,7 +245,7 @@ def test_no_memory_for_the_optimiser_is_told_alike(children, tmp_path, monkeypat
 def test_nothing_is_faster_than_the_peak(children, tmp_path, monkeypatch):
     """A peak that was measured on a busy machine is too low."""
     told = []
-    monkeypatch.setattr("pipeline.flops.peak", lambda device: 1.0)
+    monkeypatch.setattr("pipeline.training.flops.peak", lambda device: 1.0)
     ours = children.train
 
     def train(module, step, *arguments):

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from searched import write_collection
 
-from flows.answers import questions_of
-from pipeline.asked import read_asked
-from pipeline.collection import read_qrels, schemas, write_table
+from flows.serving.answers import questions_of
+from pipeline.bm25.first_stage import asked
+from pipeline.data.collection import read_qrels, schemas, write_table
+from pipeline.data.qrels import read_qrels as read_file
+from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.first_stage import asked
-from pipeline.judgements import read_qrels as read_file
-from pipeline.negatives import train_positives
-from pipeline.pools import read_judged
-from pipeline.pseudo import unjudged
-from pipeline.stored import read_table
+from pipeline.evaluate.questions import read_asked
+from pipeline.finetune.pools import read_judged
+from pipeline.negatives.pseudo_labels import unjudged
+from pipeline.negatives.write import train_positives
 
 READERS: dict[str, Callable[[Path], object]] = {
     "read_qrels": read_qrels,
@@ -64,7 +64,7 @@ def test_the_questions_are_read_once(collection: Callable[[str], Path], reader: 
         read.append(path.name)
         return read_table(path, *given, **how)
 
-    monkeypatch.setattr("pipeline.collection.read_table", counted)
+    monkeypatch.setattr("pipeline.data.collection.read_table", counted)
     READERS[reader](collection("q1"))
     assert sorted(read) == ["qrels.parquet", "queries.parquet"]
 

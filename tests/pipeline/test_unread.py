@@ -3,8 +3,8 @@
 import pytest
 from writing import put
 
-from pipeline.readers import beir, huggingface
-from pipeline.unread import unread
+from pipeline.data.readers import beir, huggingface
+from pipeline.data.readers.unread import unread
 
 NO_DATA = ("README.md", ".gitattributes", ".h.csv", ".cache/huggingface/a.csv", "LICENSE", "dataset_infos.json")
 

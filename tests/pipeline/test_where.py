@@ -12,9 +12,9 @@ from described import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import condition, where
+from pipeline.data import filter, filter_syntax
+from pipeline.data.filter import Where
 from pipeline.errors import InputError
-from pipeline.where import Where
 
 ROWS = [
     {"source": "numpy", "year": 2020, "score": 0.5, "open": True, "day": "2024-01-31"},
@@ -213,7 +213,7 @@ def test_behind_that_the_database_is_locked(described_collection, tmp_path):
     """What would happen to a statement that passed for a condition."""
     import duckdb
 
-    database = where._connect(described_collection)
+    database = filter._connect(described_collection)
     (tmp_path / "secret").write_text("x")
     table = described_collection / "passages.parquet"
     before = table.read_bytes()
@@ -247,7 +247,7 @@ def test_every_function_listed_exists():
     ).fetchall()
     steady = {name for name, stability in found if stability == "CONSISTENT"}
     parsed = {"date_part", "nullif"}  # the parser's, or overloaded with others
-    assert set(condition.FUNCTIONS) | condition.SIGNS <= steady | parsed
+    assert set(filter_syntax.FUNCTIONS) | filter_syntax.SIGNS <= steady | parsed
 
 
 def test_random_conditions_end_in_a_mask_or_in_one_line(asked):
@@ -271,7 +271,7 @@ def test_a_condition_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
     slow = " or ".join(f"regexp_matches(lower(x), 'a.{{{i}}}c')" for i in range(30, 70))
     asked = Where(tmp_path)
     asked.rows("x = ''")
-    monkeypatch.setattr(where, "SECONDS", 0.05)
+    monkeypatch.setattr(filter, "SECONDS", 0.05)
     with pytest.raises(InputError, match=r"^where: the condition takes more than 0\.05 seconds$"):
         asked.rows(slow)
     monkeypatch.undo()
@@ -302,10 +302,10 @@ def test_masks_are_kept_and_cannot_be_changed(described_collection):
     assert asked.rows(" open\n") is asked.kept(" open") is mask
     with pytest.raises(ValueError, match="read-only"):
         mask[0] = False
-    for i in range(where.MASKS - 1):
+    for i in range(filter.MASKS - 1):
         asked.rows(f"year = {i}")
     assert asked.rows("open") is mask
-    for i in range(where.MASKS):
+    for i in range(filter.MASKS):
         asked.rows(f"year = {i}")
     again = asked.rows("open")
     assert again is not mask
@@ -424,7 +424,7 @@ def test_as_filtering_afterwards(tmp_path_factory, rows, conditions):
     asked = Where(folder)
     assert list(asked.columns.values())[:5] == ["text", "integer", "float", "boolean", "date"]
     for sql, truth in conditions:
-        if len(sql) <= where.CHARACTERS and sql.count("(") <= where.BRACKETS:
+        if len(sql) <= filter.CHARACTERS and sql.count("(") <= filter.BRACKETS:
             assert asked.rows(sql).tolist() == [truth(row) is True for row in rows], sql
 
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline import tokens
-from pipeline.readers import questions
-from pipeline.readers.cut import cut
-from pipeline.words import LONGEST, blank, count, ends_sentence, run_share, spans
+from pipeline.data.readers import questions
+from pipeline.data.readers.cut import cut
+from pipeline.data.words import LONGEST, blank, count, ends_sentence, run_share, spans
+from pipeline.tokenization import tokens
 
 
 def words(text: str) -> list[str]:

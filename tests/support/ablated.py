@@ -10,11 +10,11 @@ from evaluating import EVALUATE
 from machines import make_machine
 from searched import write_collection
 
-from pipeline import runs
-from pipeline.ablation import AblationConfig, CellConfig
-from pipeline.collection import schemas, write_table
-from pipeline.evaluate import evaluate
-from pipeline.work import Work, silent
+from pipeline.ablation.ablation import AblationConfig, CellConfig
+from pipeline.data import runs
+from pipeline.data.collection import schemas, write_table
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.runtime.work import Work, silent
 
 QUESTIONS, PASSAGES = 30, 25
 STRENGTH = {"<b>plain": 0.0, "good": 1.5, "learned": 0.7}

@@ -16,10 +16,10 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.runs import runs as all_runs
 from artifacts.store import Store
-from pipeline import runs
-from pipeline.evaluate import evaluate
-from pipeline.reuse import model
-from pipeline.work import Work, silent
+from pipeline.data import runs
+from pipeline.dense.shard_reuse import model
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.runtime.work import Work, silent
 
 
 def make_store(
@@ -84,7 +84,7 @@ def write_model(folder: Path, words: Sequence[str], dimension: int = 32) -> Path
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    from pipeline.checkpoint import save_checkpoint
+    from pipeline.modeling.checkpoint import save_checkpoint
 
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     raw = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.processes import free_port, stop
+from flows.deploy.processes import free_port, stop
 
 START_SECONDS = 120
 END_SECONDS = 15
@@ -47,7 +47,7 @@ def head(environment: dict[str, str], cores: int = 2) -> Iterator[str]:
 
 def children() -> list[psutil.Process]:
     """The processes that make shards for a worker of Ray's."""
-    return [one for one in _running("pipeline.child") if (parent := one.parent()) and _of_ray(parent)]
+    return [one for one in _running("pipeline.runtime.child") if (parent := one.parent()) and _of_ray(parent)]
 
 
 def nobody_works() -> None:

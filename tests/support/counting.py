@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import shards
 from pipeline.errors import InputError
+from pipeline.runtime import shards
 
 
 def count(

@@ -9,10 +9,10 @@ from encoders import TRAINING
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import RobertaConfig, RobertaModel
 
-from pipeline.checkpoint import new_classifier, save_checkpoint, save_classifier
-from pipeline.cross_encoder import CrossEncoderConfig, lengths
-from pipeline.scoring import write_lengths
-from pipeline.wordpiece import SPECIALS, Normal, build
+from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
+from pipeline.cross_encoder.score_pairs import write_lengths
+from pipeline.modeling.checkpoint import new_classifier, save_checkpoint, save_classifier
+from pipeline.tokenization.wordpiece import SPECIALS, Normal, build
 
 CONFIG = CrossEncoderConfig(
     **TRAINING,

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.collection import Passage, schemas, write_table
-from pipeline.metadata import keep
-from pipeline.work import Metrics
+from pipeline.data.collection import Passage, schemas, write_table
+from pipeline.data.metadata import keep
+from pipeline.runtime.work import Metrics
 
 
 def described(folder: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> Metrics:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pipeline.encoder import EncoderConfig
-from pipeline.inputs import Form
-from pipeline.ragged import Specials
-from pipeline.training import Optimiser
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.inputs import Form
+from pipeline.tokenization.token_files import Specials
+from pipeline.training.loop import Optimiser
 
 SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 ENCODER = EncoderConfig(

@@ -19,19 +19,19 @@ from artifacts import objects
 from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
-from flows.recipe import resolve
-from pipeline.checkpoint import load_encoder, save_checkpoint
-from pipeline.encode import encode
-from pipeline.encoder import EncoderConfig
-from pipeline.evaluate import evaluate
+from flows.recipes.recipe import resolve
+from pipeline.data.stored import read_json
+from pipeline.dense.encode import encode
+from pipeline.dense.index import index
+from pipeline.dense.search import search
+from pipeline.evaluate.evaluate import evaluate
 from pipeline.export.source import Source
-from pipeline.index import index
-from pipeline.search import search
-from pipeline.stored import read_json
-from pipeline.tokenizer import tokenizer
-from pipeline.tokens import tokens
-from pipeline.vector_files import Vector
-from pipeline.work import Work, silent
+from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.tokenizer import tokenizer
+from pipeline.tokenization.tokens import tokens
 
 WORDS = (
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
@@ -124,7 +124,7 @@ def make_store(nodes: dict[str, Path], root: Path, encoder: EncoderConfig) -> St
 
 
 def source_of(nodes: dict[str, Path], encoder: EncoderConfig) -> Source:
-    from pipeline.fusion import Choice
+    from pipeline.evaluate.fusion import Choice
 
     return Source(
         recipe="one",
@@ -200,5 +200,5 @@ def _in_this_process() -> Iterator[None]:
         module, name = function.split(":")
         return getattr(importlib.import_module(module), name)(progress=progress, device="cpu", **arguments)
 
-    with mock.patch("pipeline.launch.launch", launch):
+    with mock.patch("pipeline.runtime.launch.launch", launch):
         yield

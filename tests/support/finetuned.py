@@ -2,8 +2,8 @@
 
 from encoders import ENCODER, TRAINING
 
-from pipeline.finetune import AbsConfig, FinetuneConfig, finetune
-from pipeline.validation import ValidationConfig
+from pipeline.finetune.finetune import AbsConfig, FinetuneConfig, finetune
+from pipeline.finetune.validation import ValidationConfig
 
 CONFIG = FinetuneConfig(
     **TRAINING,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.fusion import Choice, fuse
-from pipeline.runs import ranked
+from pipeline.data.runs import ranked
+from pipeline.evaluate.fusion import Choice, fuse
 
 
 def fuse_lists(

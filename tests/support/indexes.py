@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import shards
-from pipeline.approximate import ApproximateConfig
-from pipeline.collection import schemas, write_table
-from pipeline.index import IndexConfig
-from pipeline.index_files import flat_header, write_description
+from pipeline.data.collection import schemas, write_table
+from pipeline.dense.approximate import ApproximateConfig
+from pipeline.dense.index import IndexConfig
+from pipeline.dense.index_files import flat_header, write_description
+from pipeline.runtime import shards
 
 FLAT = IndexConfig(kind="flat", hnsw_neighbours=8, hnsw_construction=40, ivf_lists=0, pq_bytes=4, seed=5)
 EFFORT = ApproximateConfig(hnsw_effort=32, ivf_probes=8, candidates=4)
@@ -40,7 +40,7 @@ def write_embeddings(folder: Path, vectors_ND: np.ndarray, rows: int, model: str
 
 
 def write_flat_index(folder: Path, vectors_ND: np.ndarray, ids: list[str], model: str) -> Path:
-    """`model`: the digest of its checkpoint (pipeline.reuse.model)."""
+    """`model`: the digest of its checkpoint (pipeline.dense.shard_reuse.model)."""
     folder.mkdir()
     (folder / "index").write_bytes(flat_header(vectors_ND.shape[1], len(vectors_ND)) + vectors_ND.tobytes())
     (folder / "docid").write_text("".join(f"{one}\n" for one in ids))

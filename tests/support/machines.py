@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.work import Machine
+from pipeline.runtime.work import Machine
 
 SINGLE: dict[str, Any] = {
     "device": "cpu",

@@ -39,7 +39,7 @@ def plain(folder: Path, seed: int = 0, **config: Any) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from pipeline.wordpiece import SPECIALS, Normal, build
+    from pipeline.tokenization.wordpiece import SPECIALS, Normal, build
 
     names = [*SPECIALS, *WORDS, "query", "passage", ":", "a", "e", *(f"##{letter}" for letter in "aeiourst")]
     tokenizer = build(names, Normal(lowercase=True, split_identifiers=False, drop_rules=False))

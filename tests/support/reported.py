@@ -7,7 +7,7 @@ from machines import make_machine
 
 from pipeline.report.build import ReportConfig
 from pipeline.report.lineage import Step
-from pipeline.work import Work, silent
+from pipeline.runtime.work import Work, silent
 
 CONFIG = ReportConfig(
     title="A <recipe>",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipeline import examples
+from pipeline.finetune import examples
 
 
 def sizes(pairs: int, batch: int) -> list[int]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from machines import make_machine
 
-from pipeline.bm25 import BM25Config, bm25
-from pipeline.collection import schemas, write_table
-from pipeline.searcher import Searcher
-from pipeline.work import Machine, Metrics, Progress, Work, silent
+from pipeline.bm25.bm25 import BM25Config, bm25
+from pipeline.bm25.searcher import Searcher
+from pipeline.data.collection import schemas, write_table
+from pipeline.runtime.work import Machine, Metrics, Progress, Work, silent
 
 CONFIG = BM25Config(
     k1=0.9,

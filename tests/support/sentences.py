@@ -7,7 +7,7 @@ import numpy as np
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import LabelledConfig, Layout, ScoredConfig, TripletConfig
 from pipeline.sentences.tune import TuneTraining
-from pipeline.training import Optimiser
+from pipeline.training.loop import Optimiser
 
 ENCODER = SentenceEncoder(pooling="own", prefix=None, tokens=24)
 OPTIMISER = Optimiser(

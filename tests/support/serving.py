@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from flows.answers import Answer
-from flows.asking import Question
-from flows.search import Engine
-from pipeline.bm25 import Ended
+from flows.serving.answers import Answer
+from flows.serving.ask import Question
+from flows.serving.engine import Engine
+from pipeline.bm25.bm25 import Ended
 from pipeline.errors import InputError
 
 SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"

@@ -57,7 +57,7 @@ def make(folder: Path, documents: int = 60, dropout: float = 0.1) -> tuple[Path,
     from tokenizers.models import WordLevel
     from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-    from pipeline.checkpoint import save_checkpoint
+    from pipeline.modeling.checkpoint import save_checkpoint
 
     rng = np.random.default_rng(0)
     lengths = rng.integers(4, 80, documents)

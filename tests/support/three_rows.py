@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from flows.ablation import Ablation
-from flows.ablation_file import load
+from flows.ablations.ablation import Ablation
+from flows.ablations.file import load
 
 ROWS = """\
 extends: standard

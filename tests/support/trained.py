@@ -5,8 +5,8 @@ from typing import Any
 
 from machines import make_machine
 
-from pipeline.tokenizer import TokenizerConfig, tokenizer
-from pipeline.work import Metrics, Work, silent
+from pipeline.runtime.work import Metrics, Work, silent
+from pipeline.tokenization.tokenizer import TokenizerConfig, tokenizer
 
 TRAINED: dict[str, Any] = {
     "pretrained": None,

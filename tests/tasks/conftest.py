@@ -8,7 +8,7 @@ import pytest
 from machines import make_machine
 
 from artifacts.store import Store
-from pipeline.work import Machine
+from pipeline.runtime.work import Machine
 from tasks.stages import STAGES, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))

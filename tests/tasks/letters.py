@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.work import Metrics, Work
+from pipeline.runtime.work import Metrics, Work
 
 
 class LetterConfig(Config):

@@ -7,12 +7,12 @@ from sentences import SPLITS, scored
 
 from artifacts.fingerprint import code_version
 from artifacts.store import Store
-from flows import ablation_file
+from flows.ablations import file as ablation_file
+from flows.ablations.shared_nodes import union
 from flows.dag import nodes
-from flows.recipe import resolve
+from flows.recipes.recipe import resolve
 from flows.sentences import recipe as of_sentences
 from flows.sentences.dag import nodes as sentence_nodes
-from flows.union import union
 from pipeline.config import Config
 from tasks.keys import key_of, paths, sources_of, without_paths
 from tasks.stages import STAGES

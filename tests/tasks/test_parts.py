@@ -21,13 +21,13 @@ from pydantic import ValidationError
 
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.preflight import check, on_ray
-from flows.recipe import resolve
+from flows.graph.preflight import check, on_ray
+from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
-from pipeline.shards import Job, name, row_count
-from pipeline.work import Machine, Metrics, Work
-from tasks import cluster, parts
-from tasks.parts import Part, cut
+from pipeline.runtime.shards import Job, name, row_count
+from pipeline.runtime.work import Machine, Metrics, Work
+from tasks import ray_cluster, ray_shards
+from tasks.ray_shards import Part, cut
 from tasks.stages import STAGES, Stage
 
 SPANS = [(0, 2), (2, 9), (9, 10), (10, 17), (17, 20)]
@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Job:
 def make(part: Part) -> State[Any]:
     @flow
     def around() -> Any:
-        return parts.make(part, return_state=True)
+        return ray_shards.make(part, return_state=True)
 
     return around()
 
@@ -68,7 +68,7 @@ def test_a_part_makes_its_own_shards_and_no_other(job: Job, machine: Machine, mo
         module, called = function.split(":")
         return getattr(importlib.import_module(module), called)(progress=progress, device="cpu", **arguments)
 
-    monkeypatch.setattr(parts, "launch", launch)
+    monkeypatch.setattr(ray_shards, "launch", launch)
     first, second = cut("a", job, machine, 2)
     assert make(first).name == "Completed"
     assert {path.name for path in job.folder.glob("*.npy")} == {name(i) for i in (1, 4, 2)}
@@ -91,10 +91,10 @@ def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypa
 
     @flow  # whose own end would wait for all
     def around(part: Part) -> list[str]:
-        parts.make(part, return_state=True)
+        ray_shards.make(part, return_state=True)
         return [*sent]
 
-    monkeypatch.setattr(parts, "launch", lambda *_: {})
+    monkeypatch.setattr(ray_shards, "launch", lambda *_: {})
     whole = cut("a", job, machine, 1)[0]
     EventsWorker.set_client_override(AssertingEventsClient)
     try:
@@ -150,10 +150,10 @@ def test_ray_is_asked_for_only_where_it_has_parts_to_make(nowhere: str, tmp_path
 
 
 def test_where_ray_is_not_installed_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None if name == "prefect_ray" else name)
-    cluster.check_address(None)
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None if name == "prefect_ray" else name)
+    ray_cluster.check_address(None)
     with pytest.raises(InputError, match=r"machine\.ray: Ray is not installed: pip install 'cocondenser\[ray\]'"):
-        cluster.check_address("local")
+        ray_cluster.check_address("local")
 
 
 @pytest.mark.parametrize(
@@ -173,17 +173,17 @@ def test_where_ray_is_not_installed_the_command_is_named(monkeypatch: pytest.Mon
 def test_what_a_machine_of_the_cluster_lacks_is_told(field: str, value: object, line: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("token")
-    seen = cluster.look(str(token), None)
-    assert cluster.complaint(seen, tmp_path, None) is None
-    said = cluster.complaint({**seen, field: value}, tmp_path, "http://server/api")
+    seen = ray_cluster.look(str(token), None)
+    assert ray_cluster.complaint(seen, tmp_path, None) is None
+    said = ray_cluster.complaint({**seen, field: value}, tmp_path, "http://server/api")
     assert said is not None
     assert re.search(line, said)
 
 
 def test_what_a_machine_sees(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "token").write_text("another's")
-    seen = cluster.look(str(tmp_path / "token"), f"http://{nowhere}/api")
-    assert (seen["store"], seen["page"], seen["code"]) == (False, False, cluster.code())
+    seen = ray_cluster.look(str(tmp_path / "token"), f"http://{nowhere}/api")
+    assert (seen["store"], seen["page"], seen["code"]) == (False, False, ray_cluster.code())
 
 
 @pytest.mark.usefixtures("harness")

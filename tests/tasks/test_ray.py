@@ -19,10 +19,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
 from pipeline.errors import InputError
-from pipeline.shards import Job, name, spans
-from pipeline.work import Machine, silent
-from tasks import cluster
-from tasks.parts import spread
+from pipeline.runtime.shards import Job, name, spans
+from pipeline.runtime.work import Machine, silent
+from tasks import ray_cluster
+from tasks.ray_shards import spread
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("harness"), pytest.mark.timeout(900)]
 
@@ -153,10 +153,10 @@ def test_an_interrupted_run_leaves_nobody_at_work(machine: Machine, job: Callabl
 def test_a_cluster_is_looked_at_before_long_work(machine: Machine, tmp_path: Path) -> None:
     from prefect.settings import PREFECT_API_URL
 
-    cluster.check(machine, tmp_path / "store", PREFECT_API_URL.value(), print)
+    ray_cluster.check(machine, tmp_path / "store", PREFECT_API_URL.value(), print)
     assert not list((tmp_path / "store").iterdir())
     with pytest.raises(InputError, match=r"machine\.ray: .* does not reach Prefect at http://127\.0\.0\.1:9/api"):
-        cluster.check(machine, tmp_path / "store", "http://127.0.0.1:9/api", print)
+        ray_cluster.check(machine, tmp_path / "store", "http://127.0.0.1:9/api", print)
     with pytest.raises(InputError, match="has no GPU"):
         run(Job("counting:count", {}, tmp_path, SPANS, "things"), machine.model_copy(update={"device": "cuda"}))
 

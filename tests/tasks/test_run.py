@@ -19,7 +19,7 @@ from artifacts.errors import Damaged
 from artifacts.records import Ref
 from artifacts.store import Store
 from pipeline.errors import InputError
-from pipeline.work import Machine, Metrics, Work, silent
+from pipeline.runtime.work import Machine, Metrics, Work, silent
 from tasks import page
 from tasks.keys import key_of
 from tasks.run import Order, earlier, stage

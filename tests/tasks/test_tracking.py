@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.work import Progress
+from pipeline.runtime.work import Progress
 from tasks import trackers, tracking
 from tasks.tracking import Logs, Tracking
 

@@ -13,11 +13,11 @@ from machines import make_machine
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from pipeline.checkpoint import save_checkpoint
-from pipeline.collection import schemas, write_table
-from pipeline.ragged import Specials
-from pipeline.runs import SCHEMA
-from pipeline.work import Work, silent
+from pipeline.data.collection import schemas, write_table
+from pipeline.data.runs import SCHEMA
+from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.runtime.work import Work, silent
+from pipeline.tokenization.token_files import Specials
 
 WORDS = 300
 SPECIALS = Specials(vocab_size=WORDS + 5, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -146,13 +146,13 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
         module, name = function.split(":")
         return getattr(importlib.import_module(module), name)(progress=progress, device="cpu", **arguments)
 
-    monkeypatch.setattr("pipeline.launch.launch", launch)
+    monkeypatch.setattr("pipeline.runtime.launch.launch", launch)
 
 
 @pytest.fixture(scope="session")
 def faiss_searcher():
     """pyserini's class. Java starts once in a process."""
-    from pipeline import java
+    from pipeline.bm25 import java
 
     java.start()
     from pyserini.search.faiss import FaissSearcher

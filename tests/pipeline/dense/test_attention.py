@@ -11,13 +11,13 @@ import torch
 from small import make
 from transformers import BertConfig, BertForMaskedLM, BertModel, RobertaConfig, RobertaModel
 
-from pipeline.attention import AttentionConfig, attention, drawn
-from pipeline.checkpoint import load_encoder, save_checkpoint
-from pipeline.entropy import entropy, entropy_rows
 from pipeline.errors import InputError
-from pipeline.inputs import pack
-from pipeline.model import new_head
-from pipeline.ragged import Tokens
+from pipeline.evaluate.attention import AttentionConfig, attention, drawn
+from pipeline.evaluate.attention_entropy import entropy, entropy_rows
+from pipeline.modeling.bert import new_head
+from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
+from pipeline.modeling.inputs import pack
+from pipeline.tokenization.token_files import Tokens
 
 CONFIG = AttentionConfig(sections=30, text="pretraining", length=24, seed=0)
 SHAPE = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32,
@@ -104,7 +104,7 @@ def test_the_table_holds_the_means_over_sections_and_heads(world, work, inline):
 def test_processes_change_no_byte_and_shards_none_but_the_last_digits(world, work, inline, monkeypatch):
     said, tables = [], []
     for shard, workers in ((250, 1), (7, 1), (7, 3)):
-        monkeypatch.setattr("pipeline.attention.SHARD", shard)
+        monkeypatch.setattr("pipeline.evaluate.attention.SHARD", shard)
         done = work(f"{shard}-{workers}", workers=workers, progress=lambda *given: said.append(given))
         attention(CONFIG, world.tokens, done, pretrained=world.checkpoint, stage1=world.checkpoint)
         assert said[-1][:3] == (60, 60, "sections")

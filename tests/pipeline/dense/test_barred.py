@@ -13,19 +13,22 @@ from hypothesis import given as given_examples
 from hypothesis import strategies as st
 from searched import write_collection
 
-from pipeline import barred, examples, first_stage, pseudo, run_file
-from pipeline.collection import passage_ids, read_queries, schemas, write_table
-from pipeline.denoise import DenoiseConfig, denoise
-from pipeline.drawing import counts
+from pipeline.bm25 import first_stage
+from pipeline.cross_encoder.score_pairs import Lengths
+from pipeline.data import barred, run_files
+from pipeline.data.collection import passage_ids, read_queries, schemas, write_table
+from pipeline.data.ids import hash_id
+from pipeline.data.runs import NEGATIVES, SCHEMA, writer
 from pipeline.errors import InputError
-from pipeline.given import GivenConfig, given
-from pipeline.ids import hash_id
-from pipeline.mine import MineConfig, mine
+from pipeline.finetune import examples
+from pipeline.finetune.pools import load_pools, read_pools, save_pools
+from pipeline.finetune.training_pools import counts
+from pipeline.finetune.validation import ValidationConfig, read_candidates
+from pipeline.negatives import pseudo_labels
+from pipeline.negatives.denoise import DenoiseConfig, denoise
+from pipeline.negatives.from_file import GivenConfig, given
+from pipeline.negatives.mine import MineConfig, mine
 from pipeline.notices import read_notices
-from pipeline.pools import load_pools, read_pools, save_pools
-from pipeline.runs import NEGATIVES, SCHEMA, writer
-from pipeline.scoring import Lengths
-from pipeline.validation import ValidationConfig, read_candidates
 
 QUESTION = "What is  an Élan?"
 
@@ -154,7 +157,7 @@ def test_run_file(collection, kind, work, tmp_path):
     lines = [f"q Q0 {p} {n} {100 - n} other\n" for n, p in enumerate(listed(collection), 1)]
     (tmp_path / "run.trec").write_text("".join(lines))
     done = work()
-    metrics = run_file.from_run(tmp_path / "run.trec", {"train": 100, "dev": 9, "test": 9}, collection, done)
+    metrics = run_files.from_run(tmp_path / "run.trec", {"train": 100, "dev": 9, "test": 9}, collection, done)
     assert taken(done.out) == FREE
     check(metrics, kind, judged_is_news=False)
 
@@ -288,15 +291,17 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
             scored.extend(ids[row] for row in passage_N)
             return np.array([9.0 if ids[row] in relevant else -9.0 for row in passage_N], np.float32)
 
-        monkeypatch.setattr(pseudo, "score", score)
-        monkeypatch.setattr(pseudo, "check_cross_encoder", lambda *_: Lengths(1, 1, 1))
-        monkeypatch.setattr(pseudo, "count_cut", lambda *_: {})
-        monkeypatch.setattr("pipeline.ragged.Tokens.open", lambda folder: SimpleNamespace(queries=None))
-        config = pseudo.PseudoConfig(
+        monkeypatch.setattr(pseudo_labels, "score", score)
+        monkeypatch.setattr(pseudo_labels, "check_cross_encoder", lambda *_: Lengths(1, 1, 1))
+        monkeypatch.setattr(pseudo_labels, "count_cut", lambda *_: {})
+        monkeypatch.setattr(
+            "pipeline.tokenization.token_files.Tokens.open", lambda folder: SimpleNamespace(queries=None)
+        )
+        config = pseudo_labels.PseudoConfig(
             depth=100, positive_above=0.9, negative_below=0.1, positives=0, negatives=negatives
         )
         folder = write_run(tmp_path / "run", "train", "q", ranked)
-        return pseudo.pseudo(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
+        return pseudo_labels.pseudo(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
 
     return run
 

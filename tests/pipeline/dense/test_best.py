@@ -10,15 +10,15 @@ from finetuned import train
 from safetensors.numpy import load_file
 from sentences import ENCODER, TRAINING, scored
 
-from pipeline.best import Best
-from pipeline.judge import Judge
-from pipeline.resume import saved_steps
+from pipeline.finetune.validation import ValidationConfig
+from pipeline.finetune.validator import Judge
+from pipeline.runtime.checkpoints import saved_steps
+from pipeline.runtime.work import Work, silent
 from pipeline.sentences.model import SentenceModelConfig, sentence_model
 from pipeline.sentences.tables import sentence_table
 from pipeline.sentences.tune import TuneConfig, tune
 from pipeline.sentences.validation import Validation
-from pipeline.validation import ValidationConfig
-from pipeline.work import Work, silent
+from pipeline.training.best_weights import Best
 
 
 class Killed(Exception):

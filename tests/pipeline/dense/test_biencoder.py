@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from pipeline.biencoder import Encoder, as_linear, check_fits, encode_rows, load_encoders, vectors
 from pipeline.errors import InputError
-from pipeline.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
-from pipeline.ragged import Specials, Tokens
-from pipeline.vector_files import Vector, read_vector
+from pipeline.modeling.biencoder import Encoder, as_linear, check_fits, encode_rows, load_encoders, vectors
+from pipeline.modeling.inputs import Form, pack, passage_row, passage_rows, question_row, read_form
+from pipeline.modeling.sentence_transformers_files import Vector, read_vector
+from pipeline.tokenization.token_files import Specials, Tokens
 
 
 def test_question_is_cut_at_its_limit():
@@ -80,7 +80,7 @@ def test_a_prefix_leaves_room_for_the_question(world):
 
 
 def test_forms_need_no_torch():
-    code = "import sys, pipeline.inputs, flows.flow; sys.exit('torch' in sys.modules)"
+    code = "import sys, pipeline.modeling.inputs, flows.flow; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -11,10 +11,10 @@ from sentence_transformers import CrossEncoder
 from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipeline.cross_encoder import CrossEncoderConfig, cross_encoder, missing
-from pipeline.crosstraining import listwise, pointwise
+from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, cross_encoder, missing
+from pipeline.cross_encoder.score_pairs import read_lengths
+from pipeline.cross_encoder.train import listwise, pointwise
 from pipeline.errors import InputError
-from pipeline.scoring import read_lengths
 
 
 def train(world, start, work, mined=None, **fields):
@@ -55,8 +55,8 @@ def test_training_lowers_the_loss_and_ranks_the_judged_passage_first(world, pair
 
 def test_the_first_update_is_transformers_own(world, pair_start, work, inline):
     """The gradient of the first batch, by padded rows through transformers' model: its norm is in the history."""
-    from pipeline import examples, pools
-    from pipeline.checkpoint import new_classifier
+    from pipeline.finetune import examples, pools
+    from pipeline.modeling.checkpoint import new_classifier
 
     _, out = train(world, pair_start, work(), epochs=1, batch_queries=24)
     row = pq.read_table(out / "history.parquet").to_pylist()[0]

@@ -15,14 +15,14 @@ import pytest
 from encoders import ENCODER, FORM
 from safetensors.numpy import load_file, save_file
 
-from pipeline import reuse
-from pipeline.adopt import AdoptConfig, adopt
-from pipeline.biencoder import encode_rows, load_encoders
-from pipeline.encode import EncodeConfig, encode
+from pipeline.dense import shard_reuse
+from pipeline.dense.encode import EncodeConfig, encode
 from pipeline.errors import InputError
-from pipeline.inputs import passage_rows, unread
+from pipeline.modeling.adopt import AdoptConfig, adopt
+from pipeline.modeling.biencoder import encode_rows, load_encoders
+from pipeline.modeling.inputs import passage_rows, unread
 from pipeline.notices import METRIC, read_notices
-from pipeline.ragged import Ragged, Tokens
+from pipeline.tokenization.token_files import Ragged, Tokens
 
 CONFIG = EncodeConfig(passage_tokens=40, shard_passages=32)
 
@@ -69,7 +69,7 @@ def test_workers_may_end_between_two_looks_at_them(monkeypatch):
     """Whoever asks whether a fork lives finds it ended from then on."""
     import multiprocessing
 
-    from pipeline.shards import fork as run_forks
+    from pipeline.runtime.shards import fork as run_forks
 
     lives = multiprocessing.process.BaseProcess.is_alive
 
@@ -220,8 +220,8 @@ def test_encoding_goes_on_after_kill_9(world, work):
     settings = EncodeConfig(passage_tokens=40, shard_passages=2)
     encode(settings, ENCODER, world.tokens, world.checkpoint, whole)
     program = (
-        "from pathlib import Path; from pipeline.encode import *; from pipeline.work import *;"
-        "from pipeline.encoder import EncoderConfig;"
+        "from pathlib import Path; from pipeline.dense.encode import *; from pipeline.runtime.work import *;"
+        "from pipeline.modeling.encoder_config import EncoderConfig;"
         f"settings, encoder = {settings.model_dump()}, {ENCODER.model_dump()};"
         f"tokens, checkpoint = Path({str(world.tokens)!r}), Path({str(world.checkpoint)!r});"
         "encode(EncodeConfig(**settings), EncoderConfig(**encoder), tokens, checkpoint,"
@@ -257,7 +257,7 @@ def test_nodes_that_wait_for_a_training_are_not_asked_to_encode(world, work, mon
         asked.append(machine.torchrun)
         raise Told
 
-    monkeypatch.setattr("pipeline.launch.launch", launch)
+    monkeypatch.setattr("pipeline.runtime.launch.launch", launch)
     with pytest.raises(Told):
         encode(CONFIG, ENCODER, world.tokens, world.checkpoint, work(torchrun=["--nnodes=2"]))
     assert asked == [[]]
@@ -270,13 +270,13 @@ def test_a_kill_as_the_shards_are_put_together_loses_none(world, work, inline, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.reuse.sha256", killed)
-        patch.setattr("pipeline.reuse.keys", lambda tokens, spans, checkpoint, settings: [""] * len(spans))
+        patch.setattr("pipeline.dense.shard_reuse.sha256", killed)
+        patch.setattr("pipeline.dense.shard_reuse.keys", lambda tokens, spans, checkpoint, settings: [""] * len(spans))
         with pytest.raises(KeyboardInterrupt):
             encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
     shutil.rmtree(done.out)
     done.out.mkdir()
-    monkeypatch.setattr("pipeline.biencoder.encode_rows", lambda *given: pytest.fail("encoded again"))
+    monkeypatch.setattr("pipeline.modeling.biencoder.encode_rows", lambda *given: pytest.fail("encoded again"))
     assert encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)["passages"] == 120
 
 
@@ -294,7 +294,7 @@ def test_cutting_a_large_collection_takes_no_memory():
     texts = Ragged(np.zeros(400_000, np.uint16), offsets, np.zeros(0, bool), None)
     tokens = Tokens(texts, texts, texts, np.zeros(1, np.int64), FORM.specials)
     tracemalloc.start()
-    assert len(reuse.cuts(tokens, 1000)) >= 400
+    assert len(shard_reuse.cuts(tokens, 1000)) >= 400
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12e6

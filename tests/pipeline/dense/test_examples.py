@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import barred, examples
-from pipeline.examples import Draw
-from pipeline.pools import Lists, Pools
+from pipeline.data import barred
+from pipeline.finetune import examples
+from pipeline.finetune.examples import Draw
+from pipeline.finetune.pools import Lists, Pools
 
 
 def lists(*values) -> Lists:

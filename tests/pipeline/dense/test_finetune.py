@@ -10,12 +10,12 @@ from encoders import ENCODER
 from finetuned import CONFIG, train
 from safetensors.numpy import load_file
 
-from pipeline import examples
-from pipeline.collection import schemas, write_table
+from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
-from pipeline.finetune import FinetuneConfig
-from pipeline.validation import ValidationConfig
-from pipeline.vector_files import read_vector
+from pipeline.finetune import examples
+from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.finetune.validation import ValidationConfig
+from pipeline.modeling.sentence_transformers_files import read_vector
 
 
 def encoder(**fields):
@@ -166,7 +166,7 @@ def test_validation_after_each_epoch(world, work, inline, loss):
 def test_the_best_epoch_is_kept(world, work, inline, monkeypatch):
     """At a rate that ruins the model after its first epoch; figures as the judge gives them."""
     figures = iter([0.5, 0.9, 0.9, 0.1])
-    monkeypatch.setattr("pipeline.judge.Judge.measure", lambda self: next(figures))
+    monkeypatch.setattr("pipeline.finetune.validator.Judge.measure", lambda self: next(figures))
     validation = ValidationConfig(questions=12, candidates=10, select="best")
     metrics, best = train(world, work("best"), epochs=4, validation=validation)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.9, 2)
@@ -208,7 +208,7 @@ def test_projection_prefixes_and_norm(world, work, inline, pooling):
 def test_order_of_the_collection(world, work, inline, monkeypatch):
     seen = []
     batch = examples.batch
-    monkeypatch.setattr("pipeline.examples.batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
+    monkeypatch.setattr("pipeline.finetune.examples.batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
     train(world, work(), order="sequential")
     assert seen == [*range(24)] * 2
     seen.clear()
@@ -222,7 +222,7 @@ def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
     """Each question once an epoch, in batches at least as hard as random ones, by another measure each epoch."""
     seen = []
     batch = examples.batch
-    monkeypatch.setattr("pipeline.examples.batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
+    monkeypatch.setattr("pipeline.finetune.examples.batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
     settings = {"order": order, "epochs": 3, "negatives_per_query": 0}
     metrics, out = train(world, work(), **settings)
     epochs = [seen[first : first + 4] for first in (0, 4, 8)]

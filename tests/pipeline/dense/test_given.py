@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 from searched import write_collection
 
-from pipeline import examples
 from pipeline.errors import InputError
-from pipeline.given import GivenConfig, given, missing
-from pipeline.pools import read_pools
+from pipeline.finetune import examples
+from pipeline.finetune.pools import read_pools
+from pipeline.negatives.from_file import GivenConfig, given, missing
 
 
 @pytest.fixture

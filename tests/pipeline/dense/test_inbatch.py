@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline import inbatch, ranking
-from pipeline.inbatch import Piece
-from pipeline.training import seed_dropout
+from pipeline.finetune import losses, step
+from pipeline.finetune.step import Piece
+from pipeline.training.loop import seed_dropout
 
 QUESTIONS, OWN, WIDTH = 4, 3, 5
 ROWS = QUESTIONS * (1 + OWN)
@@ -21,9 +21,7 @@ def inputs():
 
 
 def contrastive(excluded):
-    return lambda vectors: ranking.contrastive(
-        vectors[:QUESTIONS], vectors[QUESTIONS:], torch.from_numpy(excluded), 0.7
-    )
+    return lambda vectors: losses.contrastive(vectors[:QUESTIONS], vectors[QUESTIONS:], torch.from_numpy(excluded), 0.7)
 
 
 def nothing_excluded():
@@ -39,7 +37,7 @@ def gradients(keep, size, dropout=0.0, excluded=None):
         return model(x[piece.row_B])
 
     loss = contrastive(nothing_excluded() if excluded is None else excluded)
-    value = inbatch.backward(encode, given[::-1], (ROWS, WIDTH), loss, keep, "cpu")
+    value = step.backward(encode, given[::-1], (ROWS, WIDTH), loss, keep, "cpu")
     return value, [p.grad for p in model.parameters()]
 
 
@@ -69,8 +67,8 @@ def test_gradients_are_those_of_the_plain_loss(size):
 
 def test_a_rank_without_pieces_takes_part_in_the_exchange(monkeypatch):
     theirs = torch.randn(ROWS, WIDTH)
-    monkeypatch.setattr(inbatch.distributed, "add", lambda x: x + theirs)
-    value = inbatch.backward(lambda piece: None, [], (ROWS, WIDTH), contrastive(nothing_excluded()), False, "cpu")
+    monkeypatch.setattr(step.distributed, "add", lambda x: x + theirs)
+    value = step.backward(lambda piece: None, [], (ROWS, WIDTH), contrastive(nothing_excluded()), False, "cpu")
     torch.testing.assert_close(value, contrastive(nothing_excluded())(theirs))
 
 
@@ -80,14 +78,14 @@ def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
     excluded = torch.from_numpy(nothing_excluded())
 
     def loss(given):
-        return ranking.learning_to_rank(given[:QUESTIONS], given[QUESTIONS:], excluded, scorer)
+        return losses.learning_to_rank(given[:QUESTIONS], given[QUESTIONS:], excluded, scorer)
 
     (expected,) = torch.autograd.grad(loss(vectors), scorer.weight)
     for rank in (0, 1):
-        monkeypatch.setattr(inbatch.distributed, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(step.distributed, "rank", lambda rank=rank: rank)
         scorer.weight.grad = torch.zeros_like(scorer.weight)
         pieces = [Piece(0, 0, np.arange(ROWS))]
-        inbatch.backward(lambda piece: vectors, pieces, (ROWS, WIDTH), loss, False, "cpu", scorer)
+        step.backward(lambda piece: vectors, pieces, (ROWS, WIDTH), loss, False, "cpu", scorer)
         torch.testing.assert_close(scorer.weight.grad, expected if rank == 0 else torch.zeros_like(expected))
 
 
@@ -97,10 +95,10 @@ def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
 def test_pieces_of_all_ranks_hold_each_row_once(monkeypatch, tied, world, chunk):
     length_R = np.random.default_rng(0).integers(3, 40, 30)
     found, numbers = [], set()
-    monkeypatch.setattr("pipeline.batches.distributed.world", lambda: world)
+    monkeypatch.setattr("pipeline.pretrain.batches.distributed.world", lambda: world)
     for rank in range(world):
-        monkeypatch.setattr("pipeline.batches.distributed.rank", lambda rank=rank: rank)
-        for piece in inbatch.pieces(length_R, 6, tied, chunk, 100):
+        monkeypatch.setattr("pipeline.pretrain.batches.distributed.rank", lambda rank=rank: rank)
+        for piece in step.pieces(length_R, 6, tied, chunk, 100):
             found += piece.row_B.tolist()
             assert (np.diff(length_R[piece.row_B]) >= 0).all()
             assert piece.side == 0 if tied else (piece.row_B >= 6).all() == piece.side

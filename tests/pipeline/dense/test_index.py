@@ -10,15 +10,15 @@ import pytest
 from indexes import EFFORT, FLAT, KINDS, write_embeddings, write_passages
 from vectors import data, reference
 
-from pipeline import index as index_stage
-from pipeline.approximate import approximate_top_k, recall
+from pipeline.dense import index as index_stage
+from pipeline.dense.approximate import approximate_top_k, recall
+from pipeline.dense.exact import exact_top_k
+from pipeline.dense.index import index
+from pipeline.dense.index_files import open_index, read_flat
+from pipeline.dense.rescore import rescore
+from pipeline.dense.search import top_k
 from pipeline.errors import InputError
-from pipeline.exact import exact_top_k
 from pipeline.export.files import index_files
-from pipeline.index import index
-from pipeline.index_files import open_index, read_flat
-from pipeline.rescore import rescore
-from pipeline.search import top_k
 
 N, D, K = 10_300, 16, 20
 LEAST = {"hnsw": 0.9, "ivf": 0.4, "ivfpq": 0.4, "int8": 0.99, "binary": 0.2}
@@ -49,13 +49,13 @@ def built(given, tmp_path_factory):
     """An index of each kind."""
     from machines import make_machine
 
-    from pipeline.work import Work, silent
+    from pipeline.runtime.work import Work, silent
 
     folders = {}
     for kind in KINDS:
         folder, rest = tmp_path_factory.mktemp(kind), tmp_path_factory.mktemp("work")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pipeline.launch.launch", in_this_process)
+            patch.setattr("pipeline.runtime.launch.launch", in_this_process)
             work = Work(folder, rest, make_machine(), silent)
             index(FLAT.model_copy(update={"kind": kind}), given[2], given[3], work)
         folders[kind] = folder

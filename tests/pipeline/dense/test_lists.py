@@ -10,11 +10,11 @@ import pytest
 from encoders import ENCODER
 from indexes import EFFORT, FLAT
 
-from pipeline import shards
-from pipeline.encode import EncodeConfig, encode
-from pipeline.index import index
-from pipeline.search import SearchConfig, run, search
-from pipeline.work import Machine, Work
+from pipeline.dense.encode import EncodeConfig, encode
+from pipeline.dense.index import index
+from pipeline.dense.search import SearchConfig, run, search
+from pipeline.runtime import shards
+from pipeline.runtime.work import Machine, Work
 
 SEARCH = SearchConfig(splits=["test", "train"], unjudged=False, depth=20, train_depth=10, approximate=EFFORT)
 BATCHES = 4 + 5  # of 18 and of 24 questions
@@ -32,7 +32,7 @@ def indexed(world, work, inline) -> Path:
 @pytest.fixture
 def find(world, indexed, monkeypatch) -> Callable[[Work], dict]:
     """Searches in batches of five."""
-    monkeypatch.setattr("pipeline.search.SHARD", {"cpu": 5, "cuda": 5})
+    monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 5, "cuda": 5})
     return lambda work: search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, indexed, work)
 
 
@@ -56,14 +56,14 @@ def test_a_search_goes_on_with_the_lists_it_has(find, work, monkeypatch):
     find(cut)
     assert before.items() <= lists(cut).items()
     assert same(whole, cut)
-    monkeypatch.setattr("pipeline.biencoder.load_encoders", lambda folder: pytest.fail("no model is needed"))
+    monkeypatch.setattr("pipeline.modeling.biencoder.load_encoders", lambda folder: pytest.fail("no model is needed"))
     find(replace(cut, out=work("again").out))
 
 
 def test_lists_of_another_batch_size_are_not_taken(find, work, monkeypatch):
     done = work()
     find(done)
-    monkeypatch.setattr("pipeline.search.SHARD", {"cpu": 6, "cuda": 6})
+    monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 6, "cuda": 6})
     fresh = replace(done, out=work("fresh").out)
     find(fresh)
     assert sorted(path.name for path in done.checkpoints.iterdir()) == ["lists-5", "lists-6"]
@@ -87,8 +87,8 @@ def test_parts_made_elsewhere_give_the_same_run(find, work):
 
 
 def test_recall_is_of_the_first_questions_in_any_batches(world, indexed, work, monkeypatch):
-    monkeypatch.setattr("pipeline.search.COMPARED", 7)
-    monkeypatch.setattr("pipeline.search.SHARD", {"cpu": 5, "cuda": 5})
+    monkeypatch.setattr("pipeline.dense.search.COMPARED", 7)
+    monkeypatch.setattr("pipeline.dense.search.SHARD", {"cpu": 5, "cuda": 5})
     graph, done = work("graph"), work("search")
     hnsw = FLAT.model_copy(update={"kind": "hnsw"})
     index(hnsw, world.collection, indexed.parents[1] / "embeddings" / "out", graph)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searched import write_collection
 
-from pipeline.barred import FREE, REASONS, ById
+from pipeline.data.barred import FREE, REASONS, ById
+from pipeline.data.runs import writer
 from pipeline.errors import InputError
-from pipeline.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
-from pipeline.negatives import Ranking, sample, train_positives
+from pipeline.negatives.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
+from pipeline.negatives.write import Ranking, sample, train_positives
 from pipeline.notices import read_notices
-from pipeline.runs import writer
 from pipeline.stage_notices import with_notices
 
 CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0, page_questions=2)
@@ -163,7 +163,7 @@ def test_shards_change_no_byte_and_are_kept(workers, work, inline, tmp_path, mon
     config = CONFIG.model_copy(update={"depth": 15, "margin_relative": 0.1, "page_questions": 3})
     whole, cut, again = work("whole"), work("cut", workers=workers), work("again", workers=workers)
     expected = mine(config, collection, tmp_path, whole)
-    monkeypatch.setattr("pipeline.mine.QUESTIONS", 5)
+    monkeypatch.setattr("pipeline.negatives.mine.QUESTIONS", 5)
     assert mine(config, collection, tmp_path, cut) == expected
     (again.checkpoints / "shards").mkdir()
     for number in (0, 2):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from lxml import etree
 
-from pipeline import mining_page
-from pipeline.collection import schemas, write_table
-from pipeline.mine import MineConfig, mine
-from pipeline.mining_page import cut, looked_for, overlap, pieces, suspicions
-from pipeline.runs import writer
+from pipeline.data.collection import schemas, write_table
+from pipeline.data.runs import writer
+from pipeline.negatives import page as mining_page
+from pipeline.negatives.mine import MineConfig, mine
+from pipeline.negatives.page import cut, looked_for, overlap, pieces, suspicions
 
 SCRIPT = "<script>alert('x')</script>"
 LONG = " ".join(f"word{i}" for i in range(2000))

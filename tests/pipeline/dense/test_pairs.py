@@ -9,17 +9,17 @@ from searched import write_collection
 from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
-from pipeline.checkpoint import load_classifier
-from pipeline.cross_encoder import lengths
-from pipeline.crosstraining import last_bias
+from pipeline.cross_encoder.cross_encoder import lengths
+from pipeline.cross_encoder.pairs import PairForm, PairRows, pair_row, pair_rows, read_pair_form, score_rows
+from pipeline.cross_encoder.score_pairs import Lengths, check_cross_encoder, read_lengths
+from pipeline.cross_encoder.train import last_bias
 from pipeline.errors import InputError
-from pipeline.pairs import PairForm, PairRows, pair_row, pair_rows, read_pair_form, score_rows
-from pipeline.ragged import Specials, Tokens
-from pipeline.scoring import Lengths, check_cross_encoder, read_lengths
-from pipeline.tokenizer import read_tokenizer, special_tokens
-from pipeline.tokens import TokensConfig, tokens
-from pipeline.wordpiece import SPECIALS as SPECIAL_NAMES
-from pipeline.wordpiece import Normal, build
+from pipeline.modeling.checkpoint import load_classifier
+from pipeline.tokenization.token_files import Specials, Tokens
+from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
+from pipeline.tokenization.tokens import TokensConfig, tokens
+from pipeline.tokenization.wordpiece import SPECIALS as SPECIAL_NAMES
+from pipeline.tokenization.wordpiece import Normal, build
 
 SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 TEXTS = ["Where is the Eiffel tower?", "The tower stands in Paris.", "Bread", "is baked, not boiled", "42 things"]

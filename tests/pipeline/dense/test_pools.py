@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from pipeline.collection import read_qrels, schemas, write_table
+from pipeline.data.collection import read_qrels, schemas, write_table
 from pipeline.errors import InputError
-from pipeline.pools import load_pools, read_pools, save_pools
+from pipeline.finetune.pools import load_pools, read_pools, save_pools
 
 
 def read(world, first=None, depth=0, **more):

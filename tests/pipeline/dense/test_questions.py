@@ -9,12 +9,12 @@ import torch
 from encoders import ENCODER, FORM
 from transformers import BertConfig, BertModel
 
-from pipeline.biencoder import Encoder, encode_rows
-from pipeline.encoder import EncoderConfig
+from pipeline.dense.question_encoder import QuestionEncoder, question_encoder
 from pipeline.errors import InputError
-from pipeline.inputs import question_rows
-from pipeline.questions import QuestionEncoder, question_encoder
-from pipeline.ragged import Tokens
+from pipeline.modeling.biencoder import Encoder, encode_rows
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.inputs import question_rows
+from pipeline.tokenization.token_files import Tokens
 
 TEXTS = [" ".join(f"w{n}" for n in np.random.default_rng(seed).integers(0, 300, 1 + seed % 14)) for seed in range(150)]
 
@@ -66,7 +66,7 @@ def test_an_encoder_whose_rows_hang_on_their_neighbours_is_told(world, monkeypat
     def unsteady(model, ids, budget) -> np.ndarray:
         return encode_rows(model, ids, budget) * np.float32(1 + 1e-6 * len(ids))
 
-    monkeypatch.setattr("pipeline.questions.encode_rows", unsteady)
+    monkeypatch.setattr("pipeline.dense.question_encoder.encode_rows", unsteady)
     assert not encoder.is_steady()
 
 

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from crossed import CONFIG, make_cross_encoder
 
-from pipeline.checkpoint import load_classifier
+from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
+from pipeline.cross_encoder.rerank import STEP, RerankConfig, rerank
+from pipeline.cross_encoder.score_pairs import read_lengths
+from pipeline.data.runs import writer
 from pipeline.errors import InputError
-from pipeline.pairs import pair_rows, read_pair_form, score_rows
-from pipeline.pseudo import PseudoConfig, pseudo
-from pipeline.ragged import Tokens
-from pipeline.rerank import STEP, RerankConfig, rerank
-from pipeline.runs import writer
-from pipeline.scoring import read_lengths
+from pipeline.modeling.checkpoint import load_classifier
+from pipeline.negatives.pseudo_labels import PseudoConfig, pseudo
+from pipeline.tokenization.token_files import Tokens
 
 SETTINGS = RerankConfig(splits=["dev", "test"], depth=15)
 DEPTH = 30
@@ -71,7 +71,7 @@ def perfect(cross_encoder, tokens, query_N, passage_N, work, name="pairs"):
 
 
 def test_a_perfect_teacher_puts_the_judged_passages_first(world, found, teacher, work, monkeypatch):
-    monkeypatch.setattr("pipeline.rerank.score", perfect)
+    monkeypatch.setattr("pipeline.cross_encoder.rerank.score", perfect)
     before = lists(found)
     done = work()
     metrics, after = run(world, found, done, teacher)
@@ -127,7 +127,7 @@ def test_an_ensemble_is_the_mean_of_logits(world, found, teacher, pair_start, wo
 
 
 def test_equal_inputs_give_equal_bytes(world, found, teacher, work, inline, monkeypatch):
-    monkeypatch.setattr("pipeline.scoring.SHARD", 100)
+    monkeypatch.setattr("pipeline.cross_encoder.score_pairs.SHARD", 100)
     one, two = work("one"), work("two", workers=3)
     for each in (one, two):
         run(world, found, each, teacher)

@@ -16,16 +16,16 @@ import pytest
 from crossed import CONFIG, make_cross_encoder
 from machines import make_machine
 
-from pipeline.checkpoint import load_classifier
-from pipeline.denoise import DenoiseConfig, denoise
+from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
+from pipeline.cross_encoder.score_pairs import read_lengths, relevance, score
+from pipeline.cross_encoder.soft_labels import ScoresConfig, scores
 from pipeline.errors import InputError
+from pipeline.finetune.score_table import find, read_scores
+from pipeline.modeling.checkpoint import load_classifier
+from pipeline.negatives.denoise import DenoiseConfig, denoise
 from pipeline.notices import read_notices
-from pipeline.pairs import pair_rows, read_pair_form, score_rows
-from pipeline.ragged import Tokens
-from pipeline.score_table import find, read_scores
-from pipeline.scores import ScoresConfig, scores
-from pipeline.scoring import read_lengths, relevance, score
-from pipeline.work import Work
+from pipeline.runtime.work import Work
+from pipeline.tokenization.token_files import Tokens
 
 SETTINGS = ScoresConfig(negatives_from="bm25", negative_depth=0)
 
@@ -79,7 +79,7 @@ def test_depth_and_no_mined_negatives(world, teacher, work, inline):
 
 
 def test_workers_do_not_change_a_byte(world, teacher, work, inline, monkeypatch):
-    monkeypatch.setattr("pipeline.scoring.SHARD", 50)
+    monkeypatch.setattr("pipeline.cross_encoder.score_pairs.SHARD", 50)
     said = []
     one, three = work("one"), work("three", workers=3, progress=lambda *a: said.append(a))
     total = run(world, teacher, one)[0]["pairs"]
@@ -89,7 +89,7 @@ def test_workers_do_not_change_a_byte(world, teacher, work, inline, monkeypatch)
 
 
 def test_finished_shards_are_kept(world, teacher, work, inline, monkeypatch):
-    monkeypatch.setattr("pipeline.scoring.SHARD", 50)
+    monkeypatch.setattr("pipeline.cross_encoder.score_pairs.SHARD", 50)
     whole = run(world, teacher, work("whole"))[1]
     second = work("second")
     (second.checkpoints / "pairs").mkdir()
@@ -173,7 +173,7 @@ def test_a_cross_encoder_of_another_vocabulary_is_told_first(world, teacher, wor
     shutil.copytree(world.tokens, tmp_path / "tokens")
     specials = json.loads((tmp_path / "tokens" / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))
-    monkeypatch.setattr("pipeline.pools.read_pools", None)  # nothing is read before
+    monkeypatch.setattr("pipeline.finetune.pools.read_pools", None)  # nothing is read before
     with pytest.raises(InputError, match=r"cross_encoder: .* knows 305 tokens, but the tokenizer has 999"):
         scores(SETTINGS, world.collection, tmp_path / "tokens", teacher, world.bm25, None, work())
 
@@ -192,7 +192,8 @@ def test_scoring_goes_on_after_kill_9(world, teacher, work):
     query_N, passage_N = np.arange(60).repeat(120), np.tile(np.arange(120), 60)
     killed = work("killed", workers=2)
     program = (
-        "import numpy as np; from pathlib import Path; import pipeline.scoring as s; from pipeline.work import *;"
+        "import numpy as np; from pathlib import Path; import pipeline.cross_encoder.score_pairs as s;"
+        "from pipeline.runtime.work import *;"
         "s.SHARD = 20; query, passage = np.arange(60).repeat(120), np.tile(np.arange(120), 60);"
         f"work = Work(Path({str(killed.out)!r}), Path({str(killed.checkpoints)!r}),"
         f" Machine(**{killed.machine.model_dump()}), silent);"

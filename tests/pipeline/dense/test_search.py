@@ -11,15 +11,15 @@ from encoders import ENCODER, FORM
 from indexes import EFFORT, FLAT
 from safetensors.torch import load_file, save_file
 
-from pipeline.biencoder import encode_rows, load_encoders
-from pipeline.encode import EncodeConfig, encode
+from pipeline.dense.encode import EncodeConfig, encode
+from pipeline.dense.exact import exact_top_k
+from pipeline.dense.index import index
+from pipeline.dense.index_files import open_index, read_flat
+from pipeline.dense.search import SHARD, SearchConfig, check_model, search, top_k
 from pipeline.errors import InputError
-from pipeline.exact import exact_top_k
-from pipeline.index import index
-from pipeline.index_files import open_index, read_flat
-from pipeline.inputs import question_rows
-from pipeline.ragged import Tokens
-from pipeline.search import SHARD, SearchConfig, check_model, search, top_k
+from pipeline.modeling.biencoder import encode_rows, load_encoders
+from pipeline.modeling.inputs import question_rows
+from pipeline.tokenization.token_files import Tokens
 
 ENCODE = EncodeConfig(passage_tokens=40, shard_passages=32)
 SEARCH = SearchConfig(splits=["test", "train"], unjudged=False, depth=20, train_depth=10, approximate=EFFORT)
@@ -91,7 +91,7 @@ def test_all_cores_search(world, built, work, inline, monkeypatch, tmp_path):
             both.wait(60)
         return exact_top_k(*given)
 
-    monkeypatch.setattr("pipeline.search.exact_top_k", noted)
+    monkeypatch.setattr("pipeline.dense.search.exact_top_k", noted)
     search(SEARCH, ENCODER, world.collection, world.tokens, world.checkpoint, built[1], spread)
     by = {path.name for path in tmp_path.iterdir() if path.name.isdigit()}
     assert len(by - {str(os.getpid())}) == 2

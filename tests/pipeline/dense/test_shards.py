@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from machines import make_machine
 
-from pipeline import shards
 from pipeline.errors import InputError
-from pipeline.work import Work, silent
+from pipeline.runtime import shards
+from pipeline.runtime.work import Work, silent
 
 
 def rows(start, stop, tick):
@@ -85,7 +85,7 @@ def test_a_file_that_could_not_be_written_is_not_there(tmp_path):
 
 def test_what_killed_writers_have_left_is_removed_where_a_run_begins(tmp_path, monkeypatch):
     """Not what a worker of another machine may be writing, nor finished shards, however old."""
-    monkeypatch.setattr("pipeline.launch.launch", lambda *given: None)
+    monkeypatch.setattr("pipeline.runtime.launch.launch", lambda *given: None)
     old, new, done = (tmp_path / name for name in ("shard-00000.ab.part", "shard-00001.cd.part", shards.name(1)))
     for path, seconds in ((old, 3700), (new, 3500), (done, 3700)):
         path.touch()
@@ -101,7 +101,7 @@ def test_a_worker_leaves_its_parents_exit_alone(tmp_path):
         "import os, sys, threading\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from pipeline import shards\n"
+        "from pipeline.runtime import shards\n"
         "parent = os.getpid()\n"
         "threading._register_atexit(lambda: 1 / (os.getpid() == parent))\n"
         "make = lambda start, stop, tick: np.arange(start, stop)\n"

@@ -10,9 +10,9 @@ import pytest
 from evaluating import EVALUATE
 from reported import CONFIG, LINEAGE, work
 
-from pipeline import runs
-from pipeline.collection import schemas, write_table
-from pipeline.evaluate import evaluate
+from pipeline.data import runs
+from pipeline.data.collection import schemas, write_table
+from pipeline.evaluate.evaluate import evaluate
 from pipeline.report.build import report
 
 SCRIPT = '<script>alert("x")</script> & <b>more</b>'

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from reported import CONFIG, LINEAGE, elements, work
 
+from pipeline.evaluate.shallow import shallow
 from pipeline.report.build import report
 from pipeline.report.lineage import duration, hours, summary
-from pipeline.shallow import shallow
 
 
 def test_text_of_the_collection_is_escaped(page):

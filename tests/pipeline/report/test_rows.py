@@ -10,9 +10,9 @@ import pytest
 from evaluating import EVALUATE
 from reported import CONFIG, work
 
-from pipeline.collection import schemas, write_table
-from pipeline.evaluate import evaluate
-from pipeline.measures import MEASURES
+from pipeline.data.collection import schemas, write_table
+from pipeline.evaluate.evaluate import evaluate
+from pipeline.evaluate.measures import MEASURES
 from pipeline.report.build import report
 from pipeline.report.published import Published
 from pipeline.report.results import difference_rows, parts, verdict

@@ -4,9 +4,9 @@ import pytest
 from machines import make_machine
 
 from flows.sentences.recipe import resolve
+from pipeline.runtime.work import Work, silent
 from pipeline.sentences import tables
 from pipeline.sentences.tables import sentence_table
-from pipeline.work import Work, silent
 
 pytestmark = pytest.mark.data
 

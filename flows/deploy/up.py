@@ -1,0 +1,119 @@
+"""`cocondenser up`: Prefect's server, work pool, deployments and one worker, in the foreground."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+from flows.cli.options import terminal
+from flows.deploy.deployments import POOL, PREFECT_YAML
+from flows.deploy.own_server import own_server
+from flows.deploy.processes import prefect_process, taken
+from pipeline.errors import InputError
+from pipeline.runtime import processes
+from pipeline.runtime.network import without_proxy
+from tasks.api import healthy
+
+PROFILE = "cocondenser"
+HEARTBEAT_SECONDS = 30
+SETTINGS = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # A lease that outlives the server, else a limit's slot is lost when it starts again.
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+def up(port: int) -> None:
+    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError where the port is taken."""
+    page = f"http://127.0.0.1:{port}"
+    api = f"{page}/api"
+    if healthy(api):
+        raise InputError(f"--port {port}: a Prefect server answers there already")
+    if taken(port):
+        raise InputError(f"--port {port}: another program listens there")
+    if not PREFECT_YAML.is_file():
+        raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
+    folder = PREFECT_YAML.parent
+    without_proxy(os.environ)
+    environment = {**processes.environment(), **SETTINGS, "PREFECT_API_URL": api}
+    for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it with & has SIGINT ignored
+        signal.signal(ends, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
+        terminal.print("Starting Prefect's server ...")
+        running.enter_context(own_server(port, SETTINGS, folder))
+        running.enter_context(active_profile(api))
+        prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
+        prefect(["--no-prompt", "deploy", "--all"], environment)
+        os.environ.update(environment)
+        crash_runs_without_heartbeat()
+        terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs-small\nStop:   Ctrl-C\n")
+        work = ["worker", "start", "--pool", POOL, "--limit", "1"]
+        worker = running.enter_context(prefect_process(work, environment, folder))
+        while worker.poll() is None:
+            time.sleep(0.5)
+        raise InputError("Prefect's worker has ended by itself")
+    terminal.print("All has ended.")
+
+
+def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
+    """A short Prefect command, silent unless it fails."""
+    command = processes.python("prefect", *arguments)
+    done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(*f"prefect {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}".splitlines())
+
+
+@contextmanager
+def active_profile(api: str) -> Iterator[None]:
+    """The server's address in Prefect's profile `cocondenser`, active for as long as the server is there."""
+    from prefect.settings import PREFECT_API_URL, Profile, load_profiles, save_profiles
+
+    profiles = load_profiles()
+    before = profiles.active_name
+    if PROFILE in profiles.names:
+        profiles.remove_profile(PROFILE)
+    profiles.add_profile(Profile(name=PROFILE, settings={PREFECT_API_URL: api}))
+    profiles.set_active(PROFILE)
+    save_profiles(profiles)
+    try:
+        yield
+    finally:
+        profiles = load_profiles()
+        if profiles.active_name == PROFILE:
+            profiles.set_active(before if before in profiles.names and before != PROFILE else "ephemeral")
+            save_profiles(profiles)
+
+
+def crash_runs_without_heartbeat() -> None:
+    """An automation: a run whose process and worker were killed together would else be Running for ever."""
+    from prefect.automations import Automation
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import EventTrigger, Posture
+
+    name = "cocondenser: crash runs without heartbeat"
+    heartbeat = "prefect.flow-run.heartbeat"
+    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+    trigger: Any = EventTrigger(
+        after={heartbeat},
+        expect={heartbeat, *ends},
+        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=3 * HEARTBEAT_SECONDS),
+    )
+    crash = ChangeFlowRunState(
+        name=None, state=StateType.CRASHED, message="no heartbeat: its process was killed", force=False
+    )
+    with contextlib.suppress(ValueError):
+        cast(Automation, Automation.read(name=name)).delete()
+    Automation(name=name, trigger=trigger, actions=[crash]).create()

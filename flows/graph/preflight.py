@@ -1,0 +1,132 @@
+"""What a run can know to fail, before anything heavy is even imported."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from artifacts.store import Store
+from flows.dag import Node
+from flows.graph.plan import plan
+from flows.graph.selection import up_to
+from pipeline.data.readers.single import placed
+from pipeline.dense.index import IndexConfig
+from pipeline.dense.index_kinds import check_dimension
+from pipeline.errors import InputError
+from pipeline.modeling.adopt import AdoptConfig, dimension
+from pipeline.paths import shown
+from pipeline.runtime.launch import gpus
+from pipeline.runtime.work import Machine
+from tasks.keys import sources_of
+from tasks.ray_cluster import check_address
+from tasks.stages import STAGES
+from tasks.tracking import Tracking
+from tasks.tracking import missing as not_installed
+
+SECTIONS = {"ingest-pretraining": "pretraining", "ingest-whole": "ingest"}
+FIELDS = {
+    "cross-encoder.checkpoint": "cross_encoder.checkpoint",
+    "miner.checkpoint": "rounds.mined_from",
+    "model.checkpoint": "model",
+}
+"""Where a recipe holds them otherwise than as NODE.FIELD."""
+
+
+WORKER = "PREFECT__FLOW_RUN_ID"
+"""Given where one of Prefect's workers runs the flow, in a folder that the caller does not know."""
+
+
+def check(
+    store: Store,
+    dag: Iterable[Node],
+    wanted: Iterable[Node],
+    machine: Machine | None = None,
+    tracking: Tracking | None = None,
+) -> None:
+    """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
+
+    What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`,
+    where a stage needs a GPU that is not there, and where what `tracking` asks for is not installed.
+    """
+    if tracking is not None and (lacking := not_installed(tracking)):
+        raise InputError(*lacking)
+    dag, wanted = list(dag), list(wanted)
+    absent = {node.name: lines for node in wanted if (lines := missing(node))}
+    lines = [line for name in absent for line in absent[name] if not _held(store, dag, name)]
+    if lines and WORKER in os.environ and any(_is_lost(path) for node in wanted for path in _paths(node)):
+        lines.append(f"a worker looks for relative paths in {Path.cwd()}: give absolute ones")
+    if lines:
+        raise InputError(*dict.fromkeys(lines))
+    for node in wanted:
+        check_ready_model(node)
+    if machine is not None and needs_gpu(store, dag, wanted, machine) and not gpus():
+        raise InputError("machine.device: cuda, but there is no CUDA device here; auto takes the CPU then")
+    if machine is not None and on_ray(store, dag, wanted, machine):
+        check_address(machine.ray)
+
+
+def check_ready_model(node: Node) -> None:
+    """Raises InputError where the index of a ready model's vectors cannot be of their dimension."""
+    encode = node.inputs.get("embeddings")
+    model = encode.inputs["checkpoint"] if encode else None
+    if isinstance(node.config, IndexConfig) and model and isinstance(model.config, AdoptConfig):
+        checkpoint = model.config.checkpoint
+        if checkpoint.exists():  # of the store's own artifacts one may be gone
+            check_dimension(node.config, dimension(checkpoint))
+
+
+def with_device(machine: Machine, device: Literal["auto", "cpu", "cuda"] | None) -> Machine:
+    """The machine as `--device` has it."""
+    return machine.model_copy(update={"device": device}) if device else machine
+
+
+def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine) -> bool:
+    """Whether a stage that is to be built computes on a GPU of this machine, and on nothing else."""
+    stages = [(node.name, STAGES[node.stage]) for node in wanted if machine.device == "cuda"]
+    here = [name for name, stage in stages if stage.gpu and not (machine.ray and stage.parts)]
+    return any(not _held(store, dag, name) for name in here)
+
+
+def on_ray(
+    store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine, refreshed: Iterable[str] = ()
+) -> bool:
+    """Whether the run has parts to make on Ray. `refreshed`: nodes that are built whatever the store holds."""
+    parts = [node.name for node in wanted if STAGES[node.stage].parts] if machine.ray else []
+    return any(name in refreshed or not _held(store, dag, name) for name in parts)
+
+
+def missing(node: Node) -> list[str]:
+    """What the node reads from outside the store and cannot have, a line each."""
+    ask = STAGES[node.stage].missing
+    said = ask(node.config) if ask else []
+    if said and node.stage == "ingest":
+        section = SECTIONS.get(own_name(node), own_name(node))
+        return [placed(line, type(node.config).model_fields, section) for line in said]
+    absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
+    untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
+    if node.stage == "adopt":
+        said = [line.replace("adopt.checkpoint", _in_recipe(node, "checkpoint"), 1) for line in said]
+    return said + [f"{_in_recipe(node, name)}: {shown(path)}: no such file or folder" for name, path in untold]
+
+
+def _paths(node: Node) -> Iterable[Path]:
+    return sources_of(node.stage, node.config).values()
+
+
+def _is_lost(path: Path) -> bool:
+    return not path.is_absolute() and not path.exists()
+
+
+def own_name(node: Node) -> str:
+    """Its name in its recipe's flow: `stage1` of an ablation's `stage1 (BERT)`."""
+    return node.name.partition(" (")[0]
+
+
+def _in_recipe(node: Node, field: str) -> str:
+    """The recipe's name of a field of the node's configuration."""
+    name = f"{own_name(node).removesuffix('-whole')}.{field}"
+    return FIELDS.get(name, name)
+
+
+def _held(store: Store, dag: list[Node], name: str) -> bool:
+    return plan(store, up_to(dag, name))[-1].action == "reuse"

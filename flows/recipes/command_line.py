@@ -1,0 +1,66 @@
+"""The command that computes a recipe again."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import yaml
+
+from flows.recipes import yaml_layers
+from flows.recipes.recipe import Recipe, resolve
+from tasks.keys import paths
+from tasks.printable import json_text
+
+UNSAID = ("name", "title", "description", "example_question", "hidden", "machine", "tracking", "report")
+"""What of a recipe changes no result."""
+PLACE = "PATH"
+"""Stands for the folder of a file: where it lies changes no result either."""
+
+
+def command(recipe: Recipe) -> list[str]:
+    """The command's words: a recipe of the project by name, and a `--set` for each field in which this one differs.
+
+    For a recipe of one's own it is the nearest of the project's: whoever reads the command need not have the file.
+    """
+    known = yaml_layers.named()
+    places = {name: f"{PLACE}/{path.name}" for name, path in paths(recipe)}
+    fields = {name: value for name, value in recipe.model_dump(mode="json").items() if name not in UNSAID}
+    names = [recipe.name] if recipe.name in known else known
+    settings = {name: list(_settings(_fields(name), fields, (), places)) for name in names}
+    nearest = min(names, key=lambda name: len(settings[name]))
+    return ["cocondenser", "run", nearest, *(word for setting in settings[nearest] for word in ("--set", setting))]
+
+
+@cache
+def _fields(name: str) -> dict[str, Any]:
+    return resolve(name).model_dump(mode="json")
+
+
+def _settings(was: dict[str, Any], now: dict[str, Any], keys: tuple[str, ...], places: dict[str, str]) -> Iterator[str]:
+    for key, value in now.items():
+        here = (*keys, key)
+        old = was.get(key)
+        if value == old:
+            continue
+        if isinstance(value, dict) and isinstance(old, dict) and value.get("reader") == old.get("reader"):
+            yield from _settings(old, value, here, places)
+        else:  # another reader has other fields, which replace the section
+            yield f"{'.'.join(here)}={_text(_placed(value, here, places))}"
+
+
+def _placed(value: Any, keys: tuple[str, ...], places: dict[str, str]) -> Any:
+    """The value with a stand-in for each path."""
+    if isinstance(value, dict):
+        return {key: _placed(item, (*keys, key), places) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_placed(item, (*keys, str(n)), places) for n, item in enumerate(value)]
+    return places.get(".".join(keys), value)
+
+
+def _text(value: Any) -> str:
+    """YAML that `--set` reads as this value: plain words where they are."""
+    with suppress(ValueError, yaml.YAMLError):  # no YAML, or a character that it refuses
+        if isinstance(value, str) and value and yaml.load(value, yaml_layers.Loader) == value:
+            return value
+    return json_text(value)

@@ -1,0 +1,266 @@
+"""What of a finished run is exported, and where it goes."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from artifacts import files
+from artifacts.records import Ref
+from artifacts.store import Store
+from flows.recipes import yaml_layers
+from flows.runs.schema import recipe_of
+from flows.serving.engine import PRETRAINED, Engine, check_whole, engines, none_finished
+from pipeline.errors import InputError
+from pipeline.export import folder
+from pipeline.modeling.encoder_config import EncoderConfig
+from tasks.terminal import bar, size
+
+if TYPE_CHECKING:
+    from pipeline.export.source import Source
+
+Part = Literal["model", "onnx", "run", "index"]
+PARTS: tuple[Part, ...] = get_args(Part)
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class Exported:
+    recipe: str
+    model: str
+    parts: list[Part]
+    files: dict[str, int]
+    """Bytes, by path within the folder."""
+    reading: dict[str, int] | None
+    """Texts that were looked at, and those that the exported tokenizer reads otherwise."""
+    onnx: dict[str, Any] | None
+    milliseconds: dict[str, float] | None
+    """Of a question, by torch, float32 and int8."""
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A run's nodes by what is made of them."""
+
+    engine: Engine
+    model: str
+    suffix: str
+    """Of the nodes that encode, index and search by this model."""
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether `cocondenser search` answers by this model."""
+        return self.suffix == self.engine.metrics["dense"]
+
+    @property
+    def served(self) -> str:
+        name = f"index-{self.suffix}"
+        return self.engine.part(name) if self.is_answering else name
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """{name in run/: node}."""
+        others = {"bm25": "bm25", **({"rerank": "rerank"} if self.is_answering else {})}
+        return {"run": f"search-{self.suffix}"} | {n: node for n, node in others.items() if self.ref(node)}
+
+    def ref(self, node: str) -> Ref | None:
+        """Its artifact; None where the run has none."""
+        return self.engine.run.nodes.get(node)
+
+    def path(self, node: str) -> Path | None:
+        found = self.ref(node)
+        return found.path if found else None
+
+    def parts(self) -> list[Part]:
+        """What the run has."""
+        needs = {"model": self.model, "onnx": self.model, "run": f"search-{self.suffix}", "index": self.served}
+        return [part for part in PARTS if self.ref(needs[part])]
+
+    @property
+    def judged(self) -> Path | None:
+        """The index of the judged passages; None where it is gone, without which ONNX's loss is not measured."""
+        found = self.path(f"index-{self.suffix}")
+        return found if found and found.exists() else None
+
+    def nodes(self, parts: Sequence[Part]) -> list[str]:
+        """Nodes that are read: what one part needs, whatever has become of the others."""
+        needs = {
+            "model": [self.model, "ingest", "tokens"],
+            "onnx": [self.model, "ingest", "tokens", *([f"index-{self.suffix}"] if self.judged else [])],
+            "run": ["ingest", *self.runs.values()],
+            "index": [self.served],
+        }
+        return [*dict.fromkeys(node for part in parts for node in needs[part])]
+
+
+def choose(store: Store, recipe: str | None, model: str | None) -> Exportable:
+    """The newest finished run (of a recipe) and its last dense model, or `model`, one of its nodes."""
+    engine = next(engines(store, recipe), None)
+    if engine is None:
+        raise none_finished(store, recipe, "export")
+    nodes = engine.run.nodes
+    if model is None and engine.metrics["dense"] is None:
+        raise InputError(f"the run of {engine.run.name} has no dense run; name a model by --model")
+    pretrained = next((node for node in PRETRAINED if node in nodes), None)
+    name = pretrained if model == "pretrained" and pretrained else model or engine.model
+    if name not in nodes:
+        raise InputError(f"--model {name}: no node of the run of {engine.run.name}{yaml_layers.hint(name, nodes)}")
+    path = nodes[name].path
+    if path.exists() and not _is_retriever(path):
+        known = ", ".join(node for node, ref in nodes.items() if _is_retriever(ref.path))
+        raise InputError(f"--model {name}: holds no retriever's model; of this run do {known}")
+    return Exportable(engine, name, "pretrained" if name == pretrained else name)
+
+
+def _is_retriever(path: Path) -> bool:
+    """Whether an artifact holds a bi-encoder whose vectors are compared by their inner product."""
+    holds = (path / "1_Pooling").is_dir() or (path / "query" / "1_Pooling").is_dir()
+    return holds and not (path / "scorer.safetensors").exists()
+
+
+def export(
+    store: Store, out: Path, recipe: str | None, model: str | None, only: Sequence[str], overwrite: bool
+) -> Exported:
+    """Write OUT. Everything that can be known to fail does so before the first file is written."""
+    out = out.resolve()
+    files.check_path(out)
+    unknown = [name for name in only if name not in PARTS]
+    if unknown:
+        raise InputError(f"--only {unknown[0]}: no part of an export; the parts: {', '.join(PARTS)}")
+    chosen = choose(store, recipe, model)
+    parts = [part for part in PARTS if part in (only or chosen.parts())]
+    lacking = [part for part in parts if part not in chosen.parts()]
+    if lacking:
+        raise InputError(f"--only {lacking[0]}: the run of {chosen.engine.run.name} has none by {chosen.model}")
+    if "onnx" in parts:
+        _check_packages()
+    if out.is_relative_to(store.root.resolve()):
+        raise InputError(f"{out}: inside the store {store.root}; export to another place")
+    folder.check(out, overwrite)  # before long work
+    digests = _whole(chosen, parts)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: {str(error.strerror).lower()}") from error
+    source = _source(chosen, parts)
+    if "index" in parts and source.served is not None:
+        _check_room(out.parent, source.served)
+    with files.storage_errors(out.parent), folder.whole(out, overwrite) as made:
+        found = _write(source, made, parts)
+        named = {"recipe": source.recipe, "model": source.model, "parts": parts, "artifacts": digests}
+        folder.mark(made, named)
+        sizes = {str(path.relative_to(made)): path.stat().st_size for path in sorted(made.rglob("*")) if path.is_file()}
+    return Exported(source.recipe, source.model, parts, sizes, *found)
+
+
+def _check_packages() -> None:
+    absent = [name for name in ONNX_PACKAGES if find_spec(name) is None]
+    if absent:
+        raise InputError(
+            f"--only onnx: {' and '.join(absent)} not installed: `pip install 'cocondenser[export]'`; "
+            "or export the rest: --only model --only run --only index"
+        )
+
+
+def _whole(chosen: Exportable, parts: Sequence[Part]) -> dict[str, str]:
+    """{node: digest} of all that is read, each file's hash checked."""
+    digests, run = {}, chosen.engine.run
+    check_whole(run, "evaluate")
+    with bar("check") as progress:
+        nodes = chosen.nodes(parts)
+        for done, node in enumerate(nodes):
+            progress(done, len(nodes), "artifacts")
+            check_whole(run, node)
+            digests[node] = run.nodes[node].digest
+    return digests
+
+
+def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
+    from pipeline.evaluate.fusion import Choice
+    from pipeline.export.source import Source, question
+
+    engine, recipe = chosen.engine, recipe_of(chosen.engine.run, "encoder", "encode", "evaluate", "search")
+    fused = engine.metrics["fusion"] if chosen.is_answering and "bm25" in chosen.runs else None
+    collection = engine.run.nodes["ingest"].path
+    asked = recipe.get("example_question")
+    if not asked and {"model", "onnx"} & {*parts}:  # no other part shows one
+        asked = question(collection)
+    return Source(
+        recipe=engine.run.name,
+        model=chosen.model,
+        checkpoint=engine.run.nodes[chosen.model].path,
+        encoder=EncoderConfig(**recipe["encoder"]),
+        passage_tokens=recipe["encode"]["passage_tokens"],
+        collection=collection,
+        tokens=engine.run.nodes["tokens"].path,
+        relevance=engine.metrics["config"]["relevance"],
+        index=chosen.judged,
+        served=chosen.path(chosen.served),
+        runs={name: engine.run.nodes[node].path for name, node in chosen.runs.items() if chosen.ref(node)},
+        fusion=Choice(fused["method"], fused["weight"]) if fused else None,
+        reciprocal_k=recipe["evaluate"]["reciprocal_k"],
+        depth=recipe["search"]["depth"],
+        question=asked or "a question",
+        system=chosen.suffix,
+        metrics=engine.metrics,
+        settings=recipe,
+        command=_command(engine.run.name, recipe),
+        artifacts={node: ref.digest for node, ref in engine.run.nodes.items()},
+    )
+
+
+def _command(name: str, recipe: dict[str, Any]) -> list[str]:
+    """The command that computes the run again; the bare recipe where it is of a version with other fields."""
+    from pydantic import ValidationError
+
+    from flows.recipes.command_line import command
+    from flows.recipes.recipe import Recipe
+
+    try:
+        return command(Recipe.model_validate(recipe))
+    except ValidationError:
+        return ["cocondenser", "run", name]
+
+
+def _check_room(parent: Path, served: Path) -> None:
+    """Raises InputError where there is too little room for the index, the part that may be very large."""
+    from pipeline.export.files import index_files
+
+    total = sum((served / name).stat().st_size for name in index_files(served))
+    free = shutil.disk_usage(parent).free
+    if total > free:
+        raise InputError(f"{parent}: {size(total)} needed, but {size(free)} free")
+
+
+def _write(
+    source: "Source", made: Path, parts: Sequence[Part]
+) -> tuple[dict[str, int] | None, dict[str, Any] | None, dict[str, float] | None]:
+    """Writes the parts and the page. Gives what was seen of the tokenizer, the figures of ONNX, and its speed."""
+    from pipeline.export.files import write_index, write_runs
+    from pipeline.export.page import write_page
+
+    reading = measured = None
+    if "model" in parts:
+        from pipeline.export.model import write_model
+        from pipeline.export.reading import differing
+        from pipeline.export.source import sample
+
+        with bar("model") as progress:
+            write_model(source.checkpoint, made / "model", source.encoder, source.passage_tokens)
+            reading = differing(source, made / "model", sample(source), progress)
+    if "onnx" in parts:
+        from pipeline.export.onnx_files import write_onnx
+
+        with bar("onnx") as progress:
+            measured = write_onnx(source, made / "onnx", progress)
+    if "run" in parts:
+        with bar("run") as progress:
+            write_runs(source, made / "run", progress)
+    if "index" in parts:
+        with bar("index") as progress:
+            write_index(source, made / "index", progress)
+    figures, speed = (measured.figures, measured.milliseconds) if measured else (None, None)
+    write_page(source, made, parts, reading, figures)
+    return reading, figures, speed

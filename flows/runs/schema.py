@@ -1,0 +1,99 @@
+"""What later commands read of a run's recipe and of its evaluation, held to types: both may come from a pack."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from artifacts.runs import Run
+from artifacts.schema import first_line
+from pipeline.data.stored import AGAIN
+from pipeline.dense.approximate import ApproximateConfig
+from pipeline.errors import InputError
+from pipeline.modeling.encoder_config import EncoderConfig
+
+
+class _Part(BaseModel):
+    """Of a larger whole, the rest of which is not looked at."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class _Search(_Part):
+    depth: int = Field(gt=0)
+    approximate: ApproximateConfig | None = None
+
+
+class _Bm25(_Part):
+    depth: int = Field(gt=0)
+
+
+class _Encode(_Part):
+    passage_tokens: int = Field(gt=0)
+
+
+class _Evaluate(_Part):
+    reciprocal_k: float = Field(gt=0)
+
+
+class _Recipe(_Part):
+    encoder: EncoderConfig | None = None
+    encode: _Encode | None = None
+    search: _Search | None = None
+    bm25: _Bm25 | None = None
+    evaluate: _Evaluate | None = None
+    ingest: dict[str, Any] | None = None
+    title: str | None = None
+    example_question: str | None = None
+
+
+def recipe_of(run: Run, *sections: str) -> dict[str, Any]:
+    """The complete recipe in a run's record. Raises InputError where it lacks one of `sections`, or says it wrongly."""
+    said = run.details.get("recipe")
+    try:
+        _Recipe.model_validate(said)
+    except ValidationError as error:
+        raise InputError(f"the record of the run of {run.name}: recipe.{first_line(error)}") from None
+    recipe: dict[str, Any] = dict(said or {})
+    absent = [section for section in sections if recipe.get(section) is None]
+    if absent:
+        raise InputError(f"the record of the run of {run.name}: its recipe lacks {' and '.join(absent)}")
+    return recipe
+
+
+class _Systems(_Part):
+    systems: dict[str, dict[str, dict[str, float | None]]]
+    questions: int = Field(ge=0)
+
+
+class _Split(_Systems):
+    answers: _Systems | None = None
+
+    @model_validator(mode="after")
+    def _measured(self) -> Self:
+        if not self.systems and self.answers is None:
+            raise ValueError("names no system")
+        return self
+
+
+class _Fusion(_Part):
+    method: str
+    weight: float | None = None
+
+
+class _Metrics(_Part):
+    winner_on_dev: Literal["dense", "fusion", "bm25"] | None
+    dense: str | None
+    fusion: _Fusion | None
+    labels: dict[str, str] = {}
+    splits: dict[Literal["dev", "test"], _Split] | None = Field(None, min_length=1)
+    config: dict[str, Any] = {}
+
+
+def check_metrics(metrics: Mapping[str, Any], path: Path) -> None:
+    """Raises InputError where an evaluation's metrics.json holds what no evaluation writes."""
+    try:
+        _Metrics.model_validate(metrics)
+    except ValidationError as error:
+        raise InputError(f"{path}: {first_line(error)}; {AGAIN}") from None

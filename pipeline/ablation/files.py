@@ -1,0 +1,245 @@
+"""All that an ablation's table, tests and page are made of, as three files: written, and read with every check."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain, groupby
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import pandas as pd
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from pipeline.ablation.ablation import AblationConfig, Negatives
+from pipeline.ablation.data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing, known_cut
+from pipeline.config import Config
+from pipeline.data.parquet import read_parquet, write_parquet
+from pipeline.data.stored import told
+from pipeline.evaluate.bootstrap import DIGITS
+from pipeline.evaluate.measures import HITS, MEASURES
+
+if TYPE_CHECKING:
+    import pyarrow
+
+CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
+CutAt = Annotated[int, Field(ge=1)]
+AGAIN = "copy it again, or `cocondenser ablation run` builds it again"
+
+
+class Figure(Config):
+    """A measure's mean over questions and its 95 % interval."""
+
+    mean: float = Field(allow_inf_nan=False)
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high})")
+        return self
+
+
+class FirstStage(Config):
+    """The run that is the same in all cells; empty where there is none."""
+
+    label: str
+    figures: dict[str, dict[str, Figure]]
+    """{split: {measure: figure}}."""
+    cut_at: dict[str, CutAt] = Field(default_factory=dict)
+    """{split: where its lists were cut}, of those where they were."""
+
+
+class StoredRun(Config):
+    """A column's figures in a cell, on a split; its questions stand in questions.parquet."""
+
+    split: str
+    negatives: Negatives
+    figures: dict[str, Figure]
+    cut_at: CutAt | None = None
+
+
+class Stored(Config):
+    """cells.json."""
+
+    config: AblationConfig
+    training_questions: int = Field(ge=0)
+    collections: list[str]
+    first_stage: FirstStage
+    runs: list[list[StoredRun]]
+    """Of each cell."""
+    inputs: list[dict[str, str]]
+    """The same."""
+
+
+def write(data: AblationData, out: Path) -> None:
+    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
+    import pyarrow as pa
+
+    cuts = {split: run.cut_at for split, run in data.first_stage.items() if run.cut_at is not None}
+    whole = {
+        "config": data.config.model_dump(mode="json"),
+        "training_questions": data.training_questions,
+        "collections": data.collections,
+        "first_stage": {
+            "label": data.label,
+            "figures": {split: run.figures for split, run in data.first_stage.items()},
+            **({"cut_at": cuts} if cuts else {}),
+        },
+        "runs": [
+            [
+                {"split": split, "negatives": negatives, "figures": run.figures, **known_cut(run.cut_at)}
+                for (split, negatives), run in runs
+            ]
+            for runs in (cell.runs.items() for cell in data.cells)
+        ],
+        "inputs": [cell.inputs for cell in data.cells],
+    }
+    (out / CELLS).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    curves = [cell.curves and asdict(cell.curves) for cell in data.cells]
+    (out / CURVES).write_text(json.dumps(curves, ensure_ascii=False) + "\n", encoding="utf-8")
+    placed = [
+        run.questions.assign(row=data.label, negatives=None, size=None, seed=None, split=split)
+        for split, run in data.first_stage.items()
+    ]
+    for config, cell in zip(data.config.cells, data.cells, strict=True):
+        place = {"row": config.row, "size": config.size, "seed": config.seed}
+        placed += [
+            run.questions.assign(**place, negatives=negatives, split=split)
+            for (split, negatives), run in cell.runs.items()
+        ]
+    schema = _schema()
+    tables = [pa.Table.from_pandas(frame, schema, preserve_index=False) for frame in placed]
+    write_parquet(pa.concat_tables([schema.empty_table(), *tables]), out / QUESTIONS, compression="zstd")
+
+
+def _schema() -> "pyarrow.Schema":
+    """Columns of questions.parquet."""
+    import pyarrow as pa
+
+    kinds = {"size": pa.int64(), "seed": pa.int64()}
+    names = [(name, kinds.get(name, pa.string())) for name in (*RUN_COLUMNS, "query_id")]
+    return pa.schema([*names, *((name, pa.float64()) for name in (*MEASURES, *HITS))])
+
+
+def read(folder: Path) -> AblationData:
+    """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not go with the others."""
+    with told(folder / CELLS, AGAIN):
+        stored = _checked(TypeAdapter(Stored), json.loads((folder / CELLS).read_bytes()))
+        if not len(stored.runs) == len(stored.inputs) == len(stored.config.cells):
+            raise ValueError("config, runs and inputs have other numbers of cells")
+        for cell, runs in zip(stored.config.cells, stored.runs, strict=True):
+            if not {run.negatives for run in runs} <= {*cell.systems}:
+                raise ValueError(f"{cell.row}: runs that its systems do not name")
+    with told(folder / CURVES, AGAIN):
+        curves = _checked(TypeAdapter(list[Curves | None]), json.loads((folder / CURVES).read_bytes()))
+        _check_curves(curves, len(stored.config.cells))
+    with told(folder / QUESTIONS, AGAIN):
+        questions = _questions(read_parquet(folder / QUESTIONS))
+        first = {
+            split: _run(
+                figures,
+                questions,
+                (stored.first_stage.label, None, None, None, split),
+                stored.first_stage.cut_at.get(split),
+            )
+            for split, figures in stored.first_stage.figures.items()
+        }
+        named: list[tuple[Any, ...]] = [(stored.first_stage.label, None, None, None, split) for split in first]
+        cells = []
+        for cell, runs, drawn, inputs in zip(stored.config.cells, stored.runs, curves, stored.inputs, strict=True):
+            places = [(cell.row, run.negatives, cell.size, cell.seed, run.split) for run in runs]
+            found = {
+                (run.split, run.negatives): _run(run.figures, questions, place, run.cut_at)
+                for run, place in zip(runs, places, strict=True)
+            }
+            cells.append(Cell(found, drawn, inputs))
+            named += places
+        _check_places(named, questions)
+        wanted: dict[str, Asked] = {}
+        for split, run in [*first.items(), *((split, run) for cell in cells for (split, _), run in cell.runs.items())]:
+            own = asked([(split, run)])
+            if differing(wanted.setdefault(split, own), own) is not None:
+                raise ValueError(f"runs of {split} have different questions")
+    return AblationData(
+        stored.config, cells, stored.first_stage.label, first, stored.training_questions, stored.collections
+    )
+
+
+def _checked(kind: "TypeAdapter[Any]", found: Any) -> Any:
+    """Raises ValueError with the first fault in a line."""
+    try:
+        return kind.validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+
+
+def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
+    if len(curves) != cells:
+        raise ValueError(f"of {len(curves)} cells, where {CELLS} has {cells}")
+    for one in filter(None, curves):
+        drawn = [curve for curve in (one.loss, one.dev) if curve]
+        if any(len(epochs) != len(figures) for epochs, figures in drawn):
+            raise ValueError("a curve with other numbers of epochs and figures")
+        numbers = chain(*chain(*drawn), *(one.entropy or {}).values())
+        if not all(map(isfinite, numbers)):
+            raise ValueError("a curve with what is no finite number")
+
+
+def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
+    """{place: its questions}; a place's rows follow each other. Raises ValueError."""
+    own, wanted = ([*zip(schema.names, schema.types, strict=True)] for schema in (table.schema, _schema()))
+    if own != wanted:
+        names = sorted({name for name, _ in {*own} ^ {*wanted}}) or ["their order"]
+        raise ValueError(f"other columns, or of other types: {', '.join(names)}")
+    measures = table.drop_columns([*RUN_COLUMNS])
+    found: dict[tuple[Any, ...], pd.DataFrame] = {}
+    start = 0
+    for place, rows in groupby(zip(*(table[name].to_pylist() for name in RUN_COLUMNS), strict=True)):
+        if place in found:
+            raise ValueError(f"the questions of {_name(place)} do not stand together")
+        count = sum(1 for _ in rows)
+        found[place] = measures.slice(start, count).to_pandas()
+        start += count
+    return found
+
+
+def _check_places(named: Sequence[tuple[Any, ...]], questions: Mapping[tuple[Any, ...], pd.DataFrame]) -> None:
+    """Raises ValueError where `named`, the runs of cells.json, has one twice or lacks one that has questions."""
+    twice = next((place for place, count in Counter(named).items() if count > 1), None)
+    if twice:
+        raise ValueError(f"{CELLS} has {_name(twice)} twice")
+    lost = next((place for place in questions if place not in named), None)
+    if lost:
+        raise ValueError(f"questions of {_name(lost)}, of which {CELLS} has no run")
+
+
+def _run(
+    figures: Mapping[str, Figure],
+    questions: Mapping[tuple[Any, ...], pd.DataFrame],
+    place: tuple[Any, ...],
+    cut_at: int | None,
+) -> Run:
+    """Raises ValueError where its questions are not there, or their means are not its figures."""
+    if place not in questions:
+        raise ValueError(f"no questions of {_name(place)}")
+    own = questions[place]
+    for measure in (*MEASURES, *HITS):
+        if measure not in figures and own[measure].notna().any():
+            raise ValueError(f"{measure} of {_name(place)}: {CELLS} has no figure")
+    for measure, figure in figures.items():
+        if measure not in (*MEASURES, *HITS):
+            raise ValueError(f"{measure} of {_name(place)}: no such measure")
+        if not abs(own[measure].mean() - figure.mean) <= 10**-DIGITS:
+            raise ValueError(
+                f"{measure} of {_name(place)}: its questions' mean is not {figure.mean}, as {CELLS} has it"
+            )
+    return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own, cut_at)
+
+
+def _name(place: tuple[Any, ...]) -> str:
+    return ", ".join(str(part) for part in place if part is not None)

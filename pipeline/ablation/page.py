@@ -1,0 +1,211 @@
+"""ablation.html: the tables of an ablation, its curves, and the command that makes each cell alone."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipeline.ablation import table
+from pipeline.ablation.ablation import UNTUNED, AblationConfig, CellConfig
+from pipeline.ablation.data import AblationData, cell_name
+from pipeline.ablation.table import HEADINGS, Figure
+from pipeline.evaluate import significance
+from pipeline.evaluate.short_tables import counted, p_text, share_text
+from pipeline.report.build import ATTENTION
+from pipeline.report.figures import Picture
+from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves
+from pipeline.templates import environment, styles
+
+FIRST_EPOCHS = 10
+"""Drawn of the loss (Condenser, version 1, figure 5)."""
+
+TITLES = HEADINGS | {"mined": "+ mined negatives"}
+"""Of the pictures."""
+
+
+def page(
+    data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure], gains: Sequence[Figure]
+) -> tuple[str, list[Picture]]:
+    """The whole page, which needs no other file and no network, and its pictures. Equal inputs give equal bytes."""
+    from markupsafe import Markup
+
+    config = data.config
+    split = table.splits(figures)[0]
+    first = first_measure(config, figures, split)
+    # What was chosen on dev (checkpoints, the way of joining with BM25) is too good there.
+    unseen = "test" if "test" in table.splits(figures) else split
+    unseen_first = first_measure(config, figures, unseen)
+    by_size = list(size_pictures(data, figures, split, first))
+    trainings = list(training_pictures(data))
+    panels = list(attention_pictures(data))
+    pages = environment()
+    pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
+    page = pages.get_template("ablation.html").render(
+        css=styles("palette.css", "report.css", "ablation.css"),
+        title=config.title,
+        lead=lead(config),
+        first=f"{table.heading(first)}, {split}",
+        headings=table.headings(config),
+        tables=[(split, list(split_tables(config, figures, tests, split))) for split in table.splits(figures)],
+        note=table.note(config, figures, tests),
+        missing=without_run(config, figures),
+        differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
+        reference=config.reference,
+        gains=[
+            (name, compared_with(gains, *column), difference_rows(gains, unseen, unseen_first, *column))
+            for name, column in headed(config)
+        ],
+        gains_first=f"{table.heading(unseen_first)}, {unseen}",
+        gains_note=table.tested_text(config, gains, "p"),
+        by_size=by_size,
+        trainings=trainings,
+        panels=panels,
+        seeds=seed_rows(config, figures, split, first),
+        cells=[(cell_name(config, n), cell.start, command(cell)) for n, cell in enumerate(config.cells)],
+        lineage=lineage(data),
+    )
+    return page, [*by_size, *trainings, *panels]
+
+
+def first_measure(config: AblationConfig, figures: Sequence[Figure], split: str) -> str:
+    """The first of those to be shown that the split has."""
+    return (table.measures_of(config, figures, split) or config.measures)[0]
+
+
+def lineage(data: AblationData) -> list[tuple[str, str]]:
+    """(`evaluate, coCondenser, seed 1`, digest) of what the data were read from."""
+    shown = [("collection", digest) for digest in data.collections]
+    for n, cell in enumerate(data.cells):
+        shown += [(f"{stage}, {cell_name(data.config, n)}", digest) for stage, digest in cell.inputs.items()]
+    return shown
+
+
+def lead(config: AblationConfig) -> str:
+    """`4 rows, 2 seeds`."""
+    rows, sizes, seeds = ({getattr(cell, name) for cell in config.cells} for name in ("row", "size", "seed"))
+    several = [f"{len(sizes)} sizes of training data"] if len(sizes) > 1 else []
+    return ", ".join([counted(len(rows), "rows"), *several, counted(len(seeds), "seeds")])
+
+
+def shown(line: table.Line) -> dict[str, Any]:
+    """A row of a table, its figures as text; the first stage has one for all columns."""
+    cells = []
+    alone = any(figure and figure["negatives"] is None for figure, _ in line.cells)
+    for figure, sure in line.cells:
+        text = table.cell_text((figure, False)).split(" ", 1)
+        mean = "" if alone and not figure else text[0]
+        cells.append({"mean": mean, "interval": text[1] if figure else "", "sure": sure})
+    return {"row": line.row, "cells": cells}
+
+
+def headed(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
+    return list(zip(table.headings(config), table.columns(config), strict=True))
+
+
+def split_tables(
+    config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """(heading, rows) of each measure."""
+    for measure in table.measures_of(config, figures, split):
+        lines = table.lines(config, figures, tests, split, measure)
+        yield table.heading(measure), [shown(line) for line in lines]
+
+
+def without_run(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
+    """Rows that no index can search."""
+    there = {figure["row"] for figure in figures}
+    return [row for row in dict.fromkeys(cell.row for cell in config.cells) if row not in there]
+
+
+def difference_rows(
+    differences: Sequence[Figure], split: str, measure: str, negatives: str, size: int | None
+) -> list[dict[str, Any]]:
+    """A measure of each row, of `tests` or `gains`."""
+    place = (split, negatives, size, measure)
+    found = [t for t in differences if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
+    return [
+        {
+            "row": t["row"],
+            "mean": f"{'+' if t['mean'] > 0 else ''}{share_text(t['mean'])}",
+            "interval": f"[{share_text(t['low'])}, {share_text(t['high'])}]",
+            "p": p_text(t["p_holm"]),
+            "sure": significance.sure(t),
+            "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
+        }
+        for t in found
+    ]
+
+
+def compared_with(gains: Sequence[Figure], negatives: str, size: int | None) -> str:
+    """The column before, in the tables' words; `BM25 alone` of what is joined with it."""
+    own = [g for g in gains if (g["negatives"], g["size"]) == (negatives, size)]
+    if not own:
+        return ""
+    earlier = own[0]["reference_negatives"]  # the same in all
+    return HEADINGS[earlier] if earlier else f"{own[0]['reference']} alone"
+
+
+def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, measure: str) -> Iterator[Picture]:
+    """A measure by training questions, a picture for each kind of negatives."""
+    config = data.config
+    if len({cell.size for cell in config.cells}) < 2:
+        return
+    for negatives in dict.fromkeys(kind for kind, _ in table.columns(config) if kind != UNTUNED):
+        rows: dict[str, list[tuple[float, float, float, float]]] = {}
+        for f in figures:
+            here = (f["negatives"], f["split"], f["measure"], f["seed"]) == (negatives, split, measure, None)
+            if here and f["row"] in {cell.row for cell in config.cells}:
+                questions = f["size"] if f["size"] is not None else data.training_questions
+                rows.setdefault(f["row"], []).append((questions, f["mean"], f["low"], f["high"]))
+        if rows:
+            yield size_curves(f"sizes-{negatives}", rows, table.heading(measure), TITLES[negatives])
+
+
+def training_pictures(data: AblationData) -> Iterator[Picture]:
+    """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
+    drawn = [(cell, one.curves) for cell, one in zip(data.config.cells, data.cells, strict=True) if one.curves]
+    losses = {cell.row: curves.loss for cell, curves in drawn if curves.loss}
+    validated = {cell.row: curves.dev for cell, curves in drawn if curves.dev}
+    if losses:
+        epochs = min(FIRST_EPOCHS, max(cell.epochs for cell, curves in drawn if curves.loss))
+        title = f"Stage 1, loss of the first {epochs} epochs" if epochs > 1 else "Stage 1, loss"
+        yield first_epochs("first-epochs", losses, epochs, title)
+    if validated:
+        yield training_curves("training-dev", validated, "dev MRR@10", "Stage 1, reranking of dev candidates")
+        yield training_curves("training-loss", losses, "loss", "Stage 1, loss")
+
+
+def attention_pictures(data: AblationData) -> Iterator[Picture]:
+    """The entropy of [CLS]'s attention by layer, a panel a row, pre-trained against fine-tuned."""
+    drawn = zip(data.config.cells, data.cells, strict=True)
+    panels = {cell.row: one.curves.entropy for cell, one in drawn if one.curves and one.curves.entropy}
+    if panels:
+        yield entropy_panels("attention", panels, ATTENTION)
+
+
+def seed_rows(
+    config: AblationConfig, figures: Sequence[Figure], split: str, measure: str
+) -> list[tuple[str, str, list[str]]]:
+    """(row, column, the measure of each seed), where there are several."""
+    if len({cell.seed for cell in config.cells}) < 2:
+        return []
+    own = {
+        (f["row"], f["negatives"], f["size"], f["seed"]): f["mean"]
+        for f in figures
+        if (f["split"], f["measure"]) == (split, measure)
+    }
+    seeds = sorted({cell.seed for cell in config.cells})
+    return [
+        (row, heading, [share_text(own[row, *column, seed]) if (row, *column, seed) in own else "–" for seed in seeds])
+        for row in dict.fromkeys(cell.row for cell in config.cells)
+        for heading, column in headed(config)
+        if column[0] != UNTUNED
+    ]
+
+
+def command(cell: CellConfig) -> str:
+    """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from.
+
+    Given as the initial model it is another artifact, so that such a cell is trained again.
+    """
+    start = ["--set", "initial.pretrained=null", "--set", "initial.checkpoint=DIR"] if cell.start else []
+    return shlex.join([*cell.command, *start])

@@ -1,0 +1,269 @@
+"""The figures of an ablation: every cell's, their means over seeds, and how the rows differ from the reference.
+
+Legend of suffixes: Q questions, M measures.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.ablation.ablation import UNTUNED, AblationConfig, CellConfig, Negatives
+from pipeline.ablation.data import RUN_COLUMNS, AblationData, Kind, known_cut, values
+from pipeline.evaluate import significance
+from pipeline.evaluate.bootstrap import summary
+from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.rows import FUSION
+from pipeline.evaluate.shallow import shallow
+from pipeline.evaluate.short_tables import TABLE, share_text
+from pipeline.runtime.work import Metrics
+
+HEADINGS: dict[str, str] = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", FUSION: "+ BM25"}
+Figure = Mapping[str, Any]
+"""A row of table.json: row, negatives, size, seed, split, measure, mean, low, high; cut_at where lists were cut."""
+Group = tuple[str, Negatives, int | None, Kind]
+"""Split, negatives, size and kind of measures: what is averaged and tested together."""
+
+
+def figures(data: AblationData) -> list[dict[str, Any]]:
+    """Every figure, one a dictionary: of the first stage, of each cell as its evaluation has it, and with seed None of
+    the mean over seeds."""
+    config, rows = data.config, []
+    cuts: dict[tuple[str, str, int | None, str], int] = {}
+    for split, run in data.first_stage.items():
+        rows += _rows((data.label, None, None, None, split), run.figures, run.cut_at)
+    for cell, one in zip(config.cells, data.cells, strict=True):
+        # One seed's mean and interval are those of its evaluation.
+        seeds = [cell.seed] if _seeds(config, cell) > 1 else [cell.seed, None]
+        for (split, negatives), run in one.runs.items():
+            size = _size(cell, negatives)
+            for seed in [None] if negatives == UNTUNED else seeds:
+                rows += _rows((cell.row, negatives, size, seed, split), run.figures, run.cut_at)
+            if run.cut_at is not None:
+                place = cell.row, negatives, size, split
+                cuts[place] = min(run.cut_at, cuts.get(place, run.cut_at))
+    for (split, negatives, size, kind), by_row in groups(data).items():
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items() if len(by_seed) > 1}
+        if means:
+            for row, found in summary(means, kind, [], config.samples, config.seed)["systems"].items():
+                rows += _rows((row, negatives, size, None, split), found, cuts.get((row, negatives, size, split)))
+    return rows
+
+
+def _seeds(config: AblationConfig, cell: CellConfig) -> int:
+    return sum((other.row, other.size) == (cell.row, cell.size) for other in config.cells)
+
+
+def _size(cell: CellConfig, negatives: Negatives) -> int | None:
+    """Of the column that a run stands in."""
+    return None if negatives == UNTUNED else cell.size
+
+
+def _rows(
+    place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any], cut_at: int | None
+) -> list[dict[str, Any]]:
+    return [
+        {
+            **dict(zip(RUN_COLUMNS, place, strict=True)),
+            "measure": measure,
+            **{k: figure[k] for k in ("mean", "low", "high")},
+            **known_cut(cut_at),
+        }
+        for measure, figure in found.items()
+    ]
+
+
+def groups(data: AblationData) -> dict[Group, dict[str, dict[int, np.ndarray]]]:
+    """{group: {row: {seed: [Q, M]}}}."""
+    found: dict[Group, dict[str, dict[int, np.ndarray]]] = {}
+    for cell, one in zip(data.config.cells, data.cells, strict=True):
+        for (split, negatives), run in one.runs.items():
+            for kind in (MEASURES, HITS):
+                values_QM = values(run, kind)
+                if len(values_QM):
+                    group = found.setdefault((split, negatives, _size(cell, negatives), kind), {})
+                    group.setdefault(cell.row, {})[cell.seed] = values_QM
+    return found
+
+
+def tests(data: AblationData) -> list[dict[str, Any]]:
+    """Each row against the reference, by the means over seeds of each question: row, reference, negatives, size, split,
+    measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses."""
+    config, rows = data.config, []
+    for (split, negatives, size, kind), by_row in groups(data).items():
+        others = [row for row in by_row if row != config.reference]
+        if config.reference not in by_row or not others:
+            continue
+        means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items()}
+        place = {"reference": config.reference, "negatives": negatives, "size": size, "split": split}
+        rows += differences(config, kind, means, {(row, config.reference): {"row": row, **place} for row in others})
+    return rows
+
+
+def differences(
+    config: AblationConfig,
+    kind: Kind,
+    means: Mapping[str, np.ndarray],
+    pairs: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """A line of each pair and measure, from {name: [Q, M]}: what `pairs` has of the pair, then measure, mean, low,
+    high, p, p_holm (over the pairs), wins, ties, losses."""
+    if not pairs:
+        return []
+    samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
+    found = significance.tabulated(means, kind, [*pairs], config.test, **samples)["differences"]
+    return [
+        {**place, "measure": measure, **figure}
+        for (a, b), place in pairs.items()
+        for measure, figure in found[f"{a} - {b}"].items()
+    ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table that is shown, of one measure and split."""
+
+    row: str
+    cells: Sequence[tuple[Figure | None, bool]]
+    """(figure, whether it differs from the reference) of each column; None where the row has no run."""
+
+
+def splits(figures: Sequence[Figure]) -> list[str]:
+    """dev first, by which the papers compare on MS MARCO."""
+    return sorted({figure["split"] for figure in figures})
+
+
+def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[str]:
+    """Those to be shown that the split has: hits where its questions have answers."""
+    there = {figure["measure"] for figure in figures if figure["split"] == split}
+    return [measure for measure in config.measures if measure in there]
+
+
+def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
+    """(negatives, size) of the tables' columns."""
+    sizes = list(dict.fromkeys(cell.size for cell in config.cells))
+    shown = [negatives for negatives in HEADINGS if any(negatives in cell.systems for cell in config.cells)]
+    return [(negatives, size) for negatives in shown for size in (sizes if negatives != UNTUNED else [None])]
+
+
+def lines(
+    config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str, measure: str
+) -> list[Line]:
+    """The table of a measure: the first stage, then the rows in their order."""
+    own = [figure for figure in figures if (figure["split"], figure["measure"]) == (split, measure)]
+    by_place = {(f["row"], f["negatives"], f["size"]): f for f in own if f["seed"] is None}
+    sure = {
+        (t["row"], t["negatives"], t["size"])
+        for t in tests
+        if (t["split"], t["measure"]) == (split, measure) and significance.sure(t)
+    }
+    rows = dict.fromkeys([f["row"] for f in own if f["negatives"] is None] + [cell.row for cell in config.cells])
+    shown = []
+    for row in rows:
+        places = [(row, negatives, size) for negatives, size in columns(config)]
+        cells = [(by_place.get(place), place in sure) for place in places]
+        if (row, None, None) in by_place:  # it reads no training questions: one figure for all columns
+            cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)][: len(places)]
+        shown.append(Line(row, cells))
+    return shown
+
+
+def column_text(negatives: str, size: int | None, sizes: int) -> str:
+    """`BM25 negatives, 1,000`; `+ mined`, where there is one size."""
+    text = HEADINGS[negatives]
+    return text if sizes == 1 or negatives == UNTUNED else f"{text}, {'all' if size is None else f'{size:,}'}"
+
+
+def headings(config: AblationConfig) -> list[str]:
+    sizes = len({cell.size for cell in config.cells})
+    return [column_text(negatives, size, sizes) for negatives, size in columns(config)]
+
+
+def heading(measure: str) -> str:
+    """What the field calls its mean: `MRR@10` of RR@10."""
+    return TABLE.get(measure, measure)
+
+
+def cell_text(cell: tuple[Figure | None, bool]) -> str:
+    """`.497* [.475, .519]`; a dash where there is none."""
+    figure, sure = cell
+    if figure is None:
+        return "–"
+    interval = f"[{share_text(figure['low'])}, {share_text(figure['high'])}]"
+    return f"{share_text(figure['mean'])}{'*' if sure else ''} {interval}"
+
+
+def note(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
+    """What the figures are, in a few lines."""
+    seeds = Counter((cell.row, cell.size) for cell in config.cells).values()
+    over = f", means over {_range(seeds)} seeds of fine-tuning" if max(seeds) > 1 else ""
+    chosen = any(figure["negatives"] == FUSION and figure["split"] == "dev" for figure in figures)
+    joined = f" {HEADINGS[FUSION]}: joined in the way that is best on dev, so that dev flatters it." if chosen else ""
+    cut = "".join(f" {line}" for line in shallow_notes(config, figures))
+    return f"Mean [95 % interval] over questions{over}.{marked(config, tests)}{joined}{cut}"
+
+
+def shallow_notes(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
+    """Where a shown measure looks deeper than lists go, a sentence for runs alike: `dev, + mined: no list is ...`.
+
+    A column whose rows are alike is named by its heading, as the first stage is by its own.
+    """
+    sizes, notes = len({cell.size for cell in config.cells}), []
+    for split in splits(figures):
+        measures, columns = measures_of(config, figures, split), dict[str, dict[str, str]]()
+        for f in (f for f in figures if f["split"] == split):
+            column = f["row"] if f["negatives"] is None else column_text(f["negatives"], f["size"], sizes)
+            columns.setdefault(column, {})[f["row"]] = shallow(f.get("cut_at"), measures)
+        named: dict[str, list[str]] = {}
+        for column, by_row in columns.items():
+            for row, text in by_row.items():
+                named.setdefault(text, []).append(column if len({*by_row.values()}) == 1 else f"{row} ({column})")
+        for text, names in named.items():
+            which = f", {' and '.join(dict.fromkeys(names))}" if len(named) > 1 else ""
+            notes += [f"{split}{which}: {text}."] if text else []
+    return notes
+
+
+def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
+    """What a star says, with the number of comparisons that Holm's correction counts; empty where none was made."""
+    said = tested_text(config, tests, "p < .05")
+    return f" * differs from {config.reference}: {said}." if said else ""
+
+
+def tested_text(config: AblationConfig, lines: Sequence[Figure], p: str) -> str:
+    """`paired randomisation, p < .05 by Holm over 3 comparisons`, of `tests` or `gains`; empty where there are none."""
+    made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in lines).values()
+    if not made:
+        return ""
+    holm = f" by Holm over {_range(made)} comparisons" if max(made) > 1 else ""
+    test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
+    return f"{test}, {p}{holm}"
+
+
+def _range(counts: Collection[int]) -> str:
+    """`2`; `1 to 2`."""
+    least, most = min(counts), max(counts)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
+    """A table for each split and measure."""
+    parts = []
+    for split in splits(figures):
+        for measure in measures_of(config, figures, split):
+            head = [f"{heading(measure)}, {split}", *headings(config)]
+            body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
+            rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
+            parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))
+    return "\n\n".join([*parts, note(config, figures, tests)]) + "\n"
+
+
+def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
+    """The shown figures as `dev/coCondenser/mined/all/RR@10`."""
+    return {
+        "/".join([f["split"], f["row"], f["negatives"], str(f["size"] or "all"), f["measure"]]): f["mean"]
+        for f in figures
+        if f["seed"] is None and f["negatives"] and f["measure"] in config.measures
+    }

@@ -1,0 +1,124 @@
+"""What every first stage writes, whoever finds the passages: the runs of all splits, and the first negatives."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data import runs
+from pipeline.data.barred import ById, Dropped, free
+from pipeline.data.collection import Query, read_qrels, read_queries
+from pipeline.data.parquet import parquet_writer
+from pipeline.notices import Examples, keep, of_counts
+from pipeline.runtime.work import Progress
+
+QUESTIONS = 512
+"""Questions searched between two writes."""
+NOTICES = {
+    "questions_without_hits": ("questions that find nothing", ""),
+    "questions_without_terms": ("questions of which the analyser leaves no term", ""),
+    "questions_cut": ("questions cut, longer than 20,000 characters or 4,000 weighted terms", ""),
+    "questions_with_control_characters": ("questions whose control characters became spaces", ""),
+    "questions_without_topic": ("questions that the file lacks, and so find nothing", "bm25.topics"),
+    "topics_not_asked": (
+        "questions of the file left out, unknown, or of training without a relevant passage",
+        "bm25.topics",
+    ),
+    "passages_empty": ("passages not indexed, without text", ""),
+    "passages_missing": ("passages that the files lack, and so are never found", "bm25.passages"),
+    "passages_unknown": ("passages of the files left out, unknown to the collection", "bm25.passages"),
+    "rows_of_other_questions": (
+        "rows left out, of unknown questions, or of training questions without a relevant passage",
+        "bm25.run",
+    ),
+    "rows_of_unknown_passages": ("rows left out, of unknown passages", "bm25.run"),
+}
+"""{count of a first stage: (what is counted, advice)}."""
+WITHIN = ("questions_without_hits", "questions_without_terms", "questions_without_topic")
+"""Counts of which each counts the questions of the next one too."""
+
+Hits = tuple[list[str], list[float]]
+"""Passage ids and scores of a question, best first."""
+Find = Callable[[Sequence[Query], int], Sequence[Hits]]
+"""The hits of some questions, at most so many for each."""
+
+
+def asked(collection: Path) -> list[Query]:
+    """The questions to search. Training questions without a judged passage are left out: nothing would be trained on
+    them.
+    """
+    queries = read_queries(collection)
+    qrels = read_qrels(collection, query_ids=[q.query_id for q in queries])
+    judged = {query for query, grades in qrels.items() if max(grades.values()) > 0}
+    return [q for q in queries if q.split != "train" or q.query_id in judged]
+
+
+def write(
+    out: Path,
+    questions: Sequence[Query],
+    barred: ById,
+    dropped: Dropped,
+    depths: Mapping[str, int],
+    find: Find,
+    progress: Progress,
+    examples: Examples | None = None,
+    explained: Collection[str] = (),
+) -> Counter[str]:
+    """Write `run.parquet`, `run.trec` and `negatives.parquet`; `depths` are the passages kept, by split.
+
+    `barred`: see `barred.by_id`; `dropped` counts the hits that are no negatives.
+    Counts `questions`, `questions_without_hits` and `negatives`; `examples` gets the first questions without hits, but
+    for those that are `explained`, which `find` may add to.
+    """
+    counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
+    first = {} if examples is None else examples
+    with (
+        runs.writer(out) as write_run,
+        parquet_writer(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
+    ):
+        for split, depth in depths.items():
+            members = [q for q in questions if q.split == split]
+            for piece in (members[i : i + QUESTIONS] for i in range(0, len(members), QUESTIONS)):
+                found = find(piece, depth)
+                ids = [q.query_id for q in piece]
+                write_run(split, *columns(ids, found))
+                counts["questions"] += len(piece)
+                nothing = [query_id for query_id, (passages, _) in zip(ids, found, strict=True) if not passages]
+                counts["questions_without_hits"] += len(nothing)
+                for query_id in nothing:
+                    if query_id not in explained:
+                        keep(first, "questions_without_hits", query_id)
+                if split == "train" and (rows := list(negative_rows(ids, found, barred, dropped))):
+                    counts["negatives"] += len(rows)
+                    negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
+                progress(counts["questions"], len(questions), "questions")
+    return counts
+
+
+def notices(counts: Mapping[str, int], examples: Examples, dropped: Dropped) -> list[str]:
+    """The lines of a first stage. A question counts in one of them: in that of WITHIN which says most."""
+    least = {wide: counts.get(wide, 0) - counts.get(narrow, 0) for wide, narrow in pairwise(WITHIN)}
+    return [*of_counts(NOTICES, {**counts, **least}, examples), *dropped.notices(expected=("judged",))]
+
+
+def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:
+    """Hits of each question as the rows of a run."""
+    return (
+        [q for q, (ids, _) in zip(query_ids, found, strict=True) for _ in ids],
+        [i for ids, _ in found for i in ids],
+        np.array([s for _, scores in found for s in scores], np.float64),
+    )
+
+
+def negative_rows(
+    query_ids: Sequence[str], found: Sequence[Hits], barred: ById, dropped: Dropped
+) -> Iterator[tuple[str, str, str, int, float]]:
+    """Rows of negatives.parquet: hits that are not barred, with their rank among all hits."""
+    for query_id, (ids, scores) in zip(query_ids, found, strict=True):
+        reason_N = barred.of(query_id, ids)
+        dropped.count([query_id] * len(ids), ids, reason_N)
+        for place in free(reason_N):
+            yield query_id, ids[place], "bm25", place + 1, scores[place]

@@ -1,0 +1,199 @@
+"""Makes a bm25 artifact in Java: `python -m pipeline.bm25.index_process JOB`, started by pipeline.bm25.bm25 alone.
+
+JOB is JSON. Reports are JSON lines on what was stdout; whatever Java prints goes to stderr.
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pipeline.bm25 import first_stage, java, other_systems
+from pipeline.bm25.first_stage import Hits
+from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, best, index, opened
+from pipeline.data.barred import Dropped, by_id
+from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample
+from pipeline.data.words import run_share
+from pipeline.errors import InputError
+from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
+from pipeline.runtime.death import die_with_parent
+from pipeline.runtime.processes import Say, reporter
+
+QUERY_TERMS = 4_000
+"""What is read of a question of weights."""
+UNKNOWN_SHARE = 0.01
+"""Of the collection's size may be unknown among the passages given; more means that the two do not belong together."""
+
+IDENTIFIER = re.compile(r"_|(?<=[^\W\d])\.(?=[^\W\d])|(?<=[a-z0-9])(?=[A-Z])")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+WORD = re.compile(r"\w+")
+
+
+def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
+    """What is indexed of a passage."""
+    return words("\n".join([title] * job["titles"] + [text]).strip(), job)
+
+
+def cleaned(text: str, job: Mapping[str, Any]) -> str:
+    """A question as Lucene gets it: cut, and control characters and lone surrogates (no UTF-8) made spaces."""
+    text = CONTROL.sub(" ", text[:QUERY_CHARACTERS])
+    return " ".join(WORD.findall(text.lower())) if job["scores"] == "weights" else words(text, job)
+
+
+def words(text: str, job: Mapping[str, Any]) -> str:
+    """The text with its identifiers split, where the job says so: `io.TextWrapper` becomes `io Text Wrapper`."""
+    return IDENTIFIER.sub(" ", text) if job["split_identifiers"] else text
+
+
+def own(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:
+    """What is indexed of the collection's own passages."""
+    for batch in passage_batches(collection, ["passage_id", "title", "text"]):
+        for passage_id, title, text in zip(*batch.values(), strict=True):
+            yield passage_id, contents(title, text, job)
+
+
+def given(
+    job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str], examples: Examples
+) -> Iterator[Document]:
+    """What is indexed of passages that another system wrote; `row` are the collection's ids, in their order.
+
+    Counts `passages_unknown` and `passages_missing`; `examples` gets the first of each.
+    Raises InputError for an id that is duplicated, and where there are too many unknown ones.
+    """
+    counts.update(passages_unknown=0, passages_missing=0)
+    seen = bytearray(len(row))
+    for place, passage_id, content in other_systems.passages(Path(job["passages"])):
+        at = row.get(passage_id)
+        if at is None:
+            counts["passages_unknown"] += 1
+            keep(examples, "passages_unknown", passage_id)
+            if counts["passages_unknown"] > UNKNOWN_SHARE * len(row):
+                raise InputError(
+                    f"{place}: unknown passage id '{one_line(passage_id)}', one of more than 1 % of the collection's "
+                    f"{len(row):,}"
+                )
+            continue
+        if seen[at]:
+            raise InputError(f"{place}: passage id '{one_line(passage_id)}' appears twice")
+        seen[at] = 1
+        yield passage_id, other_systems.repeated(content) if isinstance(content, dict) else words(content.strip(), job)
+    counts["passages_missing"] = seen.count(0)
+    examples["passages_missing"] = list(
+        islice((passage_id for passage_id, at in row.items() if not seen[at]), EXAMPLES)
+    )
+
+
+def read_topics(
+    job: Mapping[str, Any], questions: Sequence[Query], counts: Counter[str], examples: Examples
+) -> dict[str, other_systems.Content]:
+    """{query id: what another system made of it} of the questions that are asked.
+
+    Counts `topics_not_asked` and `questions_without_topic`; `examples` gets the first of each.
+    Raises InputError for a question that is duplicated, for weights where the passages are text, and where none of the
+    questions is among them.
+    """
+    wanted = {q.query_id for q in questions}
+    found: dict[str, other_systems.Content] = {}
+    counts.update(topics_not_asked=0)
+    for place, query_id, content in other_systems.topics(Path(job["topics"])):
+        if isinstance(content, dict) and job["scores"] != "weights":
+            raise InputError(f"{place}: a question of weights, but bm25.passages gives no passages of weights")
+        if query_id not in wanted:
+            counts["topics_not_asked"] += 1
+            keep(examples, "topics_not_asked", query_id)
+        elif query_id in found:
+            raise InputError(f"{place}: question id '{one_line(query_id)}' appears twice")
+        else:
+            found[query_id] = other_systems.counted(content) if job["scores"] == "weights" else content
+    if not found:
+        raise InputError(f"{job['topics']}: none of its questions is one of the collection's")
+    without = [q.query_id for q in questions if q.query_id not in found]
+    counts["questions_without_topic"], examples["questions_without_topic"] = len(without), without[:EXAMPLES]
+    return found
+
+
+def query(
+    query_id: str, content: other_systems.Content, job: Mapping[str, Any], counts: Counter[str], examples: Examples
+) -> str:
+    """What Lucene is asked. Counts `questions_cut` and `questions_with_control_characters`, with the first ids."""
+    reasons = {
+        "questions_cut": len(content) > (QUERY_TERMS if isinstance(content, dict) else QUERY_CHARACTERS),
+        "questions_with_control_characters": not isinstance(content, dict) and CONTROL.search(content) is not None,
+    }
+    for reason in (name for name, holds in reasons.items() if holds):
+        counts[reason] += 1
+        keep(examples, reason, query_id)
+    if isinstance(content, dict):
+        return other_systems.repeated(dict(islice(content.items(), QUERY_TERMS)))
+    return cleaned(content, job)
+
+
+def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Write the whole artifact but its settings into `job["out"]` and return its counts and notices."""
+    collection, out = Path(job["collection"]), Path(job["out"])
+    questions, barred, dropped = first_stage.asked(collection), by_id(collection), Dropped()
+    names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
+    counts: Counter[str] = Counter(dict.fromkeys(names, 0))
+    examples: Examples = {}
+    empty: set[str] = set()
+    topics = read_topics(job, questions, counts, examples) if job["topics"] else {q.query_id: q.text for q in questions}
+    row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
+    documents = given(job, row, counts, examples) if job["passages"] else own(collection, job)
+    counts.update(index(autoclass, job, documents, say, examples))
+    lucene = opened(autoclass, out / "index", job)
+
+    with ThreadPoolExecutor(job["threads"]) as pool:
+
+        def find(piece: Sequence[Query], depth: int) -> list[Hits]:
+            texts = [query(q.query_id, topics.get(q.query_id, ""), job, counts, examples) for q in piece]
+            found = list(pool.map(lambda text: best(lucene.search, text, depth, row), texts))
+            for q, text, (ids, _) in zip(piece, texts, found, strict=True):
+                if not ids and lucene.terms(text) == 0:
+                    counts["questions_without_terms"] += 1
+                    empty.add(q.query_id)
+                    if q.query_id in topics:
+                        keep(examples, "questions_without_terms", q.query_id)
+            return found
+
+        def progress(done: int, total: int | None, unit: str, numbers: Any = None) -> None:
+            say({"progress": [done, total, unit]})
+
+        counts.update(
+            first_stage.write(out, questions, barred, dropped, job["depths"], find, progress, examples, empty)
+        )
+    uncut = [] if job["passages"] else runs_of_letters(collection)
+    lines = first_stage.notices(counts, examples, dropped)
+    return {**counts, **dropped.metrics(), **noticed([*lines, *uncut])}
+
+
+def runs_of_letters(collection: Path) -> list[str]:
+    """A notice where passages are in scripts that the analyser cannot cut into words."""
+    rows = sample(passage_count(collection))
+    found = at_rows(collection / "passages.parquet", rows, ["passage_id", "text"]).to_pylist()
+    ids = [row["passage_id"] for row in found if run_share(row["text"]) > 0.5]
+    what = f"passages in a script without spaces, which the analyser cuts into no words, in a sample of {len(rows):,}"
+    advice = "BM25 finds little there; bm25.run, bm25.passages and bm25.topics take another analyser's work"
+    return [notice(what, len(ids), ids, advice)] if ids else []
+
+
+def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:
+    """Starts Java and does the JOB; what fails is told in one line."""
+    say = reporter()
+    try:
+        do(java.start(), json.loads(sys.argv[1]), say)
+    except InputError as error:
+        say({"input_error": str(error)})
+        sys.exit(2)
+    except Exception as error:
+        say({"error": f"{type(error).__name__}: {error}".strip().splitlines()[0]})
+        raise
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    in_java(lambda autoclass, job, say: say({"result": build(autoclass, job, say)}))

@@ -1,0 +1,101 @@
+"""Single questions to a bm25 artifact. No stage imports it: what changes here rebuilds no artifact.
+
+Shapes: K passages of a list.
+"""
+
+import contextlib
+import json
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from pipeline.bm25.bm25 import check, read_settings, start
+from pipeline.errors import InputError
+from pipeline.runtime.processes import cores
+
+
+class Searcher:
+    """Answers questions from a bm25 artifact, in a process of its own. Safe to call from several threads.
+
+    `with Searcher(artifact) as searcher: searcher.hits([("how to parse a date", 10, None)])`. Java loads in the
+    background (2 s); the first question, or `wait`, waits for it. The process ends with the `with`, or with its caller.
+    Where passages are weights, a question is its words in lower case, each weighing 1 a time.
+    Raises InputError for an artifact that was made from a run file. Its methods raise Ended.
+    """
+
+    def __init__(self, artifact: Path) -> None:
+        settings = read_settings(artifact)
+        if settings["scores"] == "run":
+            raise InputError("the first stage came as a run file (bm25.run), which cannot answer single questions")
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4)}
+        self._child = start("pipeline.bm25.search_process", job, self._stderr, stdin=subprocess.PIPE)
+        self._lock = threading.Lock()
+        self._ready = False
+
+    def wait(self) -> None:
+        """Until Java has loaded and opened the index."""
+        with self._lock:
+            self._wait()
+
+    def hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each (text, k, filter) the best k: (Lucene's numbers of passages, int64; scores, float32), best first.
+
+        The filter is None or a number that `keep` gave; scores are those without it. Equal scores stand in the index's
+        order. `ids` tells whose numbers they are.
+        """
+        found = self._ask({"questions": [*questions]})["hits"]
+        return [(np.array(numbers, np.int64), np.array(scores, np.float32)) for numbers, scores in found]
+
+    def ids(self, numbers_K: np.ndarray) -> list[str]:
+        """Passage ids of Lucene's numbers."""
+        return self._ask({"numbers": numbers_K.tolist()})["ids"] if len(numbers_K) else []
+
+    def keep(self, ids: Sequence[str]) -> int:
+        """The number of a filter that these passages pass, until it is dropped."""
+        return int(self._ask({"keep": [*ids]})["filter"])
+
+    def drop(self, number: int) -> None:
+        self._ask({"drop": number})
+
+    def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            self._wait()
+            assert self._child.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it died: reading tells why
+                self._child.stdin.write(json.dumps(asked) + "\n")
+                self._child.stdin.flush()
+            return self._read()
+
+    def _wait(self) -> None:
+        if not self._ready:
+            self._ready = bool(self._read()["ready"])
+
+    def _read(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        message = json.loads(line) if line else {}
+        if not message.keys() & {"ready", "hits", "ids", "filter"}:
+            self._child.wait()
+            check(self._child, message, self._stderr)
+        return message
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.kill()
+        self._child.wait()
+        for file in (self._child.stdin, self._child.stdout, self._stderr):
+            if file is not None:
+                with contextlib.suppress(BrokenPipeError):  # a line that the dead process did not take
+                    file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,112 @@
+"""Reranking: cross-encoders score the first passages of every list again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from pipeline.config import Config
+from pipeline.cross_encoder.score_pairs import check_cross_encoder, count_cut, score
+from pipeline.data.collection import passage_ids, read_queries
+from pipeline.dense.search import each_once
+from pipeline.errors import InputError
+from pipeline.runtime.work import Metrics, Work
+
+if TYPE_CHECKING:
+    from pipeline.data.runs import Run
+
+STEP = 2.0**-10
+"""Between the scores of passages that are not reranked."""
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The run of a split. Q questions of the split, R rows of the run."""
+
+    split: str
+    place_Q: np.ndarray
+    """Rows of queries.parquet."""
+    id_Q: np.ndarray
+    run: "Run"
+    near_R: np.ndarray
+    """bool: which rows are reranked."""
+
+
+class RerankConfig(Config):
+    splits: list[Literal["dev", "test"]] = Field(min_length=1)
+    """Splits whose lists are reranked; the run written holds no other."""
+    depth: int = Field(ge=1)
+    """First passages of each question that are scored. 1,000 in coCondenser's leaderboard run."""
+
+    @field_validator("splits")
+    @classmethod
+    def _each_once(cls, splits: list[str]) -> list[str]:
+        return each_once(splits)
+
+
+def rerank(
+    config: RerankConfig, collection: Path, tokens: Path, run: Path, work: Work, **cross_encoders: Path
+) -> Metrics:
+    """Write `run.parquet` and `run.trec`: the lists of `run` with their first `depth` passages in a new order.
+
+    Several cross-encoders are an ensemble: the mean of their logits. What a listwise training adds to all scores of a
+    question cancels out there, and one model that is less sure counts for less, as it should; so nothing is
+    standardised. Passages beyond `depth` follow in their order, each STEP below the last: near the worst of the
+    reranked ones, so that a fusion that scales scores keeps the distances among those.
+    Raises InputError where a cross-encoder does not fit the tokens, or the run has no list of the splits.
+    """
+    from pipeline.data import runs
+    from pipeline.tokenization.token_files import Tokens
+
+    lengths = [check_cross_encoder(folder, tokens) for folder in cross_encoders.values()]
+    ids = np.array(passage_ids(collection), dtype=object)
+    lists = _lists(config, collection, run, ids)
+    query_N = np.concatenate([one.place_Q[one.run.question_R[one.near_R]] for one in lists])
+    passage_N = np.concatenate([one.run.passage_R[one.near_R] for one in lists])
+    of_each = [score(folder, tokens, query_N, passage_N, work, name) for name, folder in cross_encoders.items()]
+    score_N = np.mean(of_each, axis=0, dtype=np.float64)
+
+    ends = np.cumsum([one.near_R.sum() for one in lists])[:-1]
+    with runs.writer(work.out) as write:
+        for one, new_N in zip(lists, np.split(score_N, ends), strict=True):
+            new = reordered(one.run, one.near_R, new_N)
+            write(one.split, one.id_Q[new.question_R].tolist(), ids[new.passage_R].tolist(), new.score_R)
+    cut = [count_cut(Tokens.open(tokens), query_N, passage_N, one) for one in lengths]
+    return {
+        "questions": len(np.unique(query_N)),
+        "pairs": len(query_N),
+        "cross_encoders": len(cross_encoders),
+        **{name: max(counts[name] for counts in cut) for name in cut[0]},
+    }
+
+
+def _lists(config: RerankConfig, collection: Path, run: Path, ids: np.ndarray) -> list[Lists]:
+    import pyarrow as pa
+
+    from pipeline.data import runs
+
+    queries, known, lists = read_queries(collection), pa.array(ids, pa.string()), []
+    for split in config.splits:
+        place_Q = np.array([place for place, query in enumerate(queries) if query.split == split], np.int64)
+        id_Q = np.array([queries[place].query_id for place in place_Q], dtype=object)
+        found = runs.read(run, split, pa.array(id_Q, pa.string()), known)
+        if found is not None and len(found.question_R):
+            lists.append(Lists(split, place_Q, id_Q, found, found.rank_R <= config.depth))
+    if not lists:
+        raise InputError(f"{run / 'run.parquet'}: no question of {' or '.join(config.splits)}")
+    return lists
+
+
+def reordered(run: "Run", near_R: np.ndarray, score_N: np.ndarray) -> "Run":
+    """The run with new scores of its rows `near_R`, each question's first ones; the other rows stay behind them."""
+    from pipeline.data.runs import ranked
+
+    start_Q = np.flatnonzero(run.rank_R == 1)
+    length_Q = np.diff(np.append(start_Q, len(near_R)))
+    score_R = np.full(len(near_R), np.inf)
+    score_R[near_R] = score_N
+    lowest_R = np.minimum.reduceat(score_R, start_Q).repeat(length_Q)
+    beyond_R = run.rank_R - np.add.reduceat(near_R, start_Q).repeat(length_Q)
+    return ranked(run.question_R, run.passage_R, np.where(near_R, score_R, lowest_R - STEP * beyond_R))

@@ -1,0 +1,80 @@
+"""Soft labels: a cross-encoder's logits of each training question's own passages (coCondenser, section 5.1)."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.cross_encoder.score_pairs import check_cross_encoder, count_cut, score
+from pipeline.data.parquet import parquet_writer
+from pipeline.data.stored import read_table
+from pipeline.finetune.training_pools import first_negatives
+from pipeline.notices import noticed
+from pipeline.runtime.work import Metrics, Work
+
+ROWS = 1 << 20
+"""Rows of scores.parquet written at a time."""
+
+
+class ScoresConfig(Config):
+    negatives_from: Literal["bm25", "collection"]
+    """First negatives, as in the fine-tuning that reads the scores."""
+    negative_depth: int = Field(ge=0)
+    """First negatives of each question that are scored, best first. 0: all. At least fine-tuning's."""
+
+
+def scores(
+    config: ScoresConfig,
+    collection: Path,
+    tokens: Path,
+    cross_encoder: Path,
+    bm25: Path,
+    mined: Path | None,
+    work: Work,
+) -> Metrics:
+    """Write `scores.parquet` (query_id, passage_id, score: the logit, float32), questions in the collection's order.
+
+    A question's passages are its judged ones, then its first negatives, then all mined ones, none twice. The metrics
+    tell how often a judged passage has the highest score, and count what of the negatives listed was dropped
+    (pipeline/data/barred.py), and the questions that were cut.
+    Raises InputError where the cross-encoder does not fit the tokens or no training question has a judged passage.
+    """
+    from pipeline.data.barred import Dropped
+    from pipeline.finetune.pools import joined, read_pools
+    from pipeline.tokenization.token_files import Tokens
+
+    lengths = check_cross_encoder(cross_encoder, tokens)
+    first = first_negatives(config.negatives_from, collection, bm25)
+    dropped = Dropped()
+    pools = read_pools(collection, first, config.negative_depth, mined=mined, dropped=dropped)
+    own = joined(pools.judged, *pools.negatives)
+    query_N = pools.queries.repeat(own.lengths)
+    score_N = score(cross_encoder, tokens, query_N, own.flat, work)
+    _write(work.out / "scores.parquet", collection, query_N, own.flat, score_N)
+    place_N = np.arange(len(own.flat)) - own.offsets[:-1].repeat(own.lengths)
+    judged_N = place_N < pools.judged.lengths.repeat(own.lengths)
+    best = np.maximum.reduceat(score_N, own.offsets[:-1])
+    best_judged = np.maximum.reduceat(np.where(judged_N, score_N, -np.inf), own.offsets[:-1])
+    return {
+        "questions": len(own),
+        "pairs": len(query_N),
+        "judged_first": float((best == best_judged).mean()),
+        **count_cut(Tokens.open(tokens), query_N, own.flat, lengths),
+        **dropped.metrics(),
+        **noticed(dropped.notices()),
+    }
+
+
+def _write(path: Path, collection: Path, query_N: np.ndarray, passage_N: np.ndarray, score_N: np.ndarray) -> None:
+    import pyarrow as pa
+
+    query_ids = read_table(collection / "queries.parquet", columns=["query_id"]).column(0)
+    passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
+    schema = pa.schema([("query_id", pa.string()), ("passage_id", pa.string()), ("score", pa.float32())])
+    with parquet_writer(path, schema, compression="zstd", use_dictionary=["query_id"]) as writer:
+        for start in range(0, len(query_N), ROWS):
+            part = slice(start, start + ROWS)
+            ids = [query_ids.take(pa.array(query_N[part])), passage_ids.take(pa.array(passage_N[part]))]
+            writer.write_table(pa.table([*ids, pa.array(score_N[part])], schema=schema))

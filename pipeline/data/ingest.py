@@ -1,0 +1,254 @@
+"""Ingest: any format in, a collection out."""
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.data.barred import ById, Dropped, by_id, free
+from pipeline.data.collection import (
+    ROWS,
+    SPLITS,
+    Judgement,
+    Negative,
+    Passage,
+    Query,
+    Source,
+    schemas,
+    write_table,
+)
+from pipeline.data.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
+from pipeline.data.ingest_notices import NOTICES, without_positives
+from pipeline.data.leaks import leaks
+from pipeline.data.metadata import keep
+from pipeline.data.readers import several, single
+from pipeline.data.words import blank, count
+from pipeline.errors import InputError
+from pipeline.notices import EXAMPLES, Examples, noticed, of_counts, one_line
+from pipeline.notices import keep as keep_example
+from pipeline.runtime.work import Metrics, Progress, Work
+
+Pair = TypeVar("Pair", Judgement, Negative)
+
+UNKNOWN_SHARE = 0.01  # of the rows may be dropped for unknown ids; more means that files do not belong together
+MISSING_SHARE = 0.5  # of the judgements of dev and test may name passages that the corpus lacks; likewise
+FEW = 10  # such judgements, of which no share says that
+
+READERS = single.READERS | {"several": several}
+IngestConfig = Annotated[single.SingleConfig | several.SeveralConfig, Field(discriminator="reader")]
+
+
+def missing(config: IngestConfig) -> list[str]:
+    """What is neither on this machine nor to be had: a line each, with the commands that would bring it. Quick."""
+    return READERS[config.reader].missing(config)
+
+
+def sources(config: IngestConfig) -> dict[str, Path]:
+    """{name: path} of what enters the key beside the content of the fields of type Path."""
+    return several.sources(config) if isinstance(config, several.SeveralConfig) else single.sources(config)
+
+
+def ingest(config: IngestConfig, work: Work) -> Metrics:
+    """Write passages, queries, qrels and, where the source brings them, negatives as Parquet, and ingest.json.
+
+    Further columns, where the configuration names some, stand in metadata.parquet (pipeline/data/metadata.py).
+
+    Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks; for
+    negatives see `barred.by_id`. Passages and queries without text are dropped and counted, and so is what refers to
+    them; so are judgements of unknown ids, up to 1 %, duplicate judgements, and what is no negative among the
+    negatives (pipeline/data/barred.py). But judgements of dev and test whose passages alone are lacking are kept: a
+    relevant passage that cannot be found still counts, as by trec_eval, BEIR and MTEB. Notices name the first of each,
+    and questions of dev and test that train has too. Raises InputError for what is not as it should be.
+    """
+    source: Source = READERS[config.reader].read(config, work.progress)
+    counts: Counter[str] = Counter()
+    examples: Examples = {}
+    tables = schemas()
+    names = getattr(config, "metadata", ())
+    told: Metrics = {}
+
+    def write(name: str, rows: Iterable[Sequence]) -> None:
+        counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
+
+    passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
+    placed = _passages(source, passages, documents, empty, counts, examples, work.progress)
+    write("passages", (row[:-1] for row in keep(placed, names, work.out, told)))  # metadata is no column
+    if not counts["passages"]:
+        raise InputError(f"ingest: the {config.reader} source holds no passage with text")
+    known_passages = sort(passages)
+    forbid_repeats("passage id", known_passages, ((place, row.passage_id) for place, row in source.passages()))
+    forbid_repeats(
+        "document (its passages must be neighbours)",
+        sort(documents),
+        run_starts((place, row.doc_id) for place, row in source.passages()),
+    )
+
+    write("queries", _queries(source, queries, empty, counts, examples))
+    known_queries = sort(queries)
+    forbid_repeats("query id", known_queries, ((place, row.query_id) for place, row in source.queries()))
+
+    ids, dropped = (known_queries, known_passages, sort(empty)), Dropped()
+    counts["missing_qrels"] = 0
+    write("qrels", _distinct(_known("qrels", _named(source.qrels()), *ids, counts, examples), counts, examples))
+    if source.negatives:
+        rows = _known("negatives", _named(source.negatives()), *ids, counts, examples)
+        write("negatives", _free((row for _, row in rows), by_id(work.out), dropped))
+        counts.update(dropped.metrics())
+
+    counts.update(source.counts)
+    metrics: Metrics = dict(counts) | told
+    (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+    lines = of_counts(NOTICES, metrics, examples | source.examples)
+    return {**metrics, **noticed([*lines, *dropped.notices(), *without_positives(work.out), *leaks(work.out)])}
+
+
+def _passages(
+    source: Source,
+    ids: array,
+    documents: array,
+    empty: array,
+    counts: Counter[str],
+    examples: Examples,
+    progress: Progress,
+) -> Iterator[tuple[str, Passage]]:
+    """(place, passage) of those with text, `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
+    counts.update(documents=0, words=0, empty_passages=0)
+    document = None
+    for done, (place, row) in enumerate(source.passages(), 1):
+        if done % 1000 == 0:
+            progress(done, None, "passages")
+        _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
+        if "\0" in row.doc_id:  # a title may name the document, so that white space may be
+            raise InputError(f"{place}: document id '{one_line(row.doc_id)}' holds a NUL character; remove it")
+        if blank(row.text) and blank(row.title):
+            counts["empty_passages"] += 1
+            keep_example(examples, "empty_passages", row.passage_id)
+            empty.append(hash_id(row.passage_id))
+            continue
+        ids.append(hash_id(row.passage_id))
+        if not row.doc_id or row.doc_id != document:
+            counts["documents"] += 1
+            if row.doc_id:
+                documents.append(hash_id(row.doc_id))
+        document = row.doc_id
+        counts["words"] += count(row.text)
+        yield place, row._replace(doc_id=row.doc_id or row.passage_id)
+
+
+def _queries(source: Source, ids: array, empty: array, counts: Counter[str], examples: Examples) -> Iterator[Query]:
+    """The queries that hold text; `ids` and `empty` take the hashes."""
+    counts.update({"empty_queries": 0, **{f"{split}_queries": 0 for split in SPLITS}})
+    for place, row in source.queries():
+        _check(place, "query", row.query_id, row.text, *row.answers)
+        if blank(row.text):
+            counts["empty_queries"] += 1
+            keep_example(examples, "empty_queries", row.query_id)
+            empty.append(hash_id(row.query_id))
+            continue
+        ids.append(hash_id(row.query_id))
+        counts[f"{row.split}_queries"] += 1
+        yield row
+
+
+def _named(rows: Iterator[tuple[str, Pair]]) -> Iterator[tuple[str, Pair]]:
+    """The rows. Raises InputError for an id that `ids.check_id` refuses, before it counts as an unknown one."""
+    for place, row in rows:
+        check_id(place, "query", row.query_id)
+        check_id(place, "passage", row.passage_id)
+        yield place, row
+
+
+def _known(
+    name: str,
+    rows: Iterator[tuple[str, Pair]],
+    queries: np.ndarray,
+    passages: np.ndarray,
+    empty: np.ndarray,
+    counts: Counter[str],
+    examples: Examples,
+) -> Iterator[tuple[str, Pair]]:
+    """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not; relevant
+    ones of these are counted, and `examples` gets their first ids. Raises InputError at the end if too many rows are
+    dropped for unknown ids, or too many of dev and test name passages that are not known."""
+    counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
+    total, measured_rows, lacking_rows = 0, 0, 0
+    first: dict[str, str] = {}
+    while group := list(islice(rows, ROWS)):
+        total += len(group)
+        query_ids = [row.query_id for _, row in group]
+        passage_ids = [row.passage_id for _, row in group]
+        query_known, passage_known = contains(queries, query_ids), contains(passages, passage_ids)
+        known = query_known & passage_known
+        to_empty = ~known & (contains(empty, query_ids) | contains(empty, passage_ids))
+        unknown = ~known & ~to_empty
+        measured = np.array([isinstance(row, Judgement) and row.split != "train" for _, row in group])
+        missing = query_known & ~passage_known & measured
+        measured_rows, lacking_rows = measured_rows + int(measured.sum()), lacking_rows + int((missing & unknown).sum())
+        left_out = {f"unknown_{name}": unknown & ~missing, f"{name}_to_empty": to_empty & ~missing}
+        for reason, dropped in left_out.items():
+            counts[reason] += int(dropped.sum())
+            for i in np.flatnonzero(dropped)[:EXAMPLES]:
+                keep_example(examples, reason, f"{query_ids[i]} {passage_ids[i]}")
+        relevant = np.array([isinstance(row, Judgement) and row.relevance > 0 for _, row in group])
+        lacking = np.flatnonzero(missing & relevant)
+        if len(lacking):
+            counts[f"missing_{name}"] += len(lacking)
+            for i in lacking[:EXAMPLES]:
+                keep_example(examples, f"missing_{name}", passage_ids[i])
+        for reason, rows_of in (("dropped", unknown & ~missing), ("kept", unknown & missing)):
+            if reason not in first and rows_of.any():
+                place, row = group[int(rows_of.argmax())]
+                kind, text = ("passage", row.passage_id) if query_known[rows_of.argmax()] else ("query", row.query_id)
+                first[reason] = f"{place}: unknown {kind} id '{one_line(text)}'"
+        yield from (row for row, good in zip(group, known | missing, strict=True) if good)
+    if (unknown_rows := counts[f"unknown_{name}"]) > UNKNOWN_SHARE * total:
+        raise InputError(f"{first['dropped']} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
+    if lacking_rows > max(FEW, MISSING_SHARE * measured_rows):
+        said = f"{lacking_rows:,} of {measured_rows:,} {name} of dev and test name passages that the corpus lacks"
+        raise InputError(f"{first['kept']} ({said}, more than half: files that do not belong together)")
+
+
+def _free(rows: Iterator[Negative], barred: ById, dropped: Dropped) -> Iterator[Negative]:
+    """The rows that may be negatives."""
+    while group := list(islice(rows, ROWS)):
+        ids = [row.query_id for row in group], [row.passage_id for row in group]
+        reason_N = barred.reasons(*ids)
+        dropped.count(*ids, reason_N)
+        yield from (group[place] for place in free(reason_N))
+
+
+def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:
+    """Each judgement once. Memory grows with the judgements, not with the passages.
+
+    Raises InputError for a passage that a query's judgements give two grades.
+    """
+    counts.update({"duplicate_qrels": 0, "train_relevant": 0, **{f"{split}_qrels": 0 for split in SPLITS}})
+    grades: dict[int, int] = {}
+    for place, row in rows:
+        pair = hash_id(f"{row.query_id} {row.passage_id}")
+        if pair in grades:
+            if row.relevance != grades[pair]:
+                judged = f"passage '{one_line(row.passage_id)}' of query '{one_line(row.query_id)}'"
+                raise InputError(f"{place}: {judged} has relevance {row.relevance} here and {grades[pair]} before")
+            counts["duplicate_qrels"] += 1
+            keep_example(examples, "duplicate_qrels", f"{row.query_id} {row.passage_id}")
+            continue
+        grades[pair] = row.relevance
+        counts[f"{row.split}_qrels"] += 1
+        counts["train_relevant"] += row.split == "train" and row.relevance > 0
+        yield row
+
+
+def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
+    """Raises InputError for an id that `ids.check_id` refuses, and for text that no UTF-8 can hold."""
+    check_id(place, kind, row_id)
+    try:
+        "".join((row_id, *texts)).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{place}: {kind} {row_id!a} holds half of a surrogate pair") from None

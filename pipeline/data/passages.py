@@ -1,0 +1,158 @@
+"""Passages by row: read from the collection's row groups, or from a memory map for a server that is asked often.
+
+Shapes: N passages, R rows asked for.
+"""
+
+import mmap
+import tempfile
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.data import metadata
+from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
+from pipeline.data.ids import hash_id
+from pipeline.data.stored import read_batches, told
+from pipeline.errors import InputError
+from pipeline.notices import one_line
+
+
+@dataclass(frozen=True)
+class Passages:
+    count: int
+    """N."""
+    read: Callable[[Sequence[int]], list[dict[str, str]]]
+    """Rows -> {column: value} of each, in the order asked for."""
+    metadata: Callable[[Sequence[int]], list[dict[str, metadata.Value]]]
+    """Rows -> the further columns of each, in the order asked for."""
+    ids: Callable[[np.ndarray], list[str]]
+    """Rows -> passage ids, in the order asked for."""
+    rows: Callable[[Sequence[str]], np.ndarray]
+    """Passage ids -> their rows, int64 [R]. Raises InputError for an id that is none of the collection's."""
+    documents: Callable[[np.ndarray], np.ndarray]
+    """Rows -> a number of each one's document, int64 [R]: within a call equal for passages of one document alone."""
+
+
+def in_parquet(collection: Path) -> Passages:
+    """Opened at once; to read takes the time that a row group of each row takes."""
+    path = collection / "passages.parquet"
+    count = passage_count(collection)
+
+    def rows(ids: Sequence[str]) -> np.ndarray:
+        wanted = pa.array(ids, pa.string()).unique()
+        row_U, start = np.full(len(wanted), -1, np.int64), 0
+        for batch in read_batches(path, ["passage_id"], 8 * ROWS):
+            place = pc.index_in(batch.column(0), wanted)
+            at = np.flatnonzero(np.asarray(pc.is_valid(place)))
+            row_U[place.take(pa.array(at)).to_numpy()] = start + at
+            start += len(batch)
+        return known(row_U[pc.index_in(pa.array(ids, pa.string()), wanted).to_numpy()], ids, path)
+
+    def documents(row_R: np.ndarray) -> np.ndarray:
+        found = at_rows(path, row_R, ["doc_id"]).column(0).combine_chunks().dictionary_encode()
+        return found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    return Passages(
+        count=count,
+        read=lambda rows: at_rows(path, rows, PASSAGE_COLUMNS).to_pylist(),
+        metadata=partial(metadata.read, collection),
+        ids=lambda row_R: at_rows(path, row_R, ["passage_id"]).column(0).to_pylist(),
+        rows=rows,
+        documents=documents,
+    )
+
+
+def in_memory_map(collection: Path) -> Passages:
+    """Copies of the tables on the disk, unpacked; read in microseconds. Memory: 20 bytes a passage.
+
+    They lie in the folder of temporary files (TMPDIR), without a name, so that they are gone with the process however
+    that ends. Raises InputError where there is no room for them.
+    """
+    path = collection / "passages.parquet"
+    hashes, starts = array("Q"), [np.zeros(0, bool)]
+    before = None
+
+    def look(batch: pa.RecordBatch) -> None:
+        nonlocal before
+        hashes.extend(map(hash_id, batch.column("passage_id").to_pylist()))
+        documents = pa.concat_arrays([pa.array([before], pa.string()), batch.column("doc_id")])
+        starts.append(np.asarray(pc.not_equal(documents[1:], documents[:-1]).fill_null(True)))
+        before = batch.column("doc_id")[-1].as_py()
+
+    count, value = _mapped(path, [*PASSAGE_COLUMNS], look)
+    document_N = np.concatenate(starts).cumsum(dtype=np.int32)
+    hash_N = np.frombuffer(hashes, np.uint64)
+    order_N = np.argsort(hash_N, kind="stable")
+    hash_N = hash_N[order_N]
+
+    def row_of(passage_id: str) -> int:
+        hashed = np.uint64(hash_id(passage_id))
+        equal = order_N[np.searchsorted(hash_N, hashed) : np.searchsorted(hash_N, hashed, side="right")].tolist()
+        return next((row for row in equal if value(row, 0) == passage_id), -1)
+
+    further = [*metadata.types(collection)]
+    _, further_value = _mapped(collection / metadata.FILE, further) if further else (0, value)
+    return Passages(
+        count=count,
+        read=lambda rows: [{name: value(int(row), n) for n, name in enumerate(PASSAGE_COLUMNS)} for row in rows],
+        metadata=lambda rows: [
+            {name: metadata.plain(further_value(int(row), n)) for n, name in enumerate(further)} for row in rows
+        ],
+        ids=lambda row_R: [value(row, 0) for row in row_R.tolist()],
+        rows=lambda ids: known(np.array([row_of(one) for one in ids], np.int64), ids, path),
+        documents=lambda row_R: document_N[row_R].astype(np.int64),
+    )
+
+
+def _mapped(
+    path: Path, columns: list[str], look: Callable[[pa.RecordBatch], None] = lambda batch: None
+) -> tuple[int, Callable[[int, int], Any]]:
+    """(rows, a function that gives the value in a row and a column) of a table; `look` sees each part of it."""
+    with told(path):
+        found = pq.read_schema(path)
+        schema = pa.schema([found.field(name) for name in columns])
+    with room_told(path), tempfile.TemporaryFile() as copy:
+        with pa.ipc.new_file(copy, schema) as writer:
+            for batch in read_batches(path, columns, ROWS):
+                batch = batch.select(columns)
+                writer.write_batch(batch)
+                look(batch)
+        copy.flush()
+        reader = pa.ipc.open_file(pa.py_buffer(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)))
+        batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
+    edges = [*accumulate(map(len, batches), initial=0)]
+
+    def value(row: int, column: int) -> Any:
+        number = bisect_right(edges, row) - 1
+        return batches[number].column(column)[row - edges[number]].as_py()
+
+    return edges[-1], value
+
+
+@contextmanager
+def room_told(path: Path) -> Iterator[None]:
+    """Raises InputError in the place of what a full disk gives."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be copied to {tempfile.gettempdir()} ({error})") from None
+
+
+def known(row_R: np.ndarray, ids: Sequence[str], path: Path) -> np.ndarray:
+    """The rows, where none is -1."""
+    if (row_R < 0).any():
+        raise InputError(
+            f"{path}: holds no passage '{one_line(ids[int(row_R.argmin())])}'; the index is of another collection"
+        )
+    return row_R

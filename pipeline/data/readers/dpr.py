@@ -1,0 +1,132 @@
+"""DPR's files: psgs_w100.tsv and questions with their contexts."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.config import Config
+from pipeline.data import text_files
+from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
+from pipeline.data.delimited import tab_columns
+from pipeline.data.heading import ANSWERS, DPR, without_heading
+from pipeline.data.words import blank
+from pipeline.errors import InputError
+from pipeline.notices import Examples, keep
+from pipeline.runtime.work import Progress
+
+OFFICIAL = "https://dl.fbaipublicfiles.com/dpr"
+COMMANDS = {
+    "psgs_w100.tsv": [f"wget {OFFICIAL}/wikipedia_split/psgs_w100.tsv.gz"],
+    **{
+        f"biencoder-{name}.json": [f"wget {OFFICIAL}/data/retriever/biencoder-{name}.json.gz"]
+        for name in ("nq-train", "nq-dev", "trivia-train", "trivia-dev", "webquestions-train", "webquestions-dev")
+    },
+    **{
+        f"{name}.qa.csv": [f"wget {OFFICIAL}/data/retriever/{name}.qa.csv{ending}"]
+        for name, ending in (("nq-dev", ""), ("nq-test", ""), ("trivia-test", ".gz"), ("webquestions-test", ""))
+    },
+}
+
+
+class DprConfig(Config):
+    """Files of DPR's release (Karpukhin et al. 2020), plain or compressed."""
+
+    reader: Literal["dpr"]
+    """Names this reader."""
+    passages: Path
+    """psgs_w100.tsv (id, text, title; with a header): Wikipedia in passages of 100 words."""
+    train: Path | None
+    """Questions: .json (question, answers, positive_ctxs, hard_negative_ctxs) or .csv (question, list of answers)."""
+    dev: Path | None
+    """As `train`."""
+    test: Path | None
+    """As `train`. DPR gives test questions as .csv."""
+
+
+def missing(config: DprConfig) -> list[str]:
+    """Absent paths, each with the commands that would bring them."""
+    return text_files.missing((config.passages, config.train, config.dev, config.test), COMMANDS, folders=False)
+
+
+def read(config: DprConfig, progress: Progress) -> Source:
+    """The files' rows. Neighbouring passages of one title are one document.
+
+    Judgements keep the order of the contexts: DPR trains on the first positive. A query's id is `train-0` and so on:
+    its split and its place in the file.
+    """
+    given = {split: path for split in SPLITS if (path := getattr(config, split))}
+    counts: Counter[str] = Counter()
+    examples: Examples = {}
+    return Source(
+        passages=lambda: _passages(config.passages),
+        queries=lambda: _queries(given, counts, examples),
+        qrels=lambda: _qrels(given),
+        negatives=lambda: _negatives(given),
+        counts=counts,
+        examples=examples,
+    )
+
+
+def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
+    document, of_title = "", None
+    for place, (passage_id, text, title) in without_heading(tab_columns(path, 3), DPR):
+        if title != of_title:
+            document, of_title = passage_id, title
+        yield place, Passage(passage_id, document, title, text)
+
+
+def _questions(given: dict[str, Path]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """(place, split, query id, record)."""
+    for split, path in given.items():
+        listed = text_files.plain_name(path).endswith(".json")
+        for i, (place, record) in enumerate(text_files.json_list(path) if listed else _answer_lines(path)):
+            yield place, split, f"{split}-{i}", record
+
+
+def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Lines of (question, Python list of answers) as records."""
+    for place, (question, answers) in without_heading(tab_columns(path, 2), ANSWERS):
+        try:
+            yield place, {"question": question, "answers": ast.literal_eval(answers)}
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that literal_eval raises
+            raise InputError(f"{place}: the answers are no list of strings") from None
+
+
+def _queries(given: dict[str, Path], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
+    counts["unanswered_queries"] = 0
+    for place, split, query_id, record in _questions(given):
+        answers = text_files.strings_of(place, record, "answers")
+        if split != "train" and all(map(blank, answers)):
+            counts["unanswered_queries"] += 1
+            keep(examples, "unanswered_queries", query_id)
+        yield place, Query(query_id, split, text_files.text_of(place, record, "question"), answers)
+
+
+def _qrels(given: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
+    for place, split, query_id, record in _questions(given):
+        for passage_id in _passage_ids(place, record, "positive_ctxs"):
+            yield place, Judgement(split, query_id, passage_id, 1)
+
+
+def _negatives(given: dict[str, Path]) -> Iterator[tuple[str, Negative]]:
+    for place, _, query_id, record in _questions(given):
+        for passage_id in _passage_ids(place, record, "hard_negative_ctxs"):
+            yield place, Negative(query_id, passage_id)
+
+
+def contexts(place: str, record: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """The passages that a record lists at `key`; absent: none. Raises InputError for what is no list of objects."""
+    found = record.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(context, dict) for context in found):
+        raise InputError(f"{place}: field '{key}' is no list of objects")
+    return found
+
+
+def _passage_ids(place: str, record: dict[str, Any], key: str) -> list[str]:
+    """Distinct passage ids of the record's contexts, in order; DPR calls them `passage_id` or `psg_id`."""
+    named = (
+        (context, "passage_id" if "passage_id" in context else "psg_id") for context in contexts(place, record, key)
+    )
+    return list(dict.fromkeys(text_files.text_of(place, context, name) for context, name in named))

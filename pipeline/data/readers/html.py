@@ -1,0 +1,116 @@
+"""HTML as headings and visible text."""
+
+import re
+from typing import Any
+
+from lxml import etree
+
+from pipeline.data.readers.sections import Block
+
+# fmt: off
+HIDDEN = {
+    "button", "dialog", "head", "iframe", "nav", "noscript", "object", "script", "select", "style", "svg", "template",
+    "textarea",
+}
+LINES = {"caption", "dd", "dt", "legend", "li", "option", "summary", "tr"}
+PARAGRAPHS = {
+    "address", "article", "aside", "blockquote", "body", "center", "details", "div", "dl", "fieldset", "figcaption",
+    "figure", "footer", "form", "header", "hgroup", "hr", "main", "ol", "p", "pre", "section", "table", "ul",
+}
+# fmt: on
+LISTS = {"ol", "ul"}
+HEADING = re.compile(r"h[1-6]$")
+NOT_SHOWN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+SPACE = re.compile(r"\s+")
+AROUND_BREAK = re.compile(r"[^\S\n]*\n[^\S\n]*")
+PERMALINK = re.compile(r"^[\s¶§🔗]+|[\s¶§🔗]+$")
+
+
+def blocks(page: bytes) -> tuple[str, list[Block]]:
+    """(the text of <title> or "", the headings and the visible text) of a page in UTF-8.
+
+    Broken HTML is read as libxml2 mends it. Where there is a <main>, the rest of the page is left out.
+    """
+    # Without `huge_tree` what is nested deeper than 256 elements would be dropped without a word.
+    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        root = etree.fromstring(page, parser)
+    except etree.XMLSyntaxError:
+        root = None
+    if root is None:
+        return "", []
+    title = " ".join((root.findtext("head/title") or "").split())
+    mains = [e for e in root.iter() if e.tag == "main" or e.get("role") == "main"]
+    filled = [main for main in mains if "".join(main.itertext()).strip()]
+    return title, _blocks(filled[0] if filled else root)
+
+
+def _blocks(root: Any) -> list[Block]:
+    found: list[Block] = []
+    pieces: list[str] = []
+    heading, preformatted = 0, 0
+
+    def end(breaks: str) -> None:
+        text = "".join(pieces)
+        text = text.strip("\n") if preformatted else AROUND_BREAK.sub("\n", text).strip()
+        if text.strip():
+            found.append((0, text + breaks))
+        pieces.clear()
+
+    def add(text: str | None) -> None:
+        if not text:
+            return
+        if preformatted:
+            pieces.append(text)
+        elif not pieces or not pieces[-1].endswith((" ", "\n")):
+            pieces.append(SPACE.sub(" ", text))
+        else:
+            pieces.append(SPACE.sub(" ", text).lstrip(" "))
+
+    walk = etree.iterwalk(root, events=("start", "end"))
+    for event, element in walk:
+        tag, start = element.tag, event == "start"
+        if element is not root and _hidden(element):
+            if start:
+                walk.skip_subtree()  # its end comes all the same
+            else:
+                add(element.tail)
+            continue
+        if heading and not HEADING.match(tag):
+            add(" " if tag in PARAGRAPHS or tag in LINES or tag == "br" else None)
+        elif HEADING.match(tag):
+            if start:
+                end("\n\n")
+                heading = int(tag[1])
+            elif heading:
+                if text := PERMALINK.sub("", SPACE.sub(" ", "".join(pieces))):
+                    found.append((heading, text))
+                pieces.clear()
+                heading = 0
+        elif tag in PARAGRAPHS:
+            end("\n" if tag in LISTS else "\n\n")
+            if not start and tag in LISTS and element.getparent().tag != "li":
+                found.append((0, "\n"))
+            preformatted += (tag == "pre") * (1 if start else -1)
+        elif tag in LINES:
+            end("\n")
+        elif tag == "br" and start:
+            pieces.append("\n")
+        elif tag in ("td", "th") and start and "".join(pieces).strip():
+            pieces.append(" | ")
+        if start:
+            add(element.text)
+        elif element is not root:
+            add(element.tail)
+    end("\n\n")
+    return found
+
+
+def _hidden(element: Any) -> bool:
+    return (
+        element.tag in HIDDEN
+        or element.get("hidden") is not None
+        or element.get("aria-hidden") == "true"
+        or element.get("role") == "navigation"
+        or NOT_SHOWN.search(element.get("style", "")) is not None
+    )

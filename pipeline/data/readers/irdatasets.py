@@ -1,0 +1,146 @@
+"""Any dataset of the ir_datasets catalogue."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
+from pipeline.data.ids import first_distinct
+from pipeline.data.metadata import Names, demand
+from pipeline.data.qrels import grade, some
+from pipeline.errors import InputError
+from pipeline.notices import Examples, keep
+from pipeline.paths import given
+from pipeline.runtime.network import answers
+from pipeline.runtime.work import Progress
+
+
+class IrDatasetsConfig(Config):
+    """Ids of the ir_datasets catalogue (MacAvaney et al. 2021), such as `beir/scifact` and `beir/scifact/train`."""
+
+    reader: Literal["ir_datasets"]
+    """Names this reader."""
+    collection: str
+    """Id whose documents are the passages."""
+    metadata: Names
+    """Further fields of these documents to keep and filter by, such as `url`. Empty: none."""
+    train: str | None
+    """Id whose queries and qrels are the training split."""
+    dev: str | None
+    """Id of the dev split."""
+    test: str | None
+    """Id of the test split."""
+    negatives: str | None
+    """Id whose docpairs (query, positive, negative) give negatives."""
+    negatives_per_query: int = Field(ge=1)
+    """The first so many distinct negatives of a query are kept."""
+
+
+def missing(config: IrDatasetsConfig) -> list[str]:
+    """Ids that are neither on this machine nor to be had: their host does not answer at once."""
+    home = given(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"), "IR_DATASETS_HOME")
+    named = (config.collection, config.train, config.dev, config.test, config.negatives)
+    roots = sorted({name.split("/")[0] for name in named if name})
+    return [
+        f"ir_datasets {root} is not on this machine and {host} does not answer: on a machine that reaches it run "
+        f"`ir_datasets export {config.collection} docs > /dev/null`, then copy its {home.name}/{root} to {home / root}"
+        for root in roots
+        if not (home / root).exists() and (host := _host(root)) and not answers(f"https://{host}", 0.5)
+    ]
+
+
+def _host(root: str) -> str | None:
+    """The host of the first download that the catalogue names for `root`; None for a dataset of the user's own."""
+    package = find_spec("ir_datasets")
+    if package is None or package.origin is None:
+        return None
+    catalogue = Path(package.origin).parent / "etc" / "downloads.json"
+    entries = [json.loads(catalogue.read_text(encoding="utf-8")).get(root, {})]
+    while entries:
+        entry = entries.pop()
+        if isinstance(entry, dict) and isinstance(entry.get("url"), str):
+            return urlsplit(entry["url"]).hostname
+        entries.extend(reversed(list(entry.values())) if isinstance(entry, dict) else ())
+    return None
+
+
+def read(config: IrDatasetsConfig, progress: Progress) -> Source:
+    """The dataset's rows. A query without a judgement is left out and counted."""
+    datasets = {split: name for split in SPLITS if (name := getattr(config, split))}
+    counts: Counter[str] = Counter()
+    examples: Examples = {}
+    negatives = config.negatives
+    return Source(
+        passages=lambda: _passages(config.collection, config.metadata),
+        queries=lambda: _queries(datasets, counts, examples),
+        qrels=lambda: (row for split, name in datasets.items() for row in _qrels(split, name)),
+        negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
+        counts=counts,
+        examples=examples,
+    )
+
+
+def _rows(name: str, kind: Literal["docs", "queries", "qrels", "docpairs"]) -> Iterator[tuple[str, Any]]:
+    """(place, row) of a dataset's docs, queries, qrels or docpairs. Raises InputError for whatever goes wrong."""
+    import ir_datasets
+
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError:
+        raise InputError(f"ir_datasets has no dataset '{name}'") from None
+    try:
+        if not getattr(dataset, f"has_{kind}")():
+            raise InputError(f"ir_datasets {name} has no {kind}")
+        for number, row in enumerate(getattr(dataset, f"{kind}_iter")(), 1):
+            yield f"{name}: {kind} {number}", row
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"ir_datasets {name}: {' '.join(str(error).split())}") from error
+
+
+def _passages(name: str, metadata: tuple[str, ...]) -> Iterator[tuple[str, Passage]]:
+    for place, row in _rows(name, "docs"):
+        demand(place, metadata, row._fields)
+        further = {field: getattr(row, field) for field in metadata}
+        yield place, Passage(row.doc_id, "", *_title_and_text(row), further)
+
+
+def _title_and_text(row: Any) -> tuple[str, str]:
+    """The fields of that meaning; where there is no body of text, all that the dataset takes for its text."""
+    title = getattr(row, "title", "")
+    for field in ("text", "body", "abstract"):
+        if isinstance(text := getattr(row, field, None), str):
+            return title if isinstance(title, str) else "", text
+    return "", row.default_text()
+
+
+def _queries(datasets: dict[str, str], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
+    """Memory grows with the judged queries."""
+    counts["unjudged_queries"] = 0
+    examples.pop("unjudged_queries", None)
+    for split, name in datasets.items():
+        judged = {row.query_id for _, row in _qrels(split, name)}
+        for place, row in _rows(name, "queries"):
+            if row.query_id in judged:
+                yield place, Query(row.query_id, split, row.default_text(), [])
+            else:
+                counts["unjudged_queries"] += 1
+                keep(examples, "unjudged_queries", row.query_id)
+
+
+def _qrels(split: str, name: str) -> Iterator[tuple[str, Judgement]]:
+    for place, row in some(name, _rows(name, "qrels")):
+        yield place, Judgement(split, row.query_id, row.doc_id, grade(place, row.relevance))
+
+
+def _negatives(name: str, most: int) -> Iterator[tuple[str, Negative]]:
+    pairs = ((place, row.query_id, row.doc_id_b) for place, row in _rows(name, "docpairs"))
+    for place, query_id, negative in first_distinct(pairs, most):
+        yield place, Negative(query_id, negative)

@@ -1,0 +1,172 @@
+"""The documentation of this Python environment, read from its docstrings: the embedded collection."""
+
+import os
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from heapq import nsmallest
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from pipeline.config import Config
+from pipeline.data.collection import Judgement, Passage, Query, Source
+from pipeline.data.ids import hash_id
+from pipeline.data.metadata import distinct
+from pipeline.data.readers.cut import cut
+from pipeline.data.readers.docstrings import docstrings, documents
+from pipeline.errors import InputError
+from pipeline.notices import Examples, keep
+from pipeline.runtime.work import Progress
+
+STANDARD = "python"  # the standard library's name among the distributions
+TESTS = {"test", "tests", "idle_test"}
+VENDORED = {
+    "_vendor",
+    "_vendored",
+    "vendored",
+    "extern",
+    "externals",
+    "_external",
+    "array_api_compat",
+    "array_api_extra",
+}
+LEFT_OUT = TESTS | VENDORED | {"site-packages", "dist-packages"}
+TENTHS = ("train",) * 8 + ("dev", "test")
+
+
+class PydocsConfig(Config):
+    """Docstrings of the standard library and of some installed distributions. Equal versions give equal bytes."""
+
+    reader: Literal["pydocs"]
+    """Names this reader."""
+    distributions: tuple[str, ...]
+    """Installed distributions whose own files are read, beside the standard library."""
+    docstring_characters: int = Field(ge=1)
+    """Shortest docstring taken, in characters."""
+    passage_words: int = Field(ge=1)
+    """Words of a passage, about."""
+    remaining_words: int = Field(ge=1)
+    """Words that must remain in a document once its question is taken out."""
+    limit: int = Field(ge=0)
+    """Documents kept, chosen by a hash of their names; 0: all."""
+    metadata: Annotated[tuple[Literal["source", "module"], ...], AfterValidator(distinct)]
+    """To keep and filter by: `source`, the distribution (`python`: the standard library), and `module`, its dotted
+    name. Empty: nothing."""
+
+
+def missing(config: PydocsConfig) -> list[str]:
+    """Distributions that are not installed."""
+    return [
+        f"ingest.distributions: {name} is not installed: pip install {name}"
+        for name in config.distributions
+        if next(iter(metadata.distributions(name=name)), None) is None
+    ]
+
+
+def sources(config: PydocsConfig) -> dict[str, Path]:
+    """{name: path} of every file read, in order; names hold no place of this machine.
+
+    Raises InputError for a distribution that is not installed or has no record of its files.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    found = {f"{STANDARD}/{path}": library / path for path in _standard_files(library)}
+    for name in config.distributions:
+        distribution = next(iter(metadata.distributions(name=name)), None)
+        if distribution is None or distribution.files is None:
+            raise InputError(f"ingest.distributions: {name} is not installed, or without a record of its files")
+        for path in distribution.files:
+            if _taken(PurePosixPath(path)):
+                found[f"{name}/{path}"] = Path(str(path.locate()))
+    return dict(sorted(found.items()))
+
+
+def _standard_files(library: Path) -> Iterator[PurePosixPath]:
+    for folder, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if name not in LEFT_OUT and name.isidentifier()]
+        for name in names:
+            path = PurePosixPath((Path(folder) / name).relative_to(library).as_posix())
+            if _taken(path):
+                yield path
+
+
+def _taken(path: PurePosixPath) -> bool:
+    """Is it Python source that one would import, and neither test nor vendored?"""
+    *folders, name = path.with_suffix("").parts
+    return (
+        path.suffix == ".py"
+        and all(part.isidentifier() for part in (*folders, name))
+        and not LEFT_OUT.intersection(folders)
+        and not name.startswith("test_")
+        and not name.endswith("_test")
+        and name != "conftest"
+        and "testing/_internal" not in str(path)
+    )
+
+
+def read(config: PydocsConfig, progress: Progress) -> Source:
+    """One passage or more a docstring; the first paragraph is its question where it is prose.
+
+    The split of a question is chosen by a hash of its file's name, so that no file is in two.
+    """
+    counts: Counter[str] = Counter()
+    examples: Examples = {}
+    kept = documents(_docstrings(config, counts, examples, progress), config.remaining_words)
+    if config.limit:
+        chosen = {document.name for document in nsmallest(config.limit, kept, key=lambda d: hash_id(d.name))}
+        kept = [document for document in kept if document.name in chosen]
+
+    def passages() -> Iterator[tuple[str, Passage]]:
+        for document in kept:
+            further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
+            for i, text in enumerate(cut(document.text, config.passage_words)):
+                yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
+
+    def queries() -> Iterator[tuple[str, Query]]:
+        for document in kept:
+            if document.question:
+                yield document.file, Query(document.name, split_of(document.file), document.question, [])
+
+    def qrels() -> Iterator[tuple[str, Judgement]]:
+        for document in kept:
+            if document.question:
+                for i in range(len(cut(document.text, config.passage_words))):
+                    yield (
+                        document.file,
+                        Judgement(split_of(document.file), document.name, f"{document.name}#{i}", 1),
+                    )
+
+    return Source(passages=passages, queries=queries, qrels=qrels, counts=counts, examples=examples)
+
+
+def split_of(file: str) -> str:
+    """Train, dev or test (80/10/10), by a hash of the file's name."""
+    return TENTHS[hash_id(file) % 10]
+
+
+def _module(file: str) -> str:
+    """The dotted name of a file that is named as in `sources`."""
+    _, *folders, name = PurePosixPath(file).with_suffix("").parts
+    return ".".join(folders if name == "__init__" else (*folders, name))
+
+
+def _docstrings(
+    config: PydocsConfig, counts: Counter[str], examples: Examples, progress: Progress
+) -> Iterator[tuple[str, str, str]]:
+    """(file, qualified name, docstring) of every docstring that is long enough."""
+    paths = sources(config)
+    counts.update(files=len(paths), unparsed_files=0)
+    for done, (file, path) in enumerate(paths.items()):
+        progress(done, len(paths), "files")
+        try:
+            for name, text in docstrings(path.read_bytes(), _module(file)):
+                if len(text) >= config.docstring_characters:
+                    yield file, name, text
+        except (SyntaxError, ValueError):
+            counts["unparsed_files"] += 1
+            keep(examples, "unparsed_files", file)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+    progress(len(paths), len(paths), "files")

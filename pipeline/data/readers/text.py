@@ -1,0 +1,241 @@
+"""Anyone's own texts: plain text, Markdown, HTML or JSONL, without questions or with questions made from them."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from pipeline.config import Config, Seed
+from pipeline.data import text_files
+from pipeline.data.collection import Judgement, Passage, Query, Source
+from pipeline.data.ids import hash_id
+from pipeline.data.metadata import Names
+from pipeline.data.readers.folder import documents_of, ending_of, listing
+from pipeline.data.readers.questions import Kind, Made, asking, make, split_of
+from pipeline.data.readers.sections import Document, said
+from pipeline.data.readers.spool import spooled
+from pipeline.errors import InputError
+from pipeline.evaluate.short_tables import counted
+from pipeline.notices import Examples, keep
+from pipeline.runtime.work import Progress
+
+Documents = Callable[[], Iterator[tuple[str, Document]]]
+"""Starts a stream of (place, document)."""
+Asked = tuple[str, Query, list[str]]
+"""Place, question, and the ids of the passages that answer it."""
+NO_QUESTIONS = "ingest.questions=[] makes none, to only pre-train (--until cocondenser)"
+
+
+class TextConfig(Config):
+    """Text, Markdown, HTML or JSONL files, plain or compressed, cut into passages at headings."""
+
+    reader: Literal["text"]
+    """Names this reader."""
+    path: Path
+    """A file or a folder. Files are read by their endings: .md and .markdown as Markdown, .html and .htm as HTML,
+    .jsonl as a document a line, any other as plain text."""
+    pattern: str = Field(min_length=1)
+    """Which files of a folder, such as `**/*.txt`; in the order of their names. Hidden ones are passed over."""
+    endings: tuple[str, ...]
+    """Endings of the files taken among these, such as `md` or `.md`, without that of a compression; `""` takes names
+    without an ending, such as README, as does such a name. The others are counted. Empty: all."""
+    documents: Literal["files", "lines"]
+    """What a document is in plain text files: the file, or each line."""
+    id_key: str
+    """Key of a JSONL document's id; empty: the file's name and the document's number."""
+    title_key: str
+    """Key of its title; empty: none."""
+    text_key: str = Field(min_length=1)
+    """Key of its text."""
+    metadata: Names
+    """What to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
+    name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
+    passage_words: int = Field(ge=0)
+    """Sections are cut into passages of about so many words; 0: a section is a passage."""
+    questions: tuple[Kind, ...]
+    """What asks (`questions.make` says for which passages): documents' titles, sections' headings, sections' first
+    sentences, random crops of passages, or several of these. Empty: no questions, and no field below matters."""
+    heading_words: int = Field(ge=1)
+    """Words, of letters, that a title or heading must have to ask."""
+    sentence_words: tuple[int, int]
+    """Fewest and most words of a first sentence or crop that asks."""
+    crop_share: tuple[float, float]
+    """Length of a crop as a share of its passage's, drawn evenly between the two."""
+    remaining_words: int = Field(ge=1)
+    """Words that must be left in the passages asked for, together, once the question is taken out."""
+    kept_share: float = Field(ge=0, le=1)
+    """Share of the training questions whose words stay in what is indexed; in dev and test none do."""
+    dev_share: float = Field(ge=0, le=1)
+    """Share of the documents that ask dev questions."""
+    test_share: float = Field(ge=0, le=1)
+    """Share of the documents that ask test questions."""
+    seed: Seed
+    """Of splits, crops and what is kept."""
+
+    @field_validator("endings")
+    @classmethod
+    def _of_files(cls, endings: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(ending_of, endings))
+
+    @field_validator("pattern")
+    @classmethod
+    def _inside(cls, pattern: str) -> str:
+        # What lies outside would be read, but not enter the key.
+        if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
+            raise ValueError("must stay inside the folder")
+        try:
+            list(Path(os.devnull).glob(pattern))  # nothing to look through: only what cannot be a pattern fails
+        except (ValueError, IndexError, NotImplementedError) as error:
+            raise ValueError(f"{pattern!r} is no pattern of paths ({error})") from error
+        return pattern
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        if len(set(self.questions)) < len(self.questions):
+            raise ValueError("questions names a kind twice")
+        if not 1 <= self.sentence_words[0] <= self.sentence_words[1]:
+            raise ValueError("sentence_words must be at least 1, and ascend")
+        if not 0 < self.crop_share[0] <= self.crop_share[1] < 1:
+            raise ValueError("crop_share must lie between 0 and 1, and ascend")
+        if self.dev_share + self.test_share >= 1:
+            raise ValueError("dev_share and test_share leave nothing to train on")
+        return self
+
+
+def missing(config: TextConfig) -> list[str]:
+    """Absent paths, with the field that names them."""
+    takes = "ingest.path takes a file or folder of text, Markdown, HTML or JSONL"
+    return [f"{line}; {takes} (--set ingest.path=FOLDER)" for line in text_files.missing([config.path], {})]
+
+
+def sources(config: TextConfig) -> dict[str, Path]:
+    """A single file once more, under its name: ids, titles and how it is read come from the name."""
+    return {f"path/{config.path.name}": config.path} if config.path.is_file() else {}
+
+
+def read(config: TextConfig, progress: Progress) -> Source:
+    """The documents' passages, in the order of file names and lines, and the questions made from them.
+
+    A document's id is the file's name in the folder, with the document's number where lines are documents; its i-th
+    passage is `ID#i`, its questions `ID?KIND:PLACE`: what happens to other files changes no id and no split. In a
+    folder, what is no text is passed over and counted. A text that would ask in several places does not ask. Memory:
+    one document, and the questions.
+    """
+    paths, counts, examples = listing(config)
+    documents: Documents = partial(documents_of, paths, config)
+    repeated: set[int] = set()
+    asked: list[Asked] = []
+    if config.questions:
+        seen: Counter[int] = Counter()
+        documents = spooled(_told(documents(), progress))  # parsed once, read three times
+        for _, found in documents():
+            seen.update(map(_hash, asking(found, config)))
+        repeated.update(text for text, times in seen.items() if times > 1)
+        asked = _questions(documents, config, repeated, counts, examples)
+    return Source(
+        passages=lambda: _passages(documents, config, repeated),
+        queries=lambda: ((place, query) for place, query, _ in asked),
+        qrels=lambda: (
+            (place, Judgement(query.split, query.query_id, passage, 1))
+            for place, query, passages in asked
+            for passage in passages
+        ),
+        counts=counts,
+        examples=examples,
+    )
+
+
+def _told(documents: Iterator[tuple[str, Document]], progress: Progress) -> Iterator[tuple[str, Document]]:
+    for done, found in enumerate(documents, 1):
+        progress(done, None, "documents")
+        yield found
+
+
+def _made(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Document, Made]]:
+    for place, found in documents():
+        yield place, found, make(found, config, lambda text: _hash(text) in repeated)
+
+
+def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Passage]]:
+    for place, found, made in _made(documents, config, repeated):
+        for i, (title, text) in enumerate(made.passages):
+            yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text, found.metadata)
+
+
+def _questions(
+    documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str], examples: Examples
+) -> list[Asked]:
+    """All questions. Adds to `repeated` the crops that several passages would give, and counts.
+
+    Raises InputError where there is no question, none to train on, or none held out though a share of them should be.
+    """
+    asked: list[tuple[str, Asked]] = []
+    seen: Counter[int] = Counter()
+    total, left_out = 0, Counter({"saying_nothing": 0, "repeated": 0, "without_rest": 0})
+    for place, found, made in _made(documents, config, repeated):
+        total += 1
+        for reason, question_id in made.left_out:
+            left_out[reason] += 1
+            keep(examples, f"{reason}_left_out", question_id)
+        split = split_of(found.document_id, config)
+        seen.update(_hash(question.text) for question in made.questions if question.kind == "crops")
+        for question in made.questions:
+            passages = [f"{found.document_id}#{i}" for i in question.passages]
+            query = Query(question.question_id, split, question.text, [])
+            asked.append((question.kind, (place, query, passages)))
+    repeated.update(text for text, times in seen.items() if times > 1)
+    kept = []
+    for kind, one in asked:
+        if kind == "crops" and _hash(one[1].text) in repeated:
+            left_out["repeated"] += 1
+            keep(examples, "repeated_left_out", one[1].query_id)
+        else:
+            kept.append((kind, one))
+
+    made_from = Counter(kind for kind, _ in kept)
+    counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})
+    counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
+    splits = Counter(query.split for _, (_, query, _) in kept)
+    asking_documents = {query.query_id.rpartition("?")[0] for _, (_, query, _) in kept}
+    _check_splits(config, total, len(asking_documents), splits, left_out)
+    return [one for _, one in kept]
+
+
+def _check_splits(
+    config: TextConfig, documents: int, asking_documents: int, splits: Counter[str], left_out: Counter[str]
+) -> None:
+    of = f"of {counted(documents, 'documents')}"
+    if not splits:
+        why = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in left_out.items())
+        raise InputError(
+            f"{config.path}: nothing to ask by ingest.questions [{', '.join(config.questions)}], {of} ({why}); "
+            f"{_further(config, 1, documents)}"
+        )
+    held_out = splits["dev"] + splits["test"]
+    if splits["train"] and (held_out or config.dev_share + config.test_share == 0):
+        return
+    if asking_documents == 1:  # no shares divide it
+        raise InputError(
+            f"{config.path}: only 1 {of} asks ({counted(splits.total(), 'questions')}), so that none is left to train "
+            f"on or to evaluate with; {_further(config, 2, documents)}"
+        )
+    raise InputError(
+        f"{config.path}: ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train "
+        f"on and {held_out:,} to evaluate with, {of}; change them, or {NO_QUESTIONS}"
+    )
+
+
+def _further(config: TextConfig, needed: int, documents: int) -> str:
+    """What can bring `needed` documents that ask, where too few of the `documents` do."""
+    others = [kind for kind in get_args(Kind) if kind not in config.questions]
+    if documents >= needed and others:
+        return f"other kinds in ingest.questions may find more ({', '.join(others)}), or {NO_QUESTIONS}"
+    return f"add documents, or {NO_QUESTIONS}"
+
+
+def _hash(text: str) -> int:
+    return hash_id(said(text))

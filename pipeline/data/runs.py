@@ -1,0 +1,225 @@
+"""Runs: ranked lists of passages. Order is score descending, then passage order, or that of the run file; ranks count
+from 1 without gaps.
+
+Scores are float64, because other systems' scores may differ in any of their digits, and stay as they were given: a
+fusion weighs equal ones alike.
+
+Legend of suffixes: R rows of a run (question by question, best first).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data.parquet import parquet_writer
+from pipeline.data.stored import read_table
+from pipeline.errors import InputError
+
+SCHEMA = pa.schema(
+    [
+        ("split", pa.string()),
+        ("query_id", pa.string()),
+        ("passage_id", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float64()),  # float32 in older artifacts
+    ]
+)
+NEGATIVES = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("passage_id", pa.string()),
+        ("source", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float32()),
+    ]
+)
+"""Passages of a run that are no positives of their questions, with their ranks there."""
+TREC_SPLITS = ("dev", "test")
+TAG = "cocondenser"
+GREATEST = float(np.finfo(np.float32).max)
+"""Score, either way."""
+ROWS = 1 << 16
+"""Rows that the writer gathers before it writes them."""
+
+Write = Callable[[str, Sequence[str], Sequence[str], np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of one split, as numbers: all rows of a question together, best first."""
+
+    question_R: np.ndarray
+    """Place of the row's question in the list of questions that the run was read with. int64."""
+    passage_R: np.ndarray
+    """Row number of the passage in the collection. int64."""
+    score_R: np.ndarray
+    """float64."""
+
+    @property
+    def rank_R(self) -> np.ndarray:
+        return ranks(self.question_R)
+
+
+def order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
+    """The permutation that sorts rows by question, then score descending, then `tie_R`."""
+    return np.lexsort((tie_R, -score_R, question_R))
+
+
+def in_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> bool:
+    """Whether rows stand in that order already, which most runs do: far cheaper than to sort them."""
+    question, tie, score = (column[1:] - column[:-1] for column in (question_R, tie_R, score_R))
+    return bool(np.all((question > 0) | ((question == 0) & ((score < 0) | ((score == 0) & (tie > 0))))))
+
+
+def ranks(question_R: np.ndarray) -> np.ndarray:
+    """1, 2, ... within each stretch of equal values. int32."""
+    if len(question_R) == 0:
+        return np.zeros(0, np.int32)
+    start_Q = np.flatnonzero(np.r_[True, question_R[1:] != question_R[:-1]])
+    length_Q = np.diff(np.r_[start_Q, len(question_R)])
+    return (np.arange(len(question_R)) - np.repeat(start_Q, length_Q) + 1).astype(np.int32)
+
+
+def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, tie_R: np.ndarray | None = None) -> Run:
+    """A run from rows in any order. Equal scores stand in the order of `tie_R`, such as their ranks in a file; without
+    it in passage order.
+    """
+    run = Run(question_R.astype(np.int64), passage_R.astype(np.int64), score_R.astype(np.float64))
+    keys = run.question_R, run.passage_R if tie_R is None else tie_R, run.score_R
+    if in_order(*keys):
+        return run
+    by = order(*keys)
+    return Run(run.question_R[by], run.passage_R[by], run.score_R[by])
+
+
+@contextmanager
+def writer(folder: Path) -> Iterator[Write]:
+    """Write `run.parquet` and `run.trec` (dev and test only) piece by piece.
+
+    `with writer(out) as write: write(split, query_ids_R, passage_ids_R, scores_R)`, rows of a question together and
+    best first (see `order`), every question in one call.
+    """
+    pending: list[pa.Table] = []
+    with (
+        parquet_writer(folder / "run.parquet", SCHEMA, compression="zstd") as table,
+        (folder / "run.trec").open("w", encoding="utf-8", newline="\n") as trec,
+    ):
+
+        def flush() -> None:
+            if pending:
+                table.write_table(pa.concat_tables(pending).combine_chunks())
+                pending.clear()
+
+        def write(split: str, query_ids_R: Sequence[str], passage_ids_R: Sequence[str], scores_R: np.ndarray) -> None:
+            query_R = pa.array(query_ids_R, pa.string())
+            score_R = np.asarray(scores_R, np.float64)
+            rank_R = ranks(query_R.dictionary_encode().indices.to_numpy())
+            follows_R = rank_R[1:] > 1
+            if not (np.abs(score_R) <= GREATEST).all() or (score_R[1:] > score_R[:-1])[follows_R].any():
+                raise ValueError("a run's scores must be finite 32-bit numbers and descend within a question")
+            columns = [pa.repeat(split, len(query_R)), query_R, pa.array(passage_ids_R, pa.string()), rank_R, score_R]
+            rows = pa.table(columns, schema=SCHEMA)
+            if len(rows) == 0:
+                return
+            if split in TREC_SPLITS:
+                trec.write(trec_lines(rows))
+            pending.append(rows)
+            if sum(map(len, pending)) >= ROWS:
+                flush()
+
+        yield write
+        flush()
+
+
+def trec_lines(rows: pa.Table) -> str:
+    """Rows of a run as lines of a TREC run.
+
+    trec_eval reads scores only, older ones as 32-bit floats, and breaks ties by the passage's id. Scores that
+    such a reader takes for equal are made to differ, in the order of the ranks; all others are written in full.
+    White space in ids is percent-encoded.
+    """
+    score_R = told_apart(np.cumsum(rows["rank"].to_numpy() == 1), rows["score"].to_numpy(), np.float32)
+    numbers = rows["rank"].cast(pa.string()), pa.array(score_R).cast(pa.string())
+    ids = trec_ids(rows["query_id"]), trec_ids(rows["passage_id"])
+    return "\n".join(pc.binary_join_element_wise(ids[0], "Q0", ids[1], *numbers, TAG, " ").to_pylist()) + "\n"
+
+
+def told_apart(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
+    """Scores that descend strictly within a question, for a reader of `kind` too; rows as a list has them, best first.
+
+    A score stays as it is where a reader sees it below the one before; else it becomes the next number below that.
+    """
+    step_R = _steps(score_R.astype(kind))
+    tied_R = (question_R[1:] == question_R[:-1]) & (step_R[1:] >= step_R[:-1])
+    found_R = score_R.astype(np.float64)
+    for question in np.unique(question_R[1:][tied_R]):
+        part = slice(*np.searchsorted(question_R, [question, question + 1]))
+        place = np.arange(part.stop - part.start)
+        lower = np.minimum.accumulate(step_R[part] + place) - place
+        found_R[part] = np.where(lower < step_R[part], _numbers(lower, kind), found_R[part])
+    return found_R
+
+
+def _steps(score_R: np.ndarray) -> np.ndarray:
+    """How many floats each is from 0, int64: -0 and 0 are both 0, the next float above is 1, the next below -1."""
+    bits_R = score_R.view(f"i{score_R.itemsize}")
+    return np.where(bits_R < 0, -(bits_R & np.iinfo(bits_R.dtype).max).astype(np.int64), bits_R)
+
+
+def _numbers(step_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
+    """The floats that are so many steps from 0."""
+    size = np.dtype(kind).itemsize
+    size_R = np.abs(step_R).astype(f"i{size}").view(kind)
+    return np.where(step_R < 0, -size_R, size_R)
+
+
+def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:
+    """Ids as fields of a TREC file."""
+    encoded = ids_R.combine_chunks().dictionary_encode()
+    names = ["".join(quote(c) if c.isspace() else c for c in name) for name in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:
+    """The run of `split` in `folder`, of those questions that stand in `query_ids`. None where it has no row of it.
+
+    `passage_ids` are the collection's, in passage order. Sorted by score, equal ones by their ranks, then in passage
+    order.
+    Raises `InputError` on NaN scores, unknown passages, and a passage that a question lists twice.
+    """
+    path = folder / "run.parquet"
+    rows = read_table(path, columns=["query_id", "passage_id", "rank", "score"], filters=[("split", "=", split)])
+    if len(rows) == 0:
+        return None
+    rows = rows.append_column("question", pc.index_in(rows["query_id"], value_set=query_ids))
+    rows = rows.filter(pc.is_valid(rows["question"]))
+    score_R = rows["score"].to_numpy().astype(np.float64)
+    if np.isnan(score_R).any():
+        query_id = rows["query_id"][int(np.flatnonzero(np.isnan(score_R))[0])]
+        raise InputError(f"{path}: split {split}, query {query_id}: score is NaN")
+    found_R = pc.index_in(rows["passage_id"], value_set=passage_ids)
+    if found_R.null_count:
+        raise InputError(
+            f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection"
+        )
+    passage_R = found_R.to_numpy().astype(np.int64)
+    tie_R = rows["rank"].to_numpy().astype(np.int64) * len(passage_ids) + passage_R
+    run = ranked(rows["question"].to_numpy(), passage_R, score_R, tie_R)
+    twice = again(run.question_R, run.passage_R)
+    if twice is not None:
+        raise InputError(f"{path}: query {query_ids[int(run.question_R[twice])]} lists a passage twice")
+    return run
+
+
+def again(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
+    """The first row whose passage stands under its question in a row before it; rows in any order."""
+    pair_R = question_R.astype(np.int64) * (int(passage_R.max(initial=0)) + 1) + passage_R
+    by = np.argsort(pair_R, kind="stable")
+    twice = by[1:][pair_R[by[1:]] == pair_R[by[:-1]]]
+    return int(twice.min()) if len(twice) else None

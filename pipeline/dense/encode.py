@@ -1,0 +1,151 @@
+"""Passage vectors of a collection, in shards that are finished one by one and made but once."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.dense import shard_reuse
+from pipeline.errors import InputError
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.sentence_transformers_files import read_vector, side
+from pipeline.notices import noticed
+from pipeline.runtime import shards
+from pipeline.runtime.shards import Tick
+from pipeline.runtime.work import Metrics, Progress, Work
+
+if TYPE_CHECKING:
+    from pipeline.modeling.inputs import Form
+    from pipeline.tokenization.token_files import Tokens
+
+
+class EncodeConfig(Config):
+    passage_tokens: int = Field(ge=8, le=512)
+    """Tokens of a passage's input, title and special tokens included; no more than in fine-tuning. 128 (MARCO), 256
+    (NQ): coCondenser, section 4."""
+    shard_passages: int = Field(ge=1)
+    """Most passages in a shard, 3/8 of it in the mean: what a kill can lose, and a changed passage builds again."""
+
+
+def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:
+    """Write `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order.
+
+    Shards grow in `work.checkpoints`, so that a killed run keeps those it finished. Those that the artifacts in
+    `work.earlier` have made of the same passages with the same model are taken over, to the same bytes.
+    """
+    from pipeline.modeling.inputs import read_form
+    from pipeline.runtime.launch import of_shards
+    from pipeline.runtime.processes import workers
+    from pipeline.tokenization.token_files import Tokens
+
+    folder = work.checkpoints / "shards"
+    folder.mkdir(parents=True, exist_ok=True)
+    artifact = Tokens.open(tokens)
+    spans = shard_reuse.cuts(artifact, config.shard_passages)
+    of_passages = encoder.model_dump(exclude={"tied", "question_tokens", "question_prefix"})
+    settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
+    keys = shard_reuse.keys(artifact, spans, checkpoint, settings)
+    reused = shard_reuse.take_over(work.earlier, keys, folder)
+    bounds = work.checkpoints / "spans.json"
+    bounds.write_text(json.dumps(spans))
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "encoder": encoder.model_dump(mode="json"),
+        "tokens": str(tokens),
+        "checkpoint": str(checkpoint),
+        "folder": str(folder),
+        "spans": str(bounds),
+        "token_budget": work.machine.token_budget,
+    }
+    job = shards.Job("pipeline.dense.encode:run", arguments, folder, spans, "passages")
+    shards.finish(job, work, of_shards(work.machine), workers(work.machine))
+    listed = []
+    for number, ((start, stop), key) in enumerate(zip(spans, keys, strict=True)):
+        path = work.out / shards.name(number)
+        _put(folder / shards.name(number), path)
+        listed.append({"rows": stop - start, "key": key, "sha256": shard_reuse.sha256(path)})
+    dimension = np.load(work.out / shards.name(0), mmap_mode="r").shape[1]
+    pooling = read_vector(side(checkpoint, "passage")).pooling
+    described = {"dim": dimension, "pooling": pooling, "model": shard_reuse.model(checkpoint), "shards": listed}
+    (work.out / "embeddings.json").write_text(json.dumps(described, indent=1) + "\n")
+    counts = {"shards": len(spans), "shards_reused": reused}
+    metrics: Metrics = {"passages": len(artifact.passages), "dimension": dimension, **counts}
+    return {**metrics, **noticed(_cut(artifact, read_form(encoder, checkpoint, artifact.specials), config))}
+
+
+def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig) -> list[str]:
+    """Notices of texts that are longer than what the model reads of them."""
+    from pipeline.modeling.inputs import cut_notice, unread
+
+    title_N, text_N = unread(tokens, form, config.passage_tokens)
+    total = len(tokens.passages.tokens)
+
+    def name(row: int) -> str:
+        return f"passage number {row + 1}"  # the stage reads no ids
+
+    lines = [cut_notice("passages", text_N, total, "encode.passage_tokens, or shorter passages (ingest)", name)]
+    if form.title_tokens:
+        lines.append(cut_notice("titles", title_N, len(tokens.titles.tokens), "encoder.title_tokens", name))
+    return lines
+
+
+def _put(source: Path, target: Path) -> None:
+    """The same file under a second name, so that a kill before the artifact is filed loses nothing."""
+    try:
+        os.link(source, target)
+    except OSError:  # some file systems have no second names
+        shutil.copyfile(source, target)
+
+
+def run(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict,
+    encoder: dict,
+    tokens: str,
+    checkpoint: str,
+    folder: str,
+    spans: str,
+    token_budget: int,
+    workers: int,
+    numbers: list[int] | None,
+) -> dict:
+    """Encode what `folder` still lacks of the shards `numbers` (None: all) of those in the file `spans`.
+
+    On CPU `workers` single-threaded forks share the model; on GPUs a rank each.
+    """
+    from pipeline.modeling.biencoder import check_fits, encode_rows, load_encoders
+    from pipeline.modeling.inputs import passage_rows, read_form
+    from pipeline.tokenization.token_files import Tokens
+
+    settings = EncodeConfig(**config)
+    artifact = Tokens.open(Path(tokens))
+    form = read_form(EncoderConfig(**encoder), Path(checkpoint), artifact.specials)
+    model = load_encoders(Path(checkpoint))[1]
+    check_fits(model, artifact.specials, Path(checkpoint), "passage_tokens", settings.passage_tokens)
+    model.to(device)
+
+    def make(start: int, stop: int, tick: Tick) -> np.ndarray:
+        rows = passage_rows(artifact, range(start, stop), form, settings.passage_tokens)
+        return _halves(encode_rows(model, rows, token_budget, tick))
+
+    bounds = json.loads(Path(spans).read_text())
+    shards.build(
+        Path(folder), bounds, make, device=device, unit="passages", progress=progress, workers=workers, numbers=numbers
+    )
+    return {}
+
+
+def _halves(vectors_NE: np.ndarray) -> np.ndarray:
+    """Raises InputError where a number does not fit."""
+    halves_NE = vectors_NE.astype(np.float16)
+    if not np.isfinite(halves_NE).all():
+        raise InputError("vectors beyond float16: the encoder diverged in training (try a lower learning_rate)")
+    return halves_NE

@@ -1,0 +1,164 @@
+"""Exact search: the best passages of each question, the same bytes for any threads, batches, blocks and devices.
+
+Candidates come from float32 products of a block of passages at a time, and are rescored in float64 (rescore.py).
+
+Shapes: Q questions, N passages, A of them allowed, D dimension, B passages of a block, C candidates, K passages of a
+list.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pipeline.dense.rescore import best, error_bound, is_certain, rescore, rows
+from pipeline.errors import InputError
+
+SPARE = 20  # candidates beyond k, or a tenth of k, so that rounding rarely asks for a second search
+WIDER = 8  # times as many candidates in it
+RESCORED = 8192  # passages at a time where all of them are
+QUESTIONS = {"cpu": 1024, "cuda": 8192}  # searched at a time; a GPU is sent the passages each time
+COPIED = {"cpu": 1 << 22, "cuda": 1 << 25}  # floats of a block of passages that is not read in place
+LEAST = 1024  # passages of a block, however wide
+FEW = 4  # questions: for fewer a pass over the passages each is faster than a product of matrices
+PRODUCT = 2048  # passages in a product of matrices; FAISS's 1,024 are a hundredth slower
+MOST_FAISS = 2048  # candidates that FAISS gives on a GPU
+
+Found = tuple[np.ndarray, np.ndarray]
+Blocks = Iterator[tuple[int, np.ndarray]]
+"""(place of the first passage, float32 vectors [B, D])."""
+
+
+def exact_top_k(
+    questions_QD: np.ndarray,
+    vectors_ND: np.ndarray,
+    k: int,
+    longest: float,
+    device: str = "cpu",
+    rows_A: np.ndarray | None = None,
+    block: int = 0,
+) -> Found:
+    """Rows (int64) and scores (float32), both [Q, min(k, A)], by score descending, then passage order.
+
+    `vectors_ND`: float32 (read in place) or float16, may be memory-mapped; `longest`: the greatest length of one;
+    `rows_A`: the passages to choose from, ascending, None for all; `block`: passages at a time, 0 for what is fast.
+
+    Where rounding leaves open whether a passage outside the candidates belongs among the best k, as with many equal
+    passages, the question is searched again for WIDER times as many, and at last through all passages in float64. So
+    the result is a function of the vectors alone. Private memory hangs on none of Q, N and A but for the result.
+    Raises InputError where the dimensions differ or a question is not finite.
+    """
+    check_questions(questions_QD, vectors_ND)
+    questions_QD = np.ascontiguousarray(questions_QD, dtype=np.float32)
+    passages = len(vectors_ND) if rows_A is None else len(rows_A)
+    k = min(k, passages)
+    rows_QK = np.empty((len(questions_QD), k), np.int64)
+    scores_QK = np.empty((len(questions_QD), k), np.float32)
+    bound_Q = error_bound(questions_QD, longest)
+    pending = np.arange(len(questions_QD) if k else 0)
+    for wider in (1, WIDER):
+        width, batch = min(wider * (k + max(SPARE, k // 10)), passages), QUESTIONS[device] // wider
+        uncertain_Q = np.zeros(len(questions_QD), bool)
+        for start in range(0, len(pending), batch):
+            some = pending[start : start + batch]
+            blocks = _blocks(vectors_ND, rows_A, block or _block_size(vectors_ND, rows_A, device))
+            rows_QC, worst_Q = _candidates(questions_QD[some], blocks, width, device)
+            rows_QC = rows_QC if rows_A is None else rows_A[rows_QC]
+            rows_QK[some], scores_QK[some] = best(rows_QC, rescore(questions_QD[some], rows_QC, vectors_ND), k)
+            uncertain_Q[some] = width < passages and ~is_certain(scores_QK[some, -1], worst_Q, bound_Q[some])
+        pending = np.flatnonzero(uncertain_Q)
+    for question in pending:
+        one = slice(question, question + 1)
+        rows_QK[one], scores_QK[one] = _by_all(questions_QD[one], vectors_ND, k, rows_A)
+    return rows_QK, scores_QK
+
+
+def _by_all(question_1D: np.ndarray, vectors_ND: np.ndarray, k: int, rows_A: np.ndarray | None) -> Found:
+    """The list of a question, every passage of which is rescored, [1, k] each."""
+    passages, size = len(vectors_ND) if rows_A is None else len(rows_A), max(k, RESCORED)
+    rows_1C, scores_1C = np.empty((1, 0), np.int64), np.empty((1, 0), np.float32)
+    for first in range(0, passages, size):
+        places = np.arange(first, min(first + size, passages))
+        block_1B = (places if rows_A is None else rows_A[places])[None]
+        rows_1C = np.concatenate([rows_1C, block_1B], 1)
+        scores_1C = np.concatenate([scores_1C, rescore(question_1D, block_1B, vectors_ND)], 1)
+        rows_1C, scores_1C = best(rows_1C, scores_1C, k)
+    return rows_1C, scores_1C
+
+
+def check_questions(questions_QD: np.ndarray, vectors_ND: np.ndarray) -> None:
+    """Raise InputError where questions cannot be compared with the vectors."""
+    if questions_QD.shape[1] != vectors_ND.shape[1]:
+        raise InputError(
+            f"index: vectors of dimension {vectors_ND.shape[1]}, but the encoder gives {questions_QD.shape[1]}; "
+            "they are of different models"
+        )
+    if not np.isfinite(questions_QD).all():
+        raise InputError("vectors of questions are not finite: the encoder diverged in training")
+
+
+def _block_size(vectors_ND: np.ndarray, rows_A: np.ndarray | None, device: str) -> int:
+    if rows_A is None and vectors_ND.dtype == np.float32 and device == "cpu":
+        return max(1, len(vectors_ND))
+    return max(LEAST, COPIED[device] // vectors_ND.shape[1])
+
+
+def _blocks(vectors_ND: np.ndarray, rows_A: np.ndarray | None, size: int) -> Blocks:
+    passages = len(vectors_ND) if rows_A is None else len(rows_A)
+    for first in range(0, passages, size):
+        span = slice(first, first + size)
+        block_BD = vectors_ND[span] if rows_A is None else rows(vectors_ND, rows_A[span])
+        yield first, np.ascontiguousarray(block_BD, dtype=np.float32)
+
+
+def _candidates(questions_QD: np.ndarray, blocks: Blocks, width: int, device: str) -> Found:
+    """(rows [Q, width] in no order, [Q] what no other passage's inexact score is above)."""
+    find = _faiss
+    if device != "cpu":
+        find = _faiss_on_gpu if width <= MOST_FAISS and _gpu_memory() else _torch
+    rows_QC = np.empty((len(questions_QD), 0), np.int64)
+    scores_QC = np.empty((len(questions_QD), 0), np.float32)
+    for first, block_BD in blocks:
+        scores, places = find(questions_QD, block_BD, min(width, len(block_BD)), device)
+        rows_QC, scores_QC = np.concatenate([rows_QC, places + first], 1), np.concatenate([scores_QC, scores], 1)
+        if rows_QC.shape[1] > width:
+            kept = np.argpartition(scores_QC, -width, axis=1)[:, -width:]
+            rows_QC, scores_QC = np.take_along_axis(rows_QC, kept, 1), np.take_along_axis(scores_QC, kept, 1)
+    return rows_QC, scores_QC.min(1)
+
+
+def _faiss(questions_QD: np.ndarray, block_BD: np.ndarray, width: int, device: str) -> Found:
+    import faiss
+
+    # FAISS's own leaves BLAS at 128,000 numbers of questions, 1.15's at least, and takes seven times as long.
+    faiss.cvar.distance_compute_blas_threshold = 1 << 30 if len(questions_QD) < FEW else 1
+    faiss.cvar.distance_compute_blas_database_bs = PRODUCT
+    return faiss.knn(questions_QD, block_BD, width, metric=faiss.METRIC_INNER_PRODUCT)
+
+
+def _torch(questions_QD: np.ndarray, block_BD: np.ndarray, width: int, device: str) -> Found:
+    import torch
+
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # TensorFloat-32 errs beyond the bound
+    try:
+        scores_QB = torch.from_numpy(questions_QD).to(device) @ torch.from_numpy(block_BD).to(device).T
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    scores, places = scores_QB.topk(width, dim=1, sorted=False)
+    return scores.cpu().numpy(), places.cpu().numpy()
+
+
+@cache
+def _gpu_memory() -> Any:
+    """FAISS's on a GPU; None where its build has none or there is no device."""
+    import faiss
+
+    return faiss.StandardGpuResources() if faiss.get_num_gpus() else None
+
+
+def _faiss_on_gpu(questions_QD: np.ndarray, block_BD: np.ndarray, width: int, device: str) -> Found:
+    import faiss
+
+    return faiss.knn_gpu(_gpu_memory(), questions_QD, block_BD, width, metric=faiss.METRIC_INNER_PRODUCT)

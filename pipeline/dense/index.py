@@ -1,0 +1,194 @@
+"""The vectors of a collection as an index that pyserini's `FaissSearcher` reads."""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config, Seed
+from pipeline.data.collection import passage_batches
+from pipeline.data.stored import AGAIN, read_json, told
+from pipeline.dense import index_kinds
+from pipeline.dense.index_files import flat_header, write_description
+from pipeline.dense.shard_reuse import sha256
+from pipeline.errors import InputError
+from pipeline.notices import one_line
+from pipeline.runtime import shards
+from pipeline.runtime.work import Metrics, Progress, Work
+
+BLOCK = 16384
+"""Passages added at a time. What HNSW makes of them hangs on it."""
+DIGEST = ".sha256"
+"""Of a checkpoint, beside it."""
+
+
+class IndexConfig(Config):
+    kind: Literal["flat", "hnsw", "ivf", "ivfpq", "int8", "binary"]
+    """`flat`: exact inner products. Approximate: `hnsw` (a graph of neighbours; Malkov and Yashunin 2018), `ivf`
+    (lists of k-means; Jégou et al. 2011, section 4), `ivfpq` (the same, product-quantised, section 3), `int8` (a byte a
+    dimension), `binary` (a bit a dimension). Their candidates are rescored exactly from vectors kept beside them."""
+    hnsw_neighbours: int = Field(ge=2, le=256)
+    """Neighbours of a passage in the graph (M). 32; twice that in its lowest layer."""
+    hnsw_construction: int = Field(ge=1)
+    """Candidates for each new passage's neighbours (efConstruction). 200."""
+    ivf_lists: int = Field(ge=0)
+    """Lists of ivf and ivfpq. 0: 4 times the root of the passages, as far as 40 passages a list go."""
+    pq_bytes: int = Field(ge=1)
+    """Bytes of a passage in ivfpq; divides the dimension."""
+    seed: Seed
+    """Of the graph's layers, and of the sample and the beginning of k-means. Its lowest 31 bits count."""
+
+
+def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -> Metrics:
+    """Write `index` (FAISS), `docid` (a passage id a line, in passage order) and `index.json`.
+
+    Kinds other than flat have `vectors.npy` (float16 [passages, dimension]) too and are built by a child process with
+    one thread, without which FAISS's bytes would differ; a killed build goes on from its last checkpoint.
+
+    Raises InputError where the embeddings are not this collection's, a shard is absent or damaged, there are too few
+    passages or `index.pq_bytes` does not divide the dimension, or a passage id does not fit on a line.
+    """
+    begun = time.monotonic()
+    listed = embeddings / "embeddings.json"
+    said = read_json(listed, "dim", "shards", "model")
+    with told(listed):
+        rows, dimension = [int(shard["rows"]) for shard in said["shards"]], int(said["dim"])
+    total = sum(rows)
+    index_kinds.check_dimension(config, dimension)
+    index_kinds.check_passages(config, total)
+    passages = _write_ids(collection, work.out / "docid")
+    if passages != total:
+        raise InputError(f"{listed}: {total} vectors for {passages} passages")
+    flat = config.kind == "flat"
+    path = work.out / ("index" if flat else "vectors.npy")
+    shards_RD = _shards(embeddings, said["shards"], dimension)
+    longest = _write_vectors(path, flat, shards_RD, total, dimension, work.progress)
+    if not flat:
+        _build(config, path, work)
+    of = {"kind": config.kind, "passages": total, "dimension": dimension, "longest": longest, "model": said["model"]}
+    write_description(work.out, of)
+    megabytes = round(sum(file.stat().st_size for file in work.out.iterdir()) / 1e6, 3)
+    seconds = round(time.monotonic() - begun, 2)
+    numbers = {"passages": total, "dimension": dimension, "build_seconds": seconds, "megabytes": megabytes}
+    return {**numbers, "kind": config.kind}
+
+
+def _write_ids(collection: Path, path: Path) -> int:
+    passages = 0
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for batch in passage_batches(collection, ["passage_id"]):
+            for passage_id in batch["passage_id"]:
+                if passage_id != passage_id.strip() or len(passage_id.splitlines()) != 1:
+                    raise InputError(
+                        f"{collection / 'passages.parquet'}: passage id '{one_line(passage_id)}' does not fit on a line"
+                    )
+                file.write(passage_id + "\n")
+            passages += len(batch["passage_id"])
+    return passages
+
+
+def _write_vectors(
+    path: Path, flat: bool, shards_RD: Iterable[np.ndarray], total: int, dimension: int, progress: Progress
+) -> float:
+    """FAISS's flat index (float32) or NumPy's file (float16). Gives the greatest length of a vector."""
+    longest, written = 0.0, 0
+    with open(path, "wb") as file:
+        if flat:
+            file.write(flat_header(dimension, total))
+        else:
+            header = {"descr": "<f2", "fortran_order": False, "shape": (total, dimension)}
+            np.lib.format.write_array_header_1_0(file, header)
+        for shard_RD in shards_RD:
+            floats_RD = shard_RD.astype("<f4")
+            longest = max(longest, float(np.sqrt(np.vecdot(floats_RD, floats_RD, dtype=np.float64).max(initial=0))))
+            file.write((floats_RD if flat else np.ascontiguousarray(shard_RD, "<f2")).data)
+            written += len(shard_RD)
+            progress(written, total, "passages")
+    return longest
+
+
+def _shards(embeddings: Path, listed: list[dict[str, Any]], dimension: int) -> Iterator[np.ndarray]:
+    """Each shard's vectors, float16 [rows, D], memory-mapped. InputError where one is not what was encoded."""
+    for number, shard in enumerate(listed):
+        path = embeddings / shards.name(number)
+        if not path.is_file():
+            raise InputError(f"{path}: no such shard of the embeddings; {AGAIN}")
+        if sha256(path) != shard["sha256"]:
+            raise InputError(f"{path}: damaged: its SHA-256 is not that of embeddings.json; {AGAIN}")
+        vectors_RD = np.load(path, mmap_mode="r")
+        if vectors_RD.shape != (shard["rows"], dimension):
+            raise InputError(f"{path}: {vectors_RD.shape}, not {(shard['rows'], dimension)}")
+        yield np.asarray(vectors_RD)
+
+
+def _build(config: IndexConfig, vectors: Path, work: Work) -> None:
+    from pipeline.runtime.launch import launch
+
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "vectors": str(vectors),
+        "out": str(work.out / "index"),
+        "checkpoint": str(work.checkpoints / "index"),
+        "checkpoint_seconds": 60 * work.machine.checkpoint_minutes,
+    }
+    machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
+    launch("pipeline.dense.index:run", arguments, machine, work.progress, work.checkpoints)
+
+
+def run(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict,
+    vectors: str,
+    out: str,
+    checkpoint: str,
+    checkpoint_seconds: float,
+) -> dict:
+    """The child of `index`: train, add block after block, write. Every block draws from a seed of its own, so that a
+    build that goes on from a checkpoint ends with the same bytes."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    settings, vectors_ND = IndexConfig(**config), np.load(vectors, mmap_mode="r")
+    saved, total = Path(checkpoint), len(vectors_ND)
+    made = _resumed(saved) or index_kinds.empty(settings, vectors_ND)
+    middles = index_kinds.centroids(made) if settings.kind in index_kinds.WITH_LISTS else None
+    last = time.monotonic()
+    for start in range(made.ntotal, total, BLOCK):
+        block_BD, seed = vectors_ND[start : start + BLOCK], settings.seed + start // BLOCK
+        index_kinds.add(made, settings.kind, block_BD, seed, middles)
+        progress(made.ntotal, total, "passages")
+        if time.monotonic() - last > checkpoint_seconds and made.ntotal < total:
+            _checkpoint(made, saved)
+            last = time.monotonic()
+    _written(made, Path(out)).replace(out)
+    return {}
+
+
+def _resumed(checkpoint: Path) -> Any:
+    """The index as far as it was built; None where there is none, or a damaged one, which FAISS might well read."""
+    import faiss
+
+    digest = checkpoint.with_suffix(DIGEST)
+    if not checkpoint.is_file() or not digest.is_file() or sha256(checkpoint).encode() != digest.read_bytes():
+        return None
+    return faiss.read_index(str(checkpoint))
+
+
+def _checkpoint(made: Any, path: Path) -> None:
+    unfinished = _written(made, path)
+    path.with_suffix(DIGEST).write_text(sha256(unfinished))
+    unfinished.replace(path)  # killed just before, the digest is another's, and the build begins again
+
+
+def _written(made: Any, path: Path) -> Path:
+    """The index in a file beside `path`."""
+    import faiss
+
+    unfinished = path.with_suffix(".part")
+    faiss.write_index(made, str(unfinished))
+    return unfinished

@@ -1,0 +1,109 @@
+"""Which of the passages that runs have found hold an answer: judgements made of DPR's answer hits.
+
+Legend of suffixes: P pairs of a question and a passage.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.collection import at_rows
+from pipeline.data.runs import Run
+from pipeline.evaluate.answer_hits import holds_answer, normalised
+from pipeline.runtime.work import Progress
+
+DEPTH = 100
+"""Ranks of each list that are looked at: hits@100 is the deepest."""
+PASSAGES = 8192
+"""Passages that are held at a time."""
+SHOWN = 500
+"""Passages between two reports of progress."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Pairs that were looked at, ascending by question and passage."""
+
+    question_P: np.ndarray
+    """Number of the question. int64."""
+    passage_P: np.ndarray
+    """Row of the passage in the collection. int64."""
+    holds_P: np.ndarray
+    """Whether the passage holds one of the question's answers. bool."""
+
+    def qrels(self, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:
+        """{question: {passage that holds an answer: 1}}."""
+        found: dict[str, dict[str, int]] = {}
+        query_P = query_ids.take(pa.array(self.question_P[self.holds_P])).to_pylist()
+        passage_P = passage_ids.take(pa.array(self.passage_P[self.holds_P])).to_pylist()
+        for query_id, passage_id in zip(query_P, passage_P, strict=True):
+            found.setdefault(query_id, {})[passage_id] = 1
+        return found
+
+    def table(self, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> pa.Table:
+        """All pairs as the collection's judgements: relevance 1, or 0 of a passage without an answer.
+
+        Zeros stand there too, so that a question without any hit is one of any tool's mean.
+        """
+        from pipeline.data.collection import schemas
+
+        names = pa.repeat(split, len(self.question_P))
+        ids = query_ids.take(pa.array(self.question_P)), passage_ids.take(pa.array(self.passage_P))
+        return pa.table([names, *ids, pa.array(self.holds_P.astype(np.int32))], schema=schemas()["qrels"])
+
+
+NOTHING = Looked(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+
+
+def look(
+    collection: Path, runs: Sequence[Run], answers: Sequence[Sequence[str]], before: Looked, progress: Progress
+) -> Looked:
+    """`before`, and what the runs have in their first DEPTH ranks beside it.
+
+    `answers`: of each question by number, as `normalised` writes them; none: its passages are not looked at. A
+    passage's text is read and cut into tokens once, however many questions have found it; its title holds no answer
+    (as in DPR). Memory: the pairs, and the texts of PASSAGES passages. `progress` counts passages.
+    """
+    has_answer_Q = np.array([bool(found) for found in answers], bool)
+    if not has_answer_Q.any():
+        return before
+    passages = 1 + max((int(run.passage_R.max(initial=0)) for run in runs), default=0)
+    passages = max(passages, 1 + int(before.passage_P.max(initial=0)))
+    seen = [np.zeros(0, np.int64)]
+    for run in runs:
+        top_R = (run.rank_R <= DEPTH) & has_answer_Q[run.question_R]
+        seen.append(run.question_R[top_R] * passages + run.passage_R[top_R])
+    old_P = before.question_P * passages + before.passage_P
+    pair_P = np.setdiff1d(np.concatenate(seen), old_P)
+    question_P, passage_P = pair_P // passages, pair_P % passages
+    pair_P = np.concatenate([old_P, pair_P])
+    holds_P = np.concatenate([before.holds_P, _holding(collection, question_P, passage_P, answers, progress)])
+    by = np.argsort(pair_P)
+    return Looked(pair_P[by] // passages, pair_P[by] % passages, holds_P[by])
+
+
+def _holding(
+    collection: Path,
+    question_P: np.ndarray,
+    passage_P: np.ndarray,
+    answers: Sequence[Sequence[str]],
+    progress: Progress,
+) -> np.ndarray:
+    """Whether the passage of each pair holds an answer to its question. bool [P]."""
+    by = np.argsort(passage_P, kind="stable")
+    passage_N, start_N = np.unique(passage_P[by], return_index=True)
+    pairs_N = np.split(by, start_N[1:])  # of each passage
+    holds_P = np.zeros(len(passage_P), bool)
+    for first in range(0, len(passage_N), PASSAGES):
+        rows = passage_N[first : first + PASSAGES]
+        texts = at_rows(collection / "passages.parquet", rows, ["text"])["text"].to_pylist()
+        for n, text in enumerate(texts, first):
+            passage = normalised(text)
+            for pair in pairs_N[n].tolist():
+                holds_P[pair] = holds_answer(passage, answers[question_P[pair]])
+            if (n + 1) % SHOWN == 0 or n + 1 == len(passage_N):
+                progress(n + 1, len(passage_N), "passages")
+    return holds_P

@@ -1,0 +1,154 @@
+"""How widely [CLS] attends in each layer, before and after fine-tuning (Condenser, section 5 and figure 2).
+
+Shapes: N sections, L layers, H heads.
+"""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config, Seed
+from pipeline.data.parquet import write_parquet
+from pipeline.data.stored import read_json
+from pipeline.errors import InputError
+from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.sentence_transformers_files import side
+from pipeline.runtime import shards
+from pipeline.runtime.work import Metrics, Progress, Work
+
+SHARD = 250
+"""Sections in a shard."""
+TABLE = "attention.parquet"
+
+
+class AttentionConfig(Config):
+    sections: int = Field(ge=0)
+    """Passages that the entropy is averaged over, or all where there are fewer. 0: the stage is left out. 1,000 in
+    Condenser, section 5."""
+    text: Literal["pretraining", "collection"]
+    """Whose passages: those of the general text that the recipe pre-trains on, where it has some (Wikipedia in
+    Condenser, section 5) and reads it, which no finished model needs; or always the collection's, so that recipes with
+    and without general text read the same."""
+    length: int = Field(ge=3, le=512)
+    """Tokens of a section that are read, special tokens included: the first ones, and no more than the models have
+    positions. 128 in Clark et al. 2019, section 2, whose method Condenser follows."""
+    seed: Seed
+    """Seed that picks the sections."""
+
+
+def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: Path) -> Metrics:
+    """Write `attention.parquet`: model, layer (from 1), entropy in nats, and the lowest and highest of a layer's heads.
+
+    The entropy is that of the weights by which [CLS] attends to all tokens of `[CLS] section [SEP]`, averaged over
+    heads and sections; all models read the same ones. Of an untied model the passages' encoder is taken. The metrics
+    give each model's last layer. Raises InputError where a model does not fit the tokens, or no passage has one.
+    """
+    from pipeline.runtime.launch import of_shards
+    from pipeline.runtime.processes import workers
+    from pipeline.tokenization.token_files import Tokens
+
+    models = {name: side(folder, "passage") for name, folder in checkpoints.items()}
+    length = min(config.length, *(room(folder, tokens) for folder in models.values()))
+    data = Tokens.open(tokens)
+    row_N = drawn(data.passages.offsets, config.sections, config.seed)
+    folder = work.checkpoints / "shards"
+    folder.mkdir(parents=True, exist_ok=True)
+    given = work.checkpoints / "sections.json"
+    given.write_text(json.dumps({"rows": row_N.tolist(), "models": [str(path) for path in models.values()]}))
+    arguments = {
+        "tokens": str(tokens),
+        "given": str(given),
+        "length": length,
+        "folder": str(folder),
+        "token_budget": work.machine.token_budget,
+    }
+    spans = of_models(len(models), len(row_N))
+    job = shards.Job("pipeline.evaluate.attention:run", arguments, folder, spans, "sections")
+    shards.finish(job, work, of_shards(work.machine), workers(work.machine))
+    entropies = np.concatenate([np.load(folder / shards.name(i)) for i in range(len(spans))])
+    mean_LH = dict(zip(models, [part.mean(0, np.float64) for part in np.split(entropies, len(models))], strict=True))
+    _write(work.out / TABLE, mean_LH)
+    last = {f"{name}/layer {len(entropy)}": float(entropy[-1].mean()) for name, entropy in mean_LH.items()}
+    tokens_read = np.minimum(data.passages.lengths[row_N] + 2, length)
+    return {"sections": len(row_N), "tokens": int(tokens_read.sum()), **last}
+
+
+def room(model: Path, tokens: Path) -> int:
+    """The longest input of the model in a folder. InputError where the tokens cannot be its own."""
+    shape = model_config(model)
+    entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
+    if entries > shape["vocab_size"]:
+        raise InputError(f"{model}: a model of {shape['vocab_size']} tokens, but the tokenizer has {entries}")
+    return positions(shape)
+
+
+def drawn(offsets: np.ndarray, sections: int, seed: int) -> np.ndarray:
+    """Rows of `sections` random passages that have a token, in order, [N]; all of them where there are fewer."""
+    filled = np.flatnonzero(np.diff(offsets))
+    if not len(filled):
+        raise InputError("attention: no passage has a token to attend to")
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(filled, min(sections, len(filled)), replace=False))
+
+
+def of_models(models: int, sections: int) -> list[shards.Span]:
+    """Shards of all models' sections, model after model; none spans two."""
+    own = shards.spans(sections, SHARD)
+    return [(first + start, first + stop) for first in range(0, models * sections, sections) for start, stop in own]
+
+
+def run(
+    *,
+    progress: Progress,
+    device: str,
+    tokens: str,
+    given: str,
+    length: int,
+    folder: str,
+    token_budget: int,
+    workers: int,
+    numbers: list[int] | None,
+) -> dict:
+    """The child of `attention`: shards of entropies, float32 [N, L, H], that `folder` still lacks."""
+    from pipeline.evaluate.attention_entropy import entropy_rows
+    from pipeline.modeling.checkpoint import load_encoder
+    from pipeline.tokenization.token_files import Tokens
+
+    data, job = Tokens.open(Path(tokens)), json.loads(Path(given).read_text())
+    rows, models = job["rows"], job["models"]
+
+    @lru_cache(1)
+    def model(number: int):
+        return load_encoder(Path(models[number])).to(device)  # type: ignore[arg-type]
+
+    def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
+        number, first = divmod(start, len(rows))
+        texts = [data.passages[row][: length - 2] for row in rows[first : first + stop - start]]
+        ids = [np.concatenate(([data.specials.cls], text, [data.specials.sep])).astype(np.int64) for text in texts]
+        return entropy_rows(model(number), ids, token_budget, tick)
+
+    spans = of_models(len(models), len(rows))
+    shards.build(
+        Path(folder), spans, make, device=device, unit="sections", progress=progress, workers=workers, numbers=numbers
+    )
+    return {}
+
+
+def _write(path: Path, mean_LH: dict[str, np.ndarray]) -> None:
+    import pyarrow as pa
+
+    types = [
+        ("model", pa.string()),
+        ("layer", pa.int32()),
+        *((name, pa.float64()) for name in ("entropy", "low", "high")),
+    ]
+    rows = [
+        {"model": name, "layer": layer, "entropy": heads.mean(), "low": heads.min(), "high": heads.max()}
+        for name, entropies in mean_LH.items()
+        for layer, heads in enumerate(entropies, 1)
+    ]
+    write_parquet(pa.Table.from_pylist(rows, pa.schema(types)), path)

@@ -1,0 +1,119 @@
+"""Two evaluations of the same questions, system by system.
+
+Legend of suffixes: Q questions, S pairs of systems.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.data.stored import read_table
+from pipeline.errors import InputError
+from pipeline.evaluate.bootstrap import interval, resampled_means, rounded
+from pipeline.evaluate.measures import known
+from pipeline.evaluate.significance import SAMES, Test, holm, outcomes, p_values, rounded_p
+
+Figures = Mapping[str, Mapping[str, float]]
+"""{system: {question: figure}} by one measure."""
+Pair = tuple[str, str]
+"""A system of a and one of b."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system of a beside one of b."""
+
+    a: float
+    b: float
+    mean: float
+    """b - a."""
+    low: float
+    high: float
+    """Ends of the 95 % interval."""
+    p: float
+    p_holm: float
+    """By Holm over the rows."""
+    wins: int
+    """Questions for which b is better."""
+    ties: int
+    losses: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A question whose figure changed."""
+
+    query_id: str
+    a: float
+    b: float
+
+
+def read_figures(folder: Path, split: str, measure: str) -> Figures:
+    """Of an artifact of stage `evaluate`, systems in its table's order; questions that the measure does not look at
+    (without a relevant passage; of hits, without answers) do not stand there.
+
+    Raises InputError for an unknown measure and for a table that is missing or damaged.
+    """
+    measure = known_measure(measure)
+    columns = ["query_id", "system", measure]
+    rows = read_table(folder / "per_query.parquet", columns=columns, filters=[("split", "=", split)])
+    found: dict[str, dict[str, float]] = {}
+    for query_id, system, value in zip(*(rows[name].to_pylist() for name in columns), strict=True):
+        if value is not None:
+            found.setdefault(system, {})[query_id] = value
+    return found
+
+
+def known_measure(measure: str) -> str:
+    """Its name in the tables. Raises InputError for one that is not known."""
+    try:
+        return known(measure)
+    except ValueError as error:
+        raise InputError(f"--measure {measure}: {error}") from None
+
+
+def questions_of(figures: Figures) -> set[str]:
+    return {query_id for found in figures.values() for query_id in found}
+
+
+def compare(
+    a: Figures, b: Figures, query_ids: Sequence[str], pairs: Sequence[Pair], test: Test, samples: int, seed: int
+) -> list[Row]:
+    """A row for each pair, over the questions `query_ids`, which both have. `samples` and `seed`: of the bootstrap and
+    of the randomisation test."""
+    a_QS = figures_of(a, query_ids, [name for name, _ in pairs])
+    b_QS = figures_of(b, query_ids, [name for _, name in pairs])
+    difference_QS = b_QS - a_QS
+    low_S, high_S = interval(resampled_means(difference_QS, samples, seed))
+    p_S = p_values(difference_QS, test, samples, seed)
+    holm_S = holm(p_S[:, None])[:, 0]
+    wins_S, ties_S, losses_S = outcomes(difference_QS)
+    return [
+        Row(
+            a=rounded(a_QS[:, s].mean()),
+            b=rounded(b_QS[:, s].mean()),
+            mean=rounded(difference_QS[:, s].mean()),
+            low=rounded(low_S[s]),
+            high=rounded(high_S[s]),
+            p=rounded_p(p_S[s]),
+            p_holm=rounded_p(holm_S[s]),
+            wins=wins_S[s],
+            ties=ties_S[s],
+            losses=losses_S[s],
+        )
+        for s in range(len(pairs))
+    ]
+
+
+def figures_of(figures: Figures, query_ids: Sequence[str], systems: Sequence[str]) -> np.ndarray:
+    """float64 [questions, systems]."""
+    return np.array([[figures[name][query_id] for name in systems] for query_id in query_ids])
+
+
+def changes(a: Figures, b: Figures, query_ids: Sequence[str], pair: Pair, number: int) -> list[Change]:
+    """The questions that changed most, gains and losses alike; of equal ones the first."""
+    found = [Change(q, rounded(a[pair[0]][q]), rounded(b[pair[1]][q])) for q in query_ids]
+    changed = [change for change in found if abs(change.b - change.a) > SAMES]
+    return sorted(changed, key=lambda change: -abs(change.b - change.a))[:number]

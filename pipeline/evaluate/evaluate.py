@@ -1,0 +1,196 @@
+"""Measures of every run on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from pipeline.config import Config, Seed
+from pipeline.data.collection import passage_id_array
+from pipeline.errors import InputError
+from pipeline.evaluate import systems
+from pipeline.evaluate.rows import FUSION, fusion_rows, labels, last_dense
+from pipeline.evaluate.short_tables import tables_of
+from pipeline.evaluate.significance import Test
+from pipeline.runtime.work import Metrics, Work
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from pipeline.data.runs import Run
+    from pipeline.evaluate.split import Chosen
+
+SPLITS = ("dev", "test")
+
+
+class EvaluateConfig(Config):
+    relevance: int = Field(ge=1)
+    """Least judgement that is relevant in binary measures (1; TREC Deep Learning: 2). nDCG takes the grades."""
+    systems: dict[systems.Name, Path]
+    """Other systems as rows of every table, by name: run files, plain or compressed, of TREC's six columns or MS
+    MARCO's three, with questions of dev, test or both. Passages stand by score, equal scores as the file has them."""
+    fusions: list[Annotated[list[str], Field(min_length=2)]]
+    """Runs to be joined beside BM25 and the last dense one: two or more of `bm25`, `pretrained`, `stage1`, `stage2`
+    (`stage2-2`, ... of further rounds), `rerank` and the names of `systems`."""
+    fusion_methods: list[Literal["reciprocal_rank", "weighted_sum", "z_score_sum"]] = Field(min_length=1)
+    """How lists may be joined; for each fusion the best by MRR@10 on dev is taken (where dev has answers alone, a
+    passage that holds one is relevant). Where dev cannot tell (no dev questions, one of the runs has none, nothing
+    relevant is found) and several are named, scores are z-normalised and added."""
+    fusion_weights: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1)
+    """Shares of the first run (BM25) that are tried on dev; the others have equal parts of the rest. Where dev cannot
+    tell and several are named, all runs weigh alike."""
+    reciprocal_k: float = Field(gt=0)
+    """k in weight / (k + rank): 60 in Cormack, Clarke and Buettcher (2009)."""
+    bootstrap_samples: int = Field(ge=100)
+    """Resamples of the questions for each 95 % interval."""
+    test: Test
+    """Of differences, two-sided and paired by question: `randomisation` of signs (Smucker, Allan and Carterette, 2007)
+    or Student's `t`. p is corrected for the number of pairs by Holm's method."""
+    permutations: int = Field(ge=100)
+    """Draws of signs of the randomisation test."""
+    seed: Seed
+    """Seed of the resamples and of the signs."""
+    neighbours: list[Annotated[int, Field(ge=1)]]
+    """n of nb-recall n@k, passages: how many of a dense run's first n the one before has in its first k (50 and 100 in
+    the Condenser paper's analysis). `[]`: not measured."""
+    answers: int = Field(ge=1, le=100)
+    """Passages of each question and system that are kept beside the measures, for the report."""
+
+    @field_validator("neighbours")
+    @classmethod
+    def _each_once(cls, neighbours: list[int]) -> list[int]:
+        if len({*neighbours}) < len(neighbours):
+            raise ValueError("names a number twice")
+        return neighbours
+
+    @model_validator(mode="after")
+    def _names_are_told_apart(self) -> Self:
+        systems.check_names([*self.systems], self.fusions)
+        return self
+
+
+def missing(config: EvaluateConfig) -> list[str]:
+    """What is wrong with the run files of other systems, a line each. Quick."""
+    return systems.missing(config.systems)
+
+
+def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
+    """Write `metrics.json`, `per_query.parquet`, `answers.parquet` and, where questions have answers,
+    `answer_qrels.parquet` (columns as the collection's judgements) for the runs in the given folders and files.
+
+    By judgements are measured the questions of a split with a relevant passage, by answer hits (passages that hold an
+    answer among the first 5, 20 and 100) those with answers; a split may have either or both. A question that a run
+    does not answer counts as zero and is counted. A system stands in a split only if its run has rows of that split.
+    `runs`: by system, in the table's order (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`; or `model`).
+    The row `fusion` joins BM25 with the last dense run given, `stage1 + GAR` is one of `config.fusions`; each by the
+    method and weight that are best on dev. Raises `InputError` on fusions of runs that are not given, on runs with NaN
+    scores, unknown passages or a passage twice, and where no question of dev and test can be measured.
+    """
+    import pyarrow as pa
+
+    from pipeline.evaluate import per_query
+    from pipeline.evaluate.questions import read_asked
+    from pipeline.evaluate.split import Common, split_figures
+
+    given = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
+    joined = fusion_rows(config, [*given])
+    passage_ids = passage_id_array(collection)
+    asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
+    query_ids = {split: found.query_ids for split, found in asked.items()}
+    others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
+    common = Common(config, collection, passage_ids, joined, depths(bm25), work)
+    choices: dict[str, Chosen] = {}
+    splits: dict[str, Any] = {}
+    tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
+    for split, questions in asked.items():
+        own = read_runs(given, split, questions.query_ids, passage_ids) if len(questions.query_ids) else {}
+        if not own and not others[split]:
+            continue
+        found = split_figures(common, split, questions, own, others[split], choices)
+        splits[split] = found.figures
+        tables["per_query"] += found.per_query
+        tables["answers"] += found.answers
+        tables["answer_qrels"] += [found.answer_qrels] if found.answer_qrels else []
+    if not splits:
+        raise InputError(
+            f"{collection / 'qrels.parquet'}: no dev or test question has a relevant passage and a run, nor answers"
+        )
+    metrics = assembled(config, given, joined, choices, counts, splits)
+    (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
+    per_query.write(work.out, tables)
+    return flat(metrics)
+
+
+def assembled(
+    config: EvaluateConfig,
+    given: Mapping[str, Path],
+    joined: Mapping[str, Sequence[str]],
+    choices: Mapping[str, "Chosen"],
+    counts: Mapping[str, Mapping[str, Any]],
+    splits: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What metrics.json holds. `counts`: of the rows of other systems' files."""
+    dense = last_dense(given)
+    chosen = {name: {**asdict(one.choice), "chosen_on_dev": one.on_dev} for name, one in choices.items()}
+    return {
+        "config": config.model_dump(exclude={"systems"}),
+        "labels": labels(given.get("bm25"), [*given, *sorted(config.systems)], joined),
+        "dense": dense,
+        "fusion": chosen.pop(FUSION, None),
+        "fusions": chosen,
+        "systems": counts,
+        "winner_on_dev": winner(splits, dense),
+        "splits": splits,
+    }
+
+
+def depths(bm25: Path | None) -> dict[str, int]:
+    """`Common.depths`: BM25's lists end where no passage holds a word of the question."""
+    from pipeline.bm25.bm25 import read_settings
+
+    settings = read_settings(bm25) if bm25 is not None else {}
+    return {"bm25": settings["depth"]} if "depth" in settings else {}
+
+
+def read_runs(
+    folders: Mapping[str, Path], split: str, query_ids: "pyarrow.Array", passage_ids: "pyarrow.Array"
+) -> dict[str, "Run"]:
+    """The runs that have rows of the split."""
+    from pipeline.data import runs
+
+    found = {name: runs.read(folder, split, query_ids, passage_ids) for name, folder in folders.items()}
+    return {name: run for name, run in found.items() if run is not None}
+
+
+def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
+    """What was best on dev: `dense`, `fusion`, or `bm25` where there is no dense run. None without dev.
+
+    The better MRR@10 on dev, or hits@20 where dev has answers alone; `dense` where not both were measured.
+    """
+    if "dev" not in splits:
+        return None
+    if dense is None:
+        return "bm25"
+    dev = splits["dev"]
+    figures, measure = (dev["systems"], "RR@10") if dev["systems"] else (dev.get("answers", dev)["systems"], "hits@20")
+    if FUSION not in figures or dense not in figures:
+        return "dense"
+    return "fusion" if figures[FUSION][measure]["mean"] > figures[dense][measure]["mean"] else "dense"
+
+
+def flat(metrics: Mapping[str, Any]) -> Metrics:
+    """The short tables' figures and the fusions, as `test/stage2/RR@10` and `stage1 + GAR/weight`."""
+    figures: Metrics = {
+        f"{split}/{name}/{measure}": found[name][measure]["mean"]
+        for split in metrics["splits"]
+        for found, measures in tables_of(metrics, split)
+        for name in found
+        for measure in measures
+    }
+    standard = metrics["fusion"] or {"method": None, "weight": None}
+    for name, chosen in {FUSION: standard, **metrics["fusions"]}.items():
+        figures |= {f"{name}/method": chosen["method"], f"{name}/weight": chosen["weight"]}
+    return {**figures, "winner_on_dev": metrics["winner_on_dev"]}

@@ -1,0 +1,178 @@
+"""Run files of any systems joined into one, without a collection.
+
+Legend of suffixes: R rows of a run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data import run_files
+from pipeline.data.qrels import Qrels, read_qrels
+from pipeline.data.runs import SCHEMA, Run, trec_lines
+from pipeline.data.text_files import check_file
+from pipeline.errors import InputError
+from pipeline.evaluate.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
+from pipeline.evaluate.short_tables import NO_DEV, NOTHING_FOUND
+from pipeline.paths import shown
+from pipeline.runtime.work import silent
+
+METHODS: tuple[Method, ...] = ("reciprocal_rank", "weighted_sum")
+"""Those that are tried."""
+WEIGHTS = tuple(n / 10 for n in range(1, 10))
+"""Shares of the first run that are tried."""
+K = 60.0
+"""Cormack, Clarke and Buettcher (2009)."""
+QUESTIONS = 512
+"""Questions written at a time."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What became of the runs."""
+
+    method: Method
+    weight: float
+    """Of the first run; the others have equal parts of the rest."""
+    chosen: bool
+    """Whether judgements chose one of the two."""
+    not_tuned: str | None
+    """Why no judgement chose, where method or weight was to be chosen."""
+    questions: int
+    judged: int
+    """Questions with a relevant passage: what is measured. Without judgements 0."""
+    unlisted: int
+    """Those of them that no run lists: each counts as zero, as in `evaluate --run`."""
+    measured: dict[str, float]
+    """MRR@10 of each file, and of `fused`; empty without judgements."""
+
+
+def fuse_files(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    qrels: Path | None,
+    method: Method | None,
+    weight: float | None,
+    relevance: int,
+    depth: int,
+) -> Fused:
+    """Write the TREC run `out` of all passages that any of the files lists, the first `depth` of each question.
+
+    What is not given of `method` and `weight` is what has the best MRR@10 on `qrels`; without them, or where none finds
+    anything relevant, it is as in `fusion.untuned`. Equal scores stand in the order in which the files first name the
+    passages.
+    Raises InputError as `run_file.rows` does, for a passage twice under a question, for judgements that no run meets,
+    and where `out` is one of the files read or cannot be written.
+    """
+    _check(paths, out, qrels, weight)
+    judgements = read_qrels(qrels) if qrels else {}
+    questions: dict[str, int] = {}
+    passages: dict[str, int] = {}
+    runs = [read(path, questions, passages) for path in paths]
+    methods, weights = (method,) if method else METHODS, (weight,) if weight else WEIGHTS
+    choice = untuned(len(runs), methods, weights)
+    judged, unlisted, measured, total = 0, 0, dict[str, float](), len(questions)
+    chosen = False
+    if qrels is not None:
+        relevant, judged, unlisted = _relevant(judgements, questions, passages, relevance)
+        if judged == unlisted:
+            raise InputError(f"{qrels}: no question of the runs has a relevant passage there")
+        if method is None or weight is None:
+            best = choose(runs, relevant, total, methods, weights, K)
+            choice, chosen = best or choice, best is not None
+    fused = fuse(runs, choice, K)
+    if qrels is not None:
+        for name, run in zip([*map(str, paths), "fused"], [*runs, fused], strict=True):
+            relevant_R = is_relevant(run.question_R, run.passage_R, relevant)
+            mean = mean_reciprocal_rank(run.question_R, run.passage_R, -run.rank_R, relevant_R, total)
+            measured[name] = round(mean * total / judged, 6)
+    _write(out, fused, [*questions], [*passages], depth)
+    why = None if chosen or (method and weight) else NO_DEV if qrels is None else NOTHING_FOUND
+    return Fused(choice.method, choice.weight, chosen, why, total, judged, unlisted, measured)
+
+
+def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:
+    """What would otherwise fail after the reading."""
+    if len(paths) < 2:
+        raise InputError(f"{paths[0]}: one run alone; give two or more")
+    read = [path.resolve() for path in (*paths, *([qrels] if qrels else []))]
+    for n, path in enumerate(paths):
+        if read[n] in read[:n]:
+            raise InputError(f"{path}: given twice")
+    for path in (*paths, *([qrels] if qrels else [])):
+        check_file(path)
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"--out {shown(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+    for path in (out.resolve(), _part(out).resolve()):
+        if path in read:
+            raise InputError(f"--out {out}: would overwrite {path}, which is read")
+    if weight is not None and not 0 < weight < 1:
+        raise InputError(f"--weight {weight:g}: between 0 and 1, both left out")
+
+
+def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
+    """A run file by numbers of questions and passages; new ones are numbered as they come."""
+    found, _ = run_files.read(path, partial(_numbered, questions), partial(_numbered, passages), silent)
+    return found.run(slice(None))
+
+
+def _numbered(numbers: dict[str, int], name: str) -> int:
+    return numbers.setdefault(name, len(numbers))
+
+
+def _relevant(
+    qrels: Qrels, questions: Mapping[str, int], passages: Mapping[str, int], relevance: int
+) -> tuple[tuple[np.ndarray, np.ndarray], int, int]:
+    """The positive judgements by number, of what the runs hold; questions with a positive, and those in no run."""
+    found = {q: [p for p, g in grades.items() if g >= relevance] for q, grades in qrels.items()}
+    positives = {q: relevant for q, relevant in found.items() if relevant}
+    listed = {q: positives[q] for q in positives if q in questions}
+    pairs = [(questions[q], passages[p]) for q, relevant in listed.items() for p in relevant if p in passages]
+    question_R, passage_R = np.array(pairs, np.int64).reshape(-1, 2).T
+    return (question_R, passage_R), len(positives), len(positives) - len(listed)
+
+
+def _part(out: Path) -> Path:
+    """Where `out` is written before it is renamed; a device or a pipe, which no rename may replace, is its own."""
+    if out.exists() and not out.is_file():
+        return out
+    target = out.resolve()
+    return target.with_name(f"{target.name}.part")
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[TextIO]:
+    """To write `out`, which stays as it was unless all is written. Raises InputError where it cannot be."""
+    part = _part(out)
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        if part != out:
+            part.rename(out.resolve())
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written: {error.strerror}") from None
+    finally:
+        if part != out:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def _write(out: Path, run: Run, questions: Sequence[str], passages: Sequence[str], depth: int) -> None:
+    query_ids, passage_ids = pa.array(questions, pa.string()), pa.array(passages, pa.string())
+    top_R = run.rank_R <= depth
+    top = Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
+    rank_R = top.rank_R
+    with _whole(out) as file:
+        for first in range(0, len(questions), QUESTIONS):
+            part = slice(*np.searchsorted(top.question_R, [first, first + QUESTIONS]))
+            query_R = query_ids.take(pa.array(top.question_R[part]))
+            passage_R = passage_ids.take(pa.array(top.passage_R[part]))
+            columns = [pa.repeat("", len(query_R)), query_R, passage_R, rank_R[part], top.score_R[part]]
+            file.write(trec_lines(pa.table(columns, schema=SCHEMA)))

@@ -1,0 +1,89 @@
+"""Measures by ir-measures, each from one provider, under one rule for ties.
+
+The providers break ties in opposite ways, so they are never given any: a passage's score here is minus its rank.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pyarrow as pa
+from ir_measures import AP, RR, R, Success, nDCG
+
+from pipeline.data.qrels import Qrels
+from pipeline.data.runs import Run
+
+Providers = Sequence[tuple[Any, int | None, Mapping[str, ir_measures.Measure]]]
+PROVIDERS: Providers = (
+    (ir_measures.msmarco, 100, {"RR@10": RR @ 10, "RR@100": RR @ 100}),
+    (
+        ir_measures.pytrec_eval,
+        None,
+        {
+            "nDCG@10": nDCG @ 10,
+            "R@20": R @ 20,
+            "R@50": R @ 50,
+            "R@100": R @ 100,
+            "R@1000": R @ 1000,
+            "AP": AP,
+            "Success@5": Success @ 5,
+            "Success@20": Success @ 20,
+            "Success@100": Success @ 100,
+        },
+    ),
+)
+"""(provider, deepest rank that its measures look at, measures by name)."""
+MEASURES = tuple(name for _, _, measures in PROVIDERS for name in measures)
+HIT_PROVIDERS: Providers = (
+    (ir_measures.pytrec_eval, 100, {"hits@5": Success @ 5, "hits@20": Success @ 20, "hits@100": Success @ 100}),
+)
+"""Of judgements that were made of answers."""
+HITS = tuple(name for _, _, measures in HIT_PROVIDERS for name in measures)
+
+
+def known(name: str) -> str:
+    """The measure's name here: `RR@10` also for `MRR@10`, its mean. Raises ValueError for one that is not known."""
+    own = re.sub(r"^MRR(?=@)", "RR", name)
+    if own not in (*MEASURES, *HITS):
+        raise ValueError(f"there are {', '.join((*MEASURES, *HITS))}")
+    return own
+
+
+def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:
+    """{query_id: {passage_id: -rank}}, best first."""
+    ids_R = passage_ids.take(pa.array(run.passage_R)).to_pylist()
+    score_R = (-run.rank_R).tolist()
+    question_Q, start_Q = np.unique(run.question_R, return_index=True)
+    end_Q = np.r_[start_Q, len(ids_R)][1:].astype(int)
+    return {
+        query_ids[q].as_py(): dict(zip(ids_R[start:end], score_R[start:end], strict=True))
+        for q, start, end in zip(question_Q.tolist(), start_Q.tolist(), end_Q.tolist(), strict=True)
+    }
+
+
+def measure(
+    run: Qrels, query_ids: Sequence[str], qrels: Qrels, relevance: int, providers: Providers = PROVIDERS
+) -> np.ndarray:
+    """Every measure of every question, float64 [questions, measures]; a question without results counts as 0.
+
+    `run` is {query_id: {passage_id: -rank}}, best first. Binary measures take judgements from `relevance` on,
+    nDCG takes grades. `providers`: PROVIDERS for the columns MEASURES, HIT_PROVIDERS for HITS.
+    """
+    place = {query_id: n for n, query_id in enumerate(query_ids)}
+    names = [name for _, _, measures in providers for name in measures]
+    values_QM = np.zeros((len(query_ids), len(names)))
+    for provider, depth, measures in providers:
+        top = {query_id: dict(islice(ranked.items(), depth)) for query_id, ranked in run.items()} if depth else run
+        column = {at_level(m, relevance): names.index(name) for name, m in measures.items()}
+        for found in provider.iter_calc(list(column), qrels, top):
+            if found.query_id in place:
+                values_QM[place[found.query_id], column[found.measure]] = found.value
+    return values_QM
+
+
+def at_level(measure: ir_measures.Measure, relevance: int) -> ir_measures.Measure:
+    """The measure with its least relevant judgement. nDCG has none."""
+    return measure if measure.NAME == "nDCG" else measure(rel=relevance)

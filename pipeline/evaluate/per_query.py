@@ -1,0 +1,64 @@
+"""What stands beside the means: each question's measures, and its first answers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.data.parquet import write_parquet
+from pipeline.data.qrels import Qrels
+from pipeline.data.runs import Run
+from pipeline.evaluate.measures import HITS, MEASURES
+from pipeline.evaluate.questions import Asked
+
+
+def measure_rows(
+    split: str,
+    system: str,
+    query_ids: Sequence[str],
+    measured: Mapping[str, Sequence[float]],
+    hits: Mapping[str, Sequence[float]],
+) -> pa.Table:
+    """A row a question; null where it has no relevant passage (MEASURES) or no answers (HITS).
+
+    `measured` and `hits`: {question: its figures in the order of MEASURES, of HITS}.
+    """
+    same = {"split": [split] * len(query_ids), "query_id": [*query_ids], "system": [system] * len(query_ids)}
+    columns = {
+        name: pa.array([found[q][m] if q in found else None for q in query_ids], pa.float64())
+        for names, found in ((MEASURES, measured), (HITS, hits))
+        for m, name in enumerate(names)
+    }
+    return pa.table({**same, **columns})
+
+
+def answer_rows(
+    split: str, system: str, run: Run, asked: Asked, passage_ids: pa.Array, hits: Qrels, depth: int
+) -> pa.Table:
+    """The first `depth` passages of each question, with their judgements (none: null) and whether they hold an answer
+    (null where the question has none). `hits`: {question: {passage that holds an answer: 1}}."""
+    top_R = run.rank_R <= depth
+    query_R = asked.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
+    passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
+    rows = [*zip(query_R, passage_R, strict=True)]
+    grades = [asked.qrels.get(q, {}).get(p) for q, p in rows]
+    holding = [p in hits.get(q, {}) if q in asked.answers else None for q, p in rows]
+    return pa.table(
+        {
+            "split": pa.array([split] * len(query_R), pa.string()),
+            "query_id": pa.array(query_R, pa.string()),
+            "system": pa.array([system] * len(query_R), pa.string()),
+            "rank": run.rank_R[top_R],
+            "passage_id": pa.array(passage_R, pa.string()),
+            "score": run.score_R[top_R],
+            "relevance": pa.array(grades, pa.int32()),
+            "holds_answer": pa.array(holding, pa.bool_()),
+        }
+    )
+
+
+def write(out: Path, tables: Mapping[str, Sequence[pa.Table]]) -> None:
+    """The artifact's tables by name; none where nothing stands in it."""
+    for name, parts in tables.items():
+        if parts:
+            write_parquet(pa.concat_tables(parts), out / f"{name}.parquet", compression="zstd")

@@ -1,0 +1,60 @@
+"""The rows of the tables of results: which runs are joined, what they are called, which are compared."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import InputError
+from pipeline.evaluate.short_tables import FIRST_STAGES, label
+
+if TYPE_CHECKING:
+    from pipeline.evaluate.evaluate import EvaluateConfig
+
+FUSION = "fusion"
+"""The row that joins BM25 with the last dense run."""
+
+
+def is_dense(name: str) -> bool:
+    """Whether one of the flow's runs is a retriever's, whose index can be asked further questions."""
+    return name in ("pretrained", "model") or name.startswith("stage")
+
+
+def last_dense(names: Iterable[str]) -> str | None:
+    return next((name for name in reversed([*names]) if is_dense(name)), None)
+
+
+def fusion_rows(config: "EvaluateConfig", names: Sequence[str]) -> dict[str, list[str]]:
+    """{row: the runs that it joins} in a flow with the runs `names`. Raises InputError where one is not among them."""
+    dense = last_dense(names)
+    standard = ["bm25", dense] if dense and "bm25" in names else None
+    for members in config.fusions:
+        for name in members:
+            if name not in names and name not in config.systems:
+                raise InputError(f"evaluate.fusions: this recipe has no run {name!r}; its own are {', '.join(names)}")
+    rows = {" + ".join(members): members for members in config.fusions if members != standard}
+    return ({FUSION: standard} if standard else {}) | rows
+
+
+def labels(bm25: Path | None, names: Sequence[str], joined: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """What tables call each row."""
+    from pipeline.bm25.bm25 import read_settings
+
+    found = {name: label(name) for name in names}
+    if bm25 is not None:
+        found["bm25"] = FIRST_STAGES[read_settings(bm25)["scores"]]
+    return found | {row: " + ".join(found[name] for name in members) for row, members in joined.items()}
+
+
+def compared(names: Sequence[str], others: Sequence[str], joined: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Pairs of systems whose difference is worth a row.
+
+    Each dense one and the one before; the last and what is made of it, or what `others` found; a fusion and its first
+    part.
+    """
+    dense = [name for name in names if name not in (*others, *joined) and is_dense(name)]
+    pairs = [(after, before) for before, after in itertools.pairwise(dense)]
+    if dense and "rerank" in names:
+        pairs.append(("rerank", dense[-1]))
+    pairs += [(dense[-1], name) for name in names if dense and name in others]
+    return pairs + [(row, members[0]) for row, members in joined.items() if row in names]

@@ -1,0 +1,195 @@
+"""What the tables of results call systems, and how they write figures."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.evaluate.shallow import shallow
+from pipeline.notices import first
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LABELS = {"model": "ready model", "pretrained": "pre-trained only", "rerank": "reranked"}
+FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "first stage (run file)"}
+"""By what scores the first stage's artifact holds (bm25.json)."""
+TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}
+"""Measures of the short table, and what the field calls their means."""
+HITS = {"hits@5": "hits@5", "hits@20": "hits@20", "hits@100": "hits@100"}
+"""Those of questions with answers, as the papers print them for NQ and TriviaQA."""
+
+SHORT = {**TABLE, "hits@20": "hits@20"}
+"""Measures of a row a run."""
+METHODS = {
+    "reciprocal_rank": "reciprocal ranks",
+    "weighted_sum": "min-max-normalised scores",
+    "z_score_sum": "z-normalised scores",
+}
+"""What a fusion adds."""
+NO_DEV = "no dev questions"
+NOTHING_FOUND = "nothing relevant is found on dev"
+"""Why a fusion is not tuned."""
+
+Systems = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""{system: {measure: {mean, low, high}}}."""
+
+
+def label(name: str) -> str:
+    """What tables call a run: `stage 1`, `stage 2, round 3`; another system by its own name."""
+    stage, _, number = name.removeprefix("stage").partition("-")
+    if name.startswith("stage") and stage.isdigit():
+        return f"stage {stage}, round {number}" if number else f"stage {stage}"
+    return LABELS.get(name, name)
+
+
+def shown_split(metrics: Mapping[str, Any]) -> str:
+    """The split that tables show: test where there is one."""
+    return "test" if "test" in metrics["splits"] else "dev"
+
+
+def on_dev(metrics: Mapping[str, Any]) -> bool:
+    """Whether anything was measured on dev, without which nothing is chosen there."""
+    return "dev" in metrics["splits"]
+
+
+def asked_first(metrics: Mapping[str, Any]) -> str:
+    """How a run answers by default: what was best on dev; without dev the dense run, or BM25 alone."""
+    return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
+
+
+def not_tuned(metrics: Mapping[str, Any], row: str) -> str | None:
+    """Why the fusion `row` joins its runs in a way that nothing has chosen; None where dev chose it, where the recipe
+    leaves no choice, and for a row that is no fusion."""
+    chosen = metrics["fusion"] if row == "fusion" else metrics.get("fusions", {}).get(row)
+    config = metrics.get("config", {})
+    tried = (config.get("fusion_methods", ()), config.get("fusion_weights", ()))
+    if chosen is None or chosen.get("chosen_on_dev", True) or all(len(found) == 1 for found in tried):
+        return None
+    if not on_dev(metrics):
+        return f"not tuned: {NO_DEV}"
+    dev = metrics["splits"]["dev"]
+    measured = {*dev["systems"], *dev.get("answers", dev)["systems"]}
+    return f"not tuned: {NOTHING_FOUND if row in measured else 'one of its runs has ' + NO_DEV}"
+
+
+def way_of(metrics: Mapping[str, Any], row: str) -> str:
+    """How the fusion `row` joins its runs: `z-normalised scores, the first with weight 0.5, not tuned: ...`."""
+    chosen = metrics["fusion"] if row == "fusion" else metrics["fusions"][row]
+    k = f" (k = {metrics['config']['reciprocal_k']:g})" if chosen["method"] == "reciprocal_rank" else ""
+    why = not_tuned(metrics, row) or ("method and weight chosen on dev" if chosen["chosen_on_dev"] else "")
+    return ", ".join(
+        filter(None, (f"{METHODS[chosen['method']]}{k}", f"the first with weight {chosen['weight']:.3g}", why))
+    )
+
+
+def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Mapping[str, str]]]:
+    """The short tables of a split: by judgements, by answers, whichever there are; and the columns of each."""
+    part = metrics["splits"][split]
+    found = [(part["systems"], TABLE), (part.get("answers", {}).get("systems", {}), HITS)]
+    return [(systems, columns) for systems, columns in found if systems]
+
+
+def headed(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+    """(heading, rows) of the short tables of the split that is shown: a row has the system's label, then each mean
+    with its interval."""
+    split = shown_split(metrics)
+    part = metrics["splits"][split]
+    found = []
+    for systems, columns in tables_of(metrics, split):
+        of, kind = (part["answers"], " with answers") if columns is HITS else (part, "")
+        rows = [
+            [metrics["labels"][name], *(estimate_text(figures[measure]) for measure in columns)]
+            for name, figures in systems.items()
+        ]
+        found.append(([f"{split}, {counted(of['questions'], 'questions')}{kind}", *columns.values()], rows))
+    return found
+
+
+def shallow_notes(
+    metrics: Mapping[str, Any], split: str, measures: Iterable[str], systems: Iterable[str] | None = None
+) -> list[str]:
+    """A line for each of the `systems` (None: all) whose lists are shorter than one of its `measures` looks."""
+    cuts = metrics["splits"].get(split, {}).get("cut_at", {})
+    names = cuts if systems is None else systems
+    found = {metrics["labels"].get(name, name): shallow(cuts.get(name), measures) for name in names}
+    return [f"{label}: {text}" for label, text in found.items() if text]
+
+
+def all_notes(metrics: Mapping[str, Any]) -> list[str]:
+    """`notes`, and of every measure of every split where it looks deeper than a list goes; a line each."""
+    found = notes(metrics)
+    for split, part in metrics["splits"].items():
+        measures = dict.fromkeys(m for t in (part, part.get("answers", part)) for s in t["systems"].values() for m in s)
+        found += [f"{split}: {line}" for line in shallow_notes(metrics, split, measures)]
+    return found
+
+
+def notes(metrics: Mapping[str, Any]) -> list[str]:
+    """What a reader of the short tables must know of what was not measured, or counts as zero; a line each."""
+    part = metrics["splits"][shown_split(metrics)]
+    measures = [measure for _, columns in tables_of(metrics, shown_split(metrics)) for measure in columns]
+    said = shallow_notes(metrics, shown_split(metrics), measures)
+    for found in (part, part.get("answers", {})):
+        for name, count in found.get("questions_without_results", {}).items():
+            if count and (found is part or count != part.get("questions_without_results", {}).get(name)):
+                which = "questions" if found is part else "questions with answers, but"
+                said.append(f"{metrics['labels'][name]}: {which} without results, each counted as zero: {count:,}")
+    if part["systems"] and part.get("questions_without_relevant"):
+        said.append(f"questions left out, for want of a relevant passage: {part['questions_without_relevant']:,}")
+    for name in metrics["labels"]:
+        if name in {*part["systems"], *part.get("answers", part)["systems"]} and not_tuned(metrics, name):
+            said.append(f"{metrics['labels'][name]}: {way_of(metrics, name)}")
+    for name, counts in metrics.get("systems", {}).items():
+        for what in ("other questions", "unknown passages"):
+            key = f"rows_of_{what.replace(' ', '_')}"
+            if count := counts.get(key):
+                examples = first(counts.get("examples", {}).get(key, ()))
+                said.append(f"{name}: rows of {what}, left out: {count:,} of {counts['rows']:,}{examples}")
+    return said
+
+
+def tables(metrics: Mapping[str, Any]) -> "list[Table]":
+    """The short tables, to be printed."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    found = []
+    for (title, *columns), rows in headed(metrics):
+        shown = Table(title=f"{title.replace(', ', ': ', 1)}, mean [95 % interval]", title_justify="left")
+        shown.add_column("", min_width=10)
+        for name in columns:
+            shown.add_column(name, justify="right")
+        for row in rows:
+            shown.add_row(*map(escape, row))
+        found.append(shown)
+    return found
+
+
+DIFFERENCE = ("p (Holm)", "wins", "ties", "losses")
+"""What tables of differences show beside the difference itself."""
+
+
+def difference_texts(figures: Mapping[str, float]) -> list[str]:
+    """Of {mean, low, high, p_holm, wins, ties, losses}: the difference with its interval, then DIFFERENCE."""
+    counts = (f"{figures[key]:,}" for key in ("wins", "ties", "losses"))
+    return [estimate_text(figures), p_text(figures["p_holm"]), *counts]
+
+
+def counted(count: int, things: str) -> str:
+    """`1 question`, `1,234 questions`. `things`: the plural, whose `s` one alone goes without."""
+    return f"{count:,} {things.removesuffix('s') if count == 1 else things}"
+
+
+def estimate_text(figure: Mapping[str, float]) -> str:
+    """`.497 [.475, .519]`, as papers print shares."""
+    mean, low, high = (share_text(figure[key]) for key in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def share_text(share: float) -> str:
+    """`.497`, `−.012`; `.000` for what rounds to nothing from either side."""
+    return f"{round(share, 3) + 0.0:.3f}".replace("0.", ".", 1).replace("-", "−")
+
+
+def p_text(p: float) -> str:
+    """`.043`, `< .001`."""
+    return "< .001" if p < 0.001 else share_text(p)

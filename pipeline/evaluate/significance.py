@@ -1,0 +1,147 @@
+"""Whether two systems differ by more than chance: tests paired by question, corrected for their number.
+
+Legend of suffixes: Q questions, M measures, P pairs of systems, C columns (pairs times measures), S draws of signs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.evaluate.bootstrap import DIGITS, summary
+
+Test = Literal["randomisation", "t"]
+SAMES = 1e-9
+"""Differences of a question's figures below this are none, and sums of them equal: sums may end in other last bits."""
+SURE = 0.05
+"""Corrected p below which a difference counts as one, in every table."""
+CELLS = 4_000_000
+"""Numbers of one block of random signs: 32 MB."""
+
+
+def p_values(difference_QM: np.ndarray, test: Test, samples: int, seed: int) -> np.ndarray:
+    """Two-sided p of each column's mean difference, [Q, M] -> [M]; 1 where no question differs.
+
+    `randomisation`: the sign of each question's difference is drawn again, `samples` times (Fisher's test; Smucker,
+    Allan and Carterette, 2007), from `seed`; all signs are taken instead where there are no more than that. `t`:
+    Student's, which draws nothing; it is not defined where all questions differ by the same, as far as SAMES tells (no
+    variance), and such a column has the p of `randomisation`.
+    """
+    p_M = np.ones(difference_QM.shape[1])
+    differs_M = np.abs(difference_QM).max(axis=0, initial=0) > SAMES
+    if len(difference_QM) < 2 or not differs_M.any():
+        return p_M
+    spreads_M = np.ptp(difference_QM, axis=0) > SAMES
+    by_t_M = differs_M & spreads_M & (test == "t")
+    by_signs_M = differs_M & ~by_t_M
+    if by_t_M.any():
+        p_M[by_t_M] = _students(difference_QM[:, by_t_M])
+    if by_signs_M.any():
+        p_M[by_signs_M] = _randomised(difference_QM[:, by_signs_M], samples, seed)
+    return p_M
+
+
+def _students(difference_QM: np.ndarray) -> np.ndarray:
+    from scipy import stats
+
+    return np.asarray(stats.ttest_1samp(difference_QM, 0.0, axis=0).pvalue)
+
+
+def _randomised(difference_QM: np.ndarray, samples: int, seed: int) -> np.ndarray:
+    """The share of signs whose sum is as far from 0 as the one found; of drawn signs with that one among them.
+
+    The same signs serve all columns, so that a block of them is one matrix product: scipy.stats.permutation_test, which
+    draws them for each, takes a hundred times longer.
+    """
+    difference_QM = difference_QM[(np.abs(difference_QM) > SAMES).any(axis=1)]
+    questions = len(difference_QM)
+    least_M = np.abs(difference_QM.sum(axis=0)) - SAMES
+    every = 2**questions <= samples
+    total = 2**questions if every else samples
+    random = np.random.default_rng(seed)
+    block = max(1, CELLS // questions)
+    as_far_M = np.zeros(len(least_M), np.int64)
+    for first in range(0, total, block):
+        number = min(block, total - first)
+        if every:
+            bits_SQ = ((np.arange(first, first + number)[:, None] >> np.arange(questions)) & 1).astype(np.uint8)
+        else:
+            packed = np.frombuffer(random.bytes(number * -(-questions // 8)), np.uint8)
+            bits_SQ = np.unpackbits(packed.reshape(number, -1), axis=1, count=questions)
+        as_far_M += (np.abs((2.0 * bits_SQ - 1) @ difference_QM) >= least_M).sum(axis=0)
+    return as_far_M / total if every else (as_far_M + 1) / (total + 1)
+
+
+def holm(p_PM: np.ndarray) -> np.ndarray:
+    """p values corrected for the number of pairs, each measure by itself (Holm, 1979). [P, M] -> [P, M]."""
+    pairs = len(p_PM)
+    by_PM = np.argsort(p_PM, axis=0, kind="stable")
+    factor_P1 = np.arange(pairs, 0, -1)[:, None]
+    raised_PM = np.maximum.accumulate(np.take_along_axis(p_PM, by_PM, axis=0) * factor_P1, axis=0)
+    corrected_PM = np.empty_like(p_PM)
+    np.put_along_axis(corrected_PM, by_PM, np.minimum(raised_PM, 1.0), axis=0)
+    return corrected_PM
+
+
+def rounded_p(p: float) -> float:
+    """Without the last bits; to significant digits, so that a small p does not become 0."""
+    return float(f"{p:.{DIGITS}g}")
+
+
+def sure(figure: Mapping[str, Any]) -> bool:
+    """Whether a difference counts as one: by its p_holm alone; one that was not tested does not."""
+    return bool(figure.get("p_holm", 1.0) < SURE)
+
+
+def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+    """Questions that are better, alike and worse, one number for each column."""
+    wins_M, losses_M = (difference_QM > SAMES).sum(0), (difference_QM < -SAMES).sum(0)
+    return wins_M.tolist(), (len(difference_QM) - wins_M - losses_M).tolist(), losses_M.tolist()
+
+
+def comparisons(
+    values: Mapping[str, np.ndarray],
+    measures: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    test: Test,
+    samples: int,
+    seed: int,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """{`a - b`: {measure: {p, p_holm, wins, ties, losses}}} of the pairs, from {system: [Q, M]}.
+
+    `wins`: questions for which a is better than b. `test`, `samples` and `seed` as `p_values` has them.
+    """
+    if not pairs:
+        return {}
+    difference_QC = np.concatenate([values[a] - values[b] for a, b in pairs], axis=1)
+    p_PM = p_values(difference_QC, test, samples, seed).reshape(len(pairs), len(measures))
+    corrected_PM = holm(p_PM)
+    counts = iter(zip(*outcomes(difference_QC), strict=True))  # pair by pair, measure by measure
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for n, (a, b) in enumerate(pairs):
+        found[f"{a} - {b}"] = {}
+        for m, measure in enumerate(measures):
+            wins, ties, losses = next(counts)
+            p, p_holm = rounded_p(p_PM[n, m]), rounded_p(corrected_PM[n, m])
+            found[f"{a} - {b}"][measure] = {"p": p, "p_holm": p_holm, "wins": wins, "ties": ties, "losses": losses}
+    return found
+
+
+def tabulated(
+    values: Mapping[str, np.ndarray],
+    measures: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    test: Test,
+    *,
+    permutations: int,
+    samples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """{systems: {system: {measure: {mean, low, high}}}, differences: the same of each pair, with what `comparisons`
+    gives}, from {system: [Q, M]}. `samples`: of the bootstrap."""
+    found = summary(values, measures, pairs, samples, seed)
+    tested = comparisons(values, measures, pairs, test, permutations, seed)
+    for pair, figures in found["differences"].items():
+        for measure in measures:
+            figures[measure] |= tested[pair][measure]
+    return found

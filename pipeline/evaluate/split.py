@@ -1,0 +1,209 @@
+"""All that is measured on one split: by judgements, by answers, between neighbours."""
+
+from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data.qrels import Qrels
+from pipeline.data.runs import Run
+from pipeline.evaluate import answer_qrels, per_query
+from pipeline.evaluate.answer_qrels import Looked, look
+from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
+from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure
+from pipeline.evaluate.nb_recall import neighbours
+from pipeline.evaluate.questions import Asked, among
+from pipeline.evaluate.rows import compared, is_dense
+from pipeline.evaluate.shallow import cut_at
+from pipeline.evaluate.significance import tabulated
+from pipeline.runtime.work import Work
+
+if TYPE_CHECKING:
+    from pipeline.evaluate.evaluate import EvaluateConfig
+
+Values = dict[str, np.ndarray]
+"""{system: its figures, [questions, measures]}."""
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """What stands in metrics.json of a split, and its rows of the tables beside it."""
+
+    figures: dict[str, Any]
+    per_query: list[pa.Table]
+    answers: list[pa.Table]
+    answer_qrels: pa.Table | None
+    """None where no question has answers."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How a fusion joins its runs."""
+
+    choice: Choice
+    on_dev: bool
+    """Whether dev chose it."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all splits of an evaluation have in common."""
+
+    config: "EvaluateConfig"
+    collection: Path
+    passage_ids: pa.Array
+    """The collection's, in its order."""
+    joined: Mapping[str, Sequence[str]]
+    """{fusion: the runs that it joins}."""
+    depths: Mapping[str, int]
+    """{run: the longest list that was asked for} of runs whose lists end where nothing more is found."""
+    work: Work
+
+
+def split_figures(
+    common: Common,
+    split: str,
+    asked: Asked,
+    given: Mapping[str, Run],
+    others: Mapping[str, Run],
+    choices: MutableMapping[str, Chosen],
+) -> SplitFigures:
+    """Measures of the flow's own runs, `given`, of `others` and of what is joined of them.
+
+    A fusion that `choices` has not is chosen, and put there.
+    """
+    config, passage_ids, progress = common.config, common.passage_ids, common.work.progress
+    query_ids = asked.query_ids.to_pylist()
+    answers = [asked.answers.get(query_id, ()) for query_id in query_ids]
+    runs = {**given, **others}
+    looked = look(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
+    joined = fused(common, split, asked, runs, looked, choices)
+    runs |= joined
+    looked = look(common.collection, [*joined.values()], answers, looked, progress)
+    hits = looked.qrels(asked.query_ids, passage_ids)
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress(done, len(runs) * (bool(asked.qrels) + bool(asked.answers)), "runs")
+
+    judged, without = measured(runs, given, asked, asked.qrels, config.relevance, PROVIDERS, passage_ids, tick)
+    dense = {name: run for name, run in given.items() if is_dense(name)}
+    figures: dict[str, Any] = {
+        "questions": len(asked.qrels),
+        "questions_without_relevant": asked.without_relevant,
+        "questions_without_results": without,
+        "cut_at": cuts(common, runs),
+        **_table(common, judged, MEASURES),
+        "neighbours": neighbours(dense, len(query_ids), config.neighbours),
+    }
+    holding = {query_id: hits.get(query_id, {}) for query_id in asked.answers}
+    hit, without = measured(runs, given, asked, holding, 1, HIT_PROVIDERS, passage_ids, tick)
+    if hit:
+        counts = {"questions": len(holding), "questions_without_results": without}
+        figures["answers"] = {**counts, **_table(common, hit, HITS)}
+    figures_Q = {name: dict(zip(asked.qrels, values, strict=True)) for name, values in judged.items()}
+    hits_Q = {name: dict(zip(holding, values, strict=True)) for name, values in hit.items()}
+    return SplitFigures(
+        figures,
+        [per_query.measure_rows(split, n, query_ids, figures_Q.get(n, {}), hits_Q.get(n, {})) for n in runs],
+        [per_query.answer_rows(split, n, run, asked, passage_ids, hits, config.answers) for n, run in runs.items()],
+        looked.table(split, asked.query_ids, passage_ids) if asked.answers else None,
+    )
+
+
+def fused(
+    common: Common,
+    split: str,
+    asked: Asked,
+    runs: Mapping[str, Run],
+    looked: Looked,
+    choices: MutableMapping[str, Chosen],
+) -> dict[str, Run]:
+    """The fusions all of whose runs are there."""
+    found: dict[str, Run] = {}
+    for name, members in common.joined.items():
+        if runs.keys() >= {*members}:
+            parts = [runs[member] for member in members]
+            if name not in choices:
+                choices[name] = choose_fusion(common, split, parts, asked, looked)
+            found[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
+    return found
+
+
+def measured(
+    runs: Mapping[str, Run],
+    given: Container[str],
+    asked: Asked,
+    qrels: Qrels,
+    relevance: int,
+    providers: Providers,
+    passage_ids: pa.Array,
+    tick: Callable[[], None],
+) -> tuple[Values, dict[str, int]]:
+    """(figures of each run over the questions of `qrels`, how many of these it answers with nothing).
+
+    A system that has no row of these questions is left out, unless it is one of the flow's own, `given`.
+    """
+    values: Values = {}
+    without: dict[str, int] = {}
+    query_ids = pa.array([*qrels], pa.string())
+    for name, run in runs.items() if qrels else ():
+        part = among(run, asked.query_ids, query_ids)
+        if name in given or len(part.question_R):
+            ranks = as_ranks(top(part, providers), query_ids, passage_ids)
+            values[name] = measure(ranks, [*qrels], qrels, relevance, providers)
+            without[name] = len(qrels) - len(ranks)
+        tick()
+    return values, without
+
+
+def cuts(common: Common, runs: Mapping[str, Run]) -> dict[str, int]:
+    """{run: where its lists were cut} of those whose lists were."""
+    longest = {name: int(run.rank_R.max(initial=0)) for name, run in runs.items()}
+    found = {name: cut_at(n, len(common.passage_ids), common.depths.get(name)) for name, n in longest.items()}
+    return {name: cut for name, cut in found.items() if cut is not None}
+
+
+def top(run: Run, providers: Providers) -> Run:
+    """The ranks that the measures look at."""
+    depths = [depth for _, depth, _ in providers if depth is not None]
+    if len(depths) < len(providers):
+        return run
+    top_R = run.rank_R <= max(depths)
+    return Run(run.question_R[top_R], run.passage_R[top_R], run.score_R[top_R])
+
+
+def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str, Any]:
+    """Systems and differences, none where nothing was measured."""
+    if not values:
+        return {"systems": {}, "differences": {}}
+    config = common.config
+    pairs = [pair for pair in compared([*values], [*config.systems], common.joined) if values.keys() >= {*pair}]
+    samples = {"permutations": config.permutations, "samples": config.bootstrap_samples, "seed": config.seed}
+    return tabulated(values, measures, pairs, config.test, **samples)
+
+
+def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked, looked: Looked) -> Chosen:
+    """The best fusion on dev, by judgements, or by answers where it has none: there what stands below the first 100
+    of each run counts as no hit. Never chosen on test: without dev runs, and where nothing relevant is found on dev, it
+    is as in `fusion.untuned`."""
+    config = common.config
+    methods, weights = config.fusion_methods, config.fusion_weights
+    default = Chosen(untuned(len(runs), methods, weights), on_dev=False)
+    if split != "dev":
+        return default
+    relevant = looked.question_P[looked.holds_P], looked.passage_P[looked.holds_P]
+    if asked.qrels:
+        pairs = [(q, p) for q, grades in asked.qrels.items() for p, g in grades.items() if g >= config.relevance]
+        passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=common.passage_ids)
+        question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=asked.query_ids)
+        known_R = passage_R.is_valid()
+        relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
+    best = choose(runs, relevant, len(asked.query_ids), methods, weights, config.reciprocal_k)
+    return Chosen(best, on_dev=True) if best else default

@@ -1,0 +1,102 @@
+"""What fine-tuning trains: the two encoders of a bi-encoder, or one for both sides."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from pipeline.errors import InputError
+from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_encoders
+from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.inputs import Ids
+from pipeline.modeling.sentence_transformers_files import Vector
+from pipeline.runtime.ranks import add, rank, world
+from pipeline.tokenization.token_files import Tokens
+from pipeline.training.loop import set_dropout
+
+
+class Towers(NamedTuple):
+    """What is trained."""
+
+    encoders: tuple[Encoder, Encoder]
+    """Of questions and of passages; the same object where tied."""
+    scorer: nn.Linear | None
+    """W and b of learning to rank."""
+
+    @property
+    def tied(self) -> bool:
+        return self.encoders[0] is self.encoders[1]
+
+    @property
+    def trained(self) -> nn.ModuleList:
+        parts: list[nn.Module] = [one.modules() for one in self.encoders[: 1 if self.tied else 2]]
+        return nn.ModuleList(parts + ([self.scorer] if self.scorer else []))
+
+
+def starting_towers(start: Path, config: FinetuneConfig, encoder: EncoderConfig, data: Tokens, device: str) -> Towers:
+    """The encoders of checkpoint `start`, with a new projection or scorer where the recipe wants one."""
+    loaded = load_encoders(start)
+    if encoder.tied and loaded[0] is not loaded[1]:
+        raise InputError(f"encoder.tied: {start} holds two encoders (`query/` and `passage/`); set it to false")
+    check_fits(loaded[0], data.specials, start, "encoder.question_tokens", encoder.question_tokens)
+    check_fits(loaded[1], data.specials, start, "passage_tokens", config.passage_tokens)
+    torch.manual_seed(config.seed)
+    questions = passages = _prepared(loaded[0], config, encoder)
+    if not encoder.tied:
+        passages = _prepared(replace(loaded[1], model=copy.deepcopy(loaded[1].model)), config, encoder)
+        if loaded[1].projection is None and questions.projection:  # both start equal
+            passages = replace(passages, projection=copy.deepcopy(questions.projection))
+    wants_scorer = config.loss == "learning_to_rank"
+    scorer = nn.Linear(2 * questions.dimension, 1).to(device) if wants_scorer else None
+    return Towers((questions.to(device), passages.to(device)), scorer)
+
+
+def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -> Encoder:
+    set_dropout(loaded.model, config.dropout)
+    projection = loaded.projection
+    if encoder.projection and (projection is None or projection.out_features != encoder.projection):
+        projection = nn.Linear(loaded.model.config.hidden_size, encoder.projection, bias=False)
+    return Encoder(loaded.model, encoder.pooling, encoder.normalise, projection if encoder.projection else None)
+
+
+def encode_all(encoder: Encoder, ids: Ids, budget: int) -> Tensor:
+    """Vectors of all rows without dropout, float32 [N, E], the same on each rank; each encodes its share."""
+    found_NE = torch.zeros(len(ids), encoder.dimension, device=encoder.device)
+    mine = np.arange(rank(), len(ids), world())
+    encoder.model.eval()
+    vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget)
+    encoder.model.train()
+    found_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(vectors).to(encoder.device)
+    return add(found_NE)
+
+
+def write_checkpoint(
+    out: Path, towers: Towers, config: EncoderConfig, start: Path, history: list[dict[str, float]]
+) -> None:
+    """Write the trained model, or both under `query/` and `passage/`, with the tokenizer of `start`.
+
+    `scorer.safetensors` beside it holds learning to rank's W and b.
+    """
+    pairs = [(out, towers.encoders[0])]
+    if not config.tied:
+        pairs = list(zip((out / "query", out / "passage"), towers.encoders, strict=True))
+    for folder, encoder in pairs:
+        tokenizer = start / folder.name if (start / folder.name).is_dir() and not config.tied else start
+        vector = Vector(
+            config.pooling,
+            config.normalise,
+            encoder.projection.weight if encoder.projection else None,
+            config.question_prefix,
+            config.passage_prefix,
+        )
+        save_checkpoint(folder, encoder.model, tokenizer, history=history, vector=vector)
+    if towers.scorer:
+        state = {name: x.detach().cpu() for name, x in towers.scorer.state_dict().items()}
+        (out / "scorer.safetensors").write_bytes(to_bytes(state))

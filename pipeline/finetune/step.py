@@ -1,0 +1,74 @@
+"""One update of a bi-encoder: every question meets the passages of the whole batch, on all ranks.
+
+Shapes: Q questions, N passages of each, P = Q * N, R = Q + P rows of the batch (questions first), E dimensions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline.pretrain.batches import share
+from pipeline.runtime import ranks
+
+
+class Piece(NamedTuple):
+    """Rows that are encoded together."""
+
+    side: int
+    """0: by the questions' encoder, 1: by the passages'."""
+    number: int
+    """Over all pieces of all ranks; keys dropout."""
+    row_B: np.ndarray
+    """Among the batch's R rows, in order of length."""
+
+
+def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int, budget: int) -> list[Piece]:
+    """This rank's pieces of `chunk` rows, for 0 of about `budget` tokens. A tied encoder reads both sides at once."""
+    if tied:
+        return [Piece(0, number, row_B) for number, row_B in share(length_R, chunk, budget)]
+    sides = [(0, 0, length_R[:questions]), (1, questions, length_R[questions:])]
+    # Even and odd numbers, so that none stands for two pieces.
+    return [
+        Piece(side, 2 * number + side, first + row_B)
+        for side, first, length in sides
+        for number, row_B in share(length, chunk, budget)
+    ]
+
+
+def backward(
+    encode: Callable[[Piece], Tensor],
+    given: Sequence[Piece],
+    shape: tuple[int, int],
+    loss: Callable[[Tensor], Tensor],
+    keep: bool,
+    device: str,
+    scorer: nn.Module | None = None,
+) -> Tensor:
+    """Leave this rank's part of the gradient of loss(vectors [R, E]); the parts sum to it. Returns the loss, on each.
+
+    `encode` gives the vectors of a piece, the same at every call. `keep`: the graphs of all pieces; else pieces are
+    encoded without a graph first and, once the gradient of the loss with respect to each vector is known, again one by
+    one (gradient cache: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup).
+    `shape`: (R, E). `scorer`: what the loss has weights of its own in.
+    """
+    with torch.set_grad_enabled(keep):
+        parts = [encode(piece) for piece in given]
+    vectors_RE = torch.zeros(shape, device=device)
+    for piece, part in zip(given, parts, strict=True):
+        vectors_RE[torch.from_numpy(piece.row_B).to(device)] = part.detach()
+    # Each rank fills in its own rows, so the sum is the whole; every rank computes the whole loss, for its vectors
+    # take part in the other ranks' questions too.
+    vectors_RE = ranks.add(vectors_RE).requires_grad_()
+    value = loss(vectors_RE)
+    weights = list(scorer.parameters()) if scorer else []
+    gradient_RE, *by_weight = torch.autograd.grad(value, [vectors_RE, *weights])
+    for weight, gradient in zip(weights, by_weight, strict=True):
+        if ranks.rank() == 0:
+            weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+    for piece, part in zip(given, parts, strict=True):
+        vectors = part if keep else encode(piece)
+        vectors.backward(gradient_RE[torch.from_numpy(piece.row_B).to(device)])
+    return value.detach()

@@ -1,0 +1,172 @@
+"""The training of a bi-encoder, in a process of its own (`pipeline.runtime.launch`).
+
+Shapes: Q questions of a batch, N passages of each, P = Q * N, R = Q + P rows, E dimensions of a vector.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from pipeline.data.parquet import write_parquet
+from pipeline.finetune import examples, losses
+from pipeline.finetune.encoders import Towers, encode_all, starting_towers, write_checkpoint
+from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.finetune.pools import load_pools
+from pipeline.finetune.scheduling import order as orders
+from pipeline.finetune.score_table import Scores
+from pipeline.finetune.soft_targets import targets
+from pipeline.finetune.step import Piece, backward, pieces
+from pipeline.finetune.validation import Candidates
+from pipeline.finetune.validator import Judge
+from pipeline.modeling.biencoder import vectors
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.inputs import Ids, pack, passage_rows, question_rows, read_form, unread
+from pipeline.runtime.ranks import rank, world
+from pipeline.runtime.work import Machine, Metrics, Progress
+from pipeline.tokenization.token_files import Tokens
+from pipeline.training import flops, loop
+from pipeline.training.memory import keeps
+
+
+def train(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    encoder: dict[str, Any],
+    tokens: str,
+    start: str,
+    given: dict[str, str],
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """What each rank runs: its pieces of every batch; rank 0 writes the checkpoint.
+
+    `given`: files of the pools and, where the recipe asks for them, of a teacher's scores and validation's candidates.
+    """
+    c, e, how = FinetuneConfig(**config), EncoderConfig(**encoder), Machine.model_validate(machine)
+    data, pools = Tokens.open(Path(tokens)), load_pools(Path(given["pools"]))
+    scores = Scores(**np.load(given["scores"])) if "scores" in given else None
+    form = read_form(e, Path(start), data.specials)
+    towers = starting_towers(Path(start), c, e, data, device)
+    size = examples.epoch_size(pools)
+    edges = examples.batches(size, c.batch_queries)
+    epoch_steps = len(edges) - 1
+    draw = examples.Draw(c.negatives_per_query, c.positives_considered, c.seed)
+    judge = None
+    if "candidates" in given:
+        candidates = Candidates(**np.load(given["candidates"]))
+        judge = Judge(towers, candidates, data, form, c.passage_tokens, how.token_budget, Path(checkpoints))
+
+    def vectors_of(queries_N: np.ndarray, passages_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, c.passage_tokens)
+        found = [encode_all(one, ids, how.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)]
+        return found[0].cpu().numpy(), found[1].cpu().numpy()
+
+    steps, schedule = c.epochs * epoch_steps, Path(checkpoints) / "schedule"
+    with orders.opened(c, pools, data, edges, vectors_of, schedule, device) as order:
+
+        def step(i: int) -> dict[str, Any]:
+            epoch, place = divmod(i, epoch_steps)
+            batch = examples.batch(pools, epoch, order(epoch, place), draw)
+            ids = question_rows(data, batch.queries_Q, form)
+            ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
+            loss = loss_of(c, batch, scores, towers.scorer, device)
+            return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
+
+        history = loop.train(
+            towers.trained,
+            step,
+            steps,
+            c.optimiser,
+            Path(checkpoints),
+            how.checkpoint_minutes,
+            progress,
+            device,
+            before=loop.between_epochs(judge.after if judge else None, epoch_steps),
+        )
+    validated = judge.last(c.epochs, steps, c.validation.select) if judge else {}
+    room = e.question_tokens - 2 - len(form.before_question)
+    cut = {
+        "questions_cut": int((data.queries.lengths[pools.queries] > room).sum()),
+        "passages_cut": int((unread(data, form, c.passage_tokens)[1][pools.listed()] > 0).sum()),
+    }
+    if rank() == 0:
+        write_checkpoint(Path(out), towers, e, Path(start), history)
+        tables = {"validation": judge.rows if judge else [], "schedule": orders.hardness(schedule)}
+        for name, rows in tables.items():
+            if rows:
+                write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
+    return {**loop.summary(history), **validated, **cut}
+
+
+def update(
+    towers: Towers,
+    ids: Ids,
+    questions: int,
+    loss: Callable[[Tensor], Tensor],
+    machine: Machine,
+    key: tuple[int, int],
+    device: str,
+) -> dict[str, Any]:
+    """Forward and backward of one update on this rank's pieces of the rows `ids`, the `questions` first.
+
+    `loss`: of the vectors of all rows. `key` and the piece's number key dropout: at the same pieces neither the number
+    of ranks nor the second pass of the gradient cache changes it.
+    """
+    shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
+    length_R = np.array([len(row) for row in ids])
+    given = pieces(length_R, questions, towers.tied, machine.chunk_spans, machine.token_budget)
+    tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
+    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.cache, device)
+    operations = 0.0
+
+    def encode(piece: Piece) -> Tensor:
+        nonlocal operations
+        loop.seed_dropout(*key, piece.number)
+        packed = pack([ids[row] for row in piece.row_B], device)
+        if torch.is_grad_enabled():
+            wanted = packed.first if pooling == "cls" else packed.every
+            operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)
+        return vectors(towers.encoders[piece.side], packed)
+
+    value = backward(encode, given, (len(ids), towers.encoders[0].dimension), loss, keep, device, towers.scorer)
+    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}
+
+
+def loss_of(
+    config: FinetuneConfig, batch: examples.Batch, scores: Scores | None, scorer: nn.Linear | None, device: str
+) -> Callable[[Tensor], Tensor]:
+    """The loss of a batch as a function of its vectors [R, E]."""
+    questions = len(batch.queries_Q)
+    excluded_QP = torch.from_numpy(exclusions(batch, config)).to(device)
+    target_QN = None
+    if scores:
+        given_QN = targets(scores, batch.queries_Q, batch.passages_QN, config.teacher_temperature)
+        target_QN = torch.from_numpy(given_QN).to(device)
+
+    def loss(vectors_RE: Tensor) -> Tensor:
+        both = vectors_RE[:questions], vectors_RE[questions:]
+        if scorer is not None:
+            return losses.learning_to_rank(*both, excluded_QP, scorer)
+        if target_QN is not None:
+            return losses.soft_labels(*both, excluded_QP, config.temperature, target_QN)
+        return losses.contrastive(*both, excluded_QP, config.temperature)
+
+    return loss
+
+
+def exclusions(batch: examples.Batch, config: FinetuneConfig) -> np.ndarray:
+    """Passages that a question's softmax leaves out, bool [Q, P]."""
+    excluded_QP = batch.excluded_QP if config.mask_positives else np.zeros_like(batch.excluded_QP)
+    questions, own = batch.passages_QN.shape
+    if config.share_negatives:
+        group_Q = np.arange(questions) // config.share_negatives
+        excluded_QP = excluded_QP | (group_Q[:, None] != group_Q.repeat(own))
+    return excluded_QP

@@ -1,0 +1,103 @@
+"""What a training on questions, positives and negatives starts with: its pools, read and checked before the work."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline.advice import Changes
+from pipeline.notices import noticed
+from pipeline.runtime.work import Metrics
+
+if TYPE_CHECKING:
+    from pipeline.data.barred import Dropped
+    from pipeline.finetune.pools import Judged, Pools
+
+
+class Drawing(Protocol):
+    """The fields of a training's configuration that say what it draws; described in `FinetuneConfig`."""
+
+    @property
+    def negatives_from(self) -> str: ...
+    @property
+    def negative_depth(self) -> int: ...
+    @property
+    def negatives_per_query(self) -> int: ...
+    @property
+    def mix(self) -> str: ...
+    @property
+    def max_queries(self) -> int: ...
+    @property
+    def subset_seed(self) -> int: ...
+
+
+def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
+    """The folder of the first negatives: those of the bm25 stage, or those that came with the collection."""
+    return collection if negatives_from == "collection" else bm25
+
+
+def check(config: Drawing, known: "Judged") -> None:
+    """InputError where the collection is too small for the training questions of an epoch. Early; `known`: the judged
+    ones, see `pools.with_barred`.
+    """
+    from pipeline.finetune.examples import check_enough
+    from pipeline.finetune.pools import subset
+
+    own = subset(known, config.max_queries, config.subset_seed)
+    check_enough("negatives_per_query", config.negatives_per_query, own.barred_n, len(own.passage_ids))
+
+
+def fewer(config: Drawing, known: "Judged") -> Changes:
+    """As many negatives as the collection has; nothing where it has enough."""
+    from pipeline.finetune.examples import room
+    from pipeline.finetune.pools import subset
+
+    own = subset(known, config.max_queries, config.subset_seed)
+    left = room(own.barred_n, len(own.passage_ids))
+    return {"negatives_per_query": left} if config.negatives_per_query > left else {}
+
+
+def read(
+    config: Drawing,
+    collection: Path,
+    bm25: Path,
+    mined: Path | None,
+    pseudo: Path | None = None,
+    *,
+    dropped: "Dropped | None" = None,
+) -> "Pools":
+    """Pools of first negatives and, where given, of mined ones and of pseudo-labelled questions.
+
+    `dropped`: see `pools.read_pools`.
+    Raises InputError where no training question has a judged passage, and where the collection is too small.
+    """
+    from pipeline.data.barred import numbers_barred
+    from pipeline.finetune.examples import check_enough
+    from pipeline.finetune.pools import read_pools
+
+    pools = read_pools(
+        collection,
+        first_negatives(config.negatives_from, collection, bm25),
+        config.negative_depth,
+        mined=mined,
+        pseudo=pseudo,
+        pooled=config.mix == "pooled",
+        max_queries=config.max_queries,
+        seed=config.subset_seed,
+        dropped=dropped,
+    )
+    check_enough("negatives_per_query", config.negatives_per_query, numbers_barred(pools.barred), pools.passages)
+    return pools
+
+
+def counts(pools: "Pools", negatives_per_query: int, dropped: "Dropped") -> Metrics:
+    """Questions, examples, negatives an epoch that come from the whole collection because a pool is too small, and
+    what was dropped of the lists read, with its notices.
+    """
+    from pipeline.finetune.examples import epoch_size, filled
+
+    return {
+        "queries": len(pools.queries),
+        "examples_per_epoch": epoch_size(pools),
+        "negatives_filled": filled(pools, negatives_per_query),
+        **dropped.metrics(),
+        **noticed(dropped.notices()),
+    }

@@ -1,0 +1,83 @@
+"""Validation of a bi-encoder between epochs: reranking a few candidates of dev questions (the ABS paper).
+
+Shapes: V questions, C candidates of each, E dimensions.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pipeline.config import Config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pipeline.finetune.pools import Judged
+
+CUTOFF = 10
+
+
+class ValidationConfig(Config):
+    questions: int = Field(ge=0)
+    """Dev questions after each epoch, the first of a seeded shuffle. 0: no validation. 1,500 in the ABS paper."""
+    candidates: int = Field(ge=2)
+    """Passages of each: a judged one and others of the first stage's list. 100 in the ABS paper."""
+    select: Literal["last", "best"]
+    """The epoch whose weights are kept: the last (coCondenser), or the one of the best MRR@10 (the ABS paper)."""
+
+    @model_validator(mode="after")
+    def _best_of_what(self) -> Self:
+        if self.select == "best" and not self.questions:
+            raise ValueError("select: best needs questions above 0")
+        return self
+
+
+class Candidates(NamedTuple):
+    """What is reranked."""
+
+    queries_V: np.ndarray
+    """Rows of queries.parquet."""
+    passages_VC: np.ndarray
+    """Rows of passages.parquet, the judged one first."""
+
+
+def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) -> "Judged":
+    """The dev questions that validate. Raises InputError where one has too few passages that nobody judged."""
+    from pipeline.finetune.examples import check_enough
+    from pipeline.finetune.pools import take
+
+    known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
+    check_enough("validation.candidates", config.candidates - 1, known.barred_n, len(known.passage_ids), positives=1)
+    return known
+
+
+def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
+    """Dev questions with a judged passage each, and seeded samples of what `run` lists and is not barred.
+
+    Where a list is too short, passages of the whole collection are added. Raises InputError without dev questions, and
+    where one has too few passages that are not barred.
+    """
+    from pipeline.data.barred import numbers_barred
+    from pipeline.data.barred import read as read_barred
+    from pipeline.finetune.examples import check_enough, fill
+    from pipeline.finetune.pools import read_judged, read_lists
+
+    rng = np.random.default_rng(seed)
+    known = drawn(config, read_judged(collection, "dev"), rng)
+    barred = read_barred(collection, known)
+    listed, barred_n = read_lists(run / "run.parquet", known, barred), numbers_barred(barred)
+    check_enough("validation.candidates", config.candidates - 1, barred_n, len(known.passage_ids), positives=1)
+    rows = []
+    for i in range(len(known.queries)):
+        sampled = rng.permutation(listed[i])[: config.candidates - 1]
+        others = fill(sampled, barred, i, config.candidates - 1, len(known.passage_ids), rng)
+        rows.append(np.append(known.lists[i][0], others))
+    return Candidates(known.queries, np.stack(rows))
+
+
+def reciprocal_rank(scores_VC: "Tensor") -> float:
+    """Mean of 1 / rank of the first candidate, 0 beyond CUTOFF; among equal scores it counts as the last."""
+    rank_V = (scores_VC >= scores_VC[:, :1]).sum(1)
+    return float(((rank_V <= CUTOFF) / rank_V).mean())

@@ -1,0 +1,120 @@
+"""The bi-encoder: packed rows to vectors, and many rows at once.
+
+Shapes: N rows, B rows of a chunk, T tokens of a chunk, D dimensions of the backbone, E of a vector.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline.errors import InputError
+from pipeline.modeling.bert import apply, embed
+from pipeline.modeling.checkpoint import load_encoder, longest_input
+from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.precision import autocast
+from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
+from pipeline.pretrain.batches import cut
+from pipeline.tokenization.token_files import Specials
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A backbone and what is made of its last layer."""
+
+    model: Any
+    """`BertModel` or `RobertaModel`, without pooler."""
+    pooling: str
+    """`cls` or `mean`."""
+    normalise: bool = False
+    projection: nn.Linear | None = None
+    """[E, D], without bias."""
+
+    @property
+    def dimension(self) -> int:
+        """E."""
+        return int(self.projection.out_features if self.projection else self.model.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def modules(self) -> nn.ModuleDict:
+        """What is trained."""
+        return nn.ModuleDict({"model": self.model} | ({"projection": self.projection} if self.projection else {}))
+
+    def to(self, device: str) -> "Encoder":
+        """This encoder, its weights moved to `device`."""
+        self.modules().to(torch.device(device))
+        return self
+
+
+def vectors(encoder: Encoder, packed: Packed) -> Tensor:
+    """Vectors of packed rows, float32 [B, E]; with CLS pooling the last layer runs at the first tokens alone."""
+    with autocast(encoder.device.type):
+        hidden_TD = embed(encoder.model, packed.ids_T, packed.position_T)
+        *layers, last = encoder.model.encoder.layer
+        for layer in layers:
+            hidden_TD = apply(layer, hidden_TD, packed.every, packed.every)
+        if encoder.pooling == "cls":
+            pooled_BD = apply(last, hidden_TD, packed.first, packed.every)
+        else:
+            pooled_BD = mean(apply(last, hidden_TD, packed.every, packed.every), packed.every.edges)
+        vector_BE = encoder.projection(pooled_BD) if encoder.projection else pooled_BD
+    return F.normalize(vector_BE.float(), dim=1) if encoder.normalise else vector_BE.float()
+
+
+def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
+    """Mean of each row's tokens, [B, D]."""
+    return torch.segment_reduce(hidden_TD.float(), "mean", offsets=edges.long(), axis=0)
+
+
+def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], None] | None = None) -> np.ndarray:
+    """Vectors of rows in their order, float32 [N, E], without gradients.
+
+    Rows of like length share a forward call of about `budget` tokens; `done` is told how many each call finished.
+    """
+    found_NE = np.empty((len(ids), encoder.dimension), np.float32)
+    length_N = np.array([len(row) for row in ids], np.int64)
+    with torch.inference_mode():
+        for row_B in filter(len, cut(length_N, 0, budget)):
+            found_NE[row_B] = vectors(encoder, pack([ids[i] for i in row_B], encoder.device.type)).cpu().numpy()
+            if done is not None:
+                done(len(row_B))
+    return found_NE
+
+
+def load_encoders(checkpoint: Path) -> tuple[Encoder, Encoder]:
+    """The (question, passage) encoders of a checkpoint, on the CPU, dropout off; the same object where tied.
+
+    Raises InputError for a folder without a loadable model.
+    """
+    question = _load(side(checkpoint, "query"))
+    return question, question if is_tied(checkpoint) else _load(side(checkpoint, "passage"))
+
+
+def _load(folder: Path) -> Encoder:
+    vector = read_vector(folder)
+    return Encoder(load_encoder(folder), vector.pooling, vector.normalise, as_linear(vector.projection_ED))
+
+
+def as_linear(weight_ED: Tensor | None) -> nn.Linear | None:
+    if weight_ED is None:
+        return None
+    linear = nn.Linear(weight_ED.shape[1], weight_ED.shape[0], bias=False)
+    linear.load_state_dict({"weight": weight_ED})
+    return linear
+
+
+def check_fits(encoder: Encoder, specials: Specials, folder: Path, field: str, limit: int) -> None:
+    """Raise InputError where the tokens cannot be those of the model in `folder`, or inputs exceed its positions."""
+    known, longest = encoder.model.config.vocab_size, longest_input(encoder.model)
+    if specials.vocab_size > known:
+        raise InputError(f"{folder}: {known} token embeddings, but the tokens artifact has {specials.vocab_size} ids")
+    if limit > longest:
+        raise InputError(f"{field}: {limit} tokens asked for, but the model in {folder} has {longest} positions")

@@ -1,0 +1,223 @@
+"""Checkpoint folders: what transformers and sentence-transformers load, with the Condenser head beside it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    PreTrainedModel,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+    RobertaModel,
+)
+from transformers.utils import logging
+
+from pipeline.data.parquet import write_parquet
+from pipeline.errors import InputError
+from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_json, write_vector
+
+MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
+ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
+CLASSIFIERS = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
+# What a ready model brings along and nothing here uses: pooler, next sentence prediction, position ids of old files.
+SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
+MLM_HEADS = ("cls.predictions.", "lm_head.")
+
+
+def save_checkpoint(
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer_folder: Path,
+    head_state: Mapping[str, torch.Tensor] | None = None,
+    history: list[dict[str, Any]] | None = None,
+    objective: str = "condenser",
+    vector: Vector = CLS,
+) -> None:
+    """Write a checkpoint folder (format: docs/architecture.md). `folder` is made where it does not exist.
+
+    `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: any folder with the
+    tokenizer's files, so a checkpoint too. `head_state`: the head that was trained for `objective`. `history`: one row
+    an update, `step` and one number a figure, the same keys in each; none is written where it is None or empty.
+    `vector`: what is made of the last layer.
+    """
+    _save(folder, model, history)
+    if head_state is not None:
+        head = {name: x.detach().cpu().contiguous() for name, x in head_state.items()}
+        save_file(head, folder / "head.safetensors", metadata={"objective": objective})
+    write_vector(folder, model.config.hidden_size, vector)
+    _write_tokenizer(folder, tokenizer_folder, longest_input(model))
+    _open_to_readers(folder)
+
+
+def load_backbone_for_mlm(folder: Path) -> PreTrainedModel:
+    """`BertForMaskedLM` or `RobertaForMaskedLM` in float32, on the CPU, in evaluation mode.
+
+    Raises InputError where the folder holds another architecture or lacks a weight, the MLM head's included.
+    """
+    return _load(folder, MASKED_LM[model_config(folder)["model_type"]], SPARE)
+
+
+def load_encoder(folder: Path) -> PreTrainedModel:
+    """`BertModel` or `RobertaModel` without pooler, in float32, on the CPU, in evaluation mode; drops an MLM head.
+
+    Raises InputError where the folder holds another architecture or lacks a weight.
+    """
+    return _load(folder, ENCODERS[model_config(folder)["model_type"]], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
+
+
+def new_classifier(start: Path, seed: int) -> PreTrainedModel:
+    """The backbone of checkpoint `start` under a random head of one logit, on the CPU, in evaluation mode."""
+    encoder = load_encoder(start)
+    labels = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    config = type(encoder.config).from_dict({**encoder.config.to_dict(), **labels})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = CLASSIFIERS[config.model_type](config)
+    for name in ("embeddings", "encoder"):
+        getattr(model.base_model, name).load_state_dict(getattr(encoder, name).state_dict())
+    return model.eval()
+
+
+def load_classifier(folder: Path) -> PreTrainedModel:
+    """`BertForSequenceClassification` or `RobertaForSequenceClassification` of one logit, as `load_encoder`.
+
+    Raises InputError where the folder holds anything else.
+    """
+    model = _load(folder, CLASSIFIERS[model_config(folder)["model_type"]], ("position_ids",))
+    if model.config.num_labels != 1:
+        raise InputError(f"{folder}: a classifier of {model.config.num_labels} labels; a cross-encoder has one logit")
+    return model
+
+
+def save_classifier(
+    folder: Path, model: PreTrainedModel, tokenizer_folder: Path, history: list[dict[str, Any]] | None = None
+) -> None:
+    """Write a folder that `AutoModelForSequenceClassification` and sentence-transformers' `CrossEncoder` load.
+
+    Parameters as in `save_checkpoint`.
+    """
+    model.config.architectures = [type(model).__name__]
+    # Otherwise sentence-transformers gives the logit's sigmoid.
+    model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    _save(folder, model, history)
+    types = ["token_type_ids"] if model.config.model_type == "bert" else []
+    _write_tokenizer(folder, tokenizer_folder, longest_input(model), ["input_ids", *types, "attention_mask"])
+    _open_to_readers(folder)
+
+
+def has_mlm_head(folder: Path) -> bool:
+    """Whether the weights in `folder` hold a head for masked language modelling."""
+    names: list[str] = []
+    for path in folder.glob("*.safetensors"):
+        if path.name != "head.safetensors":
+            with safe_open(path, "pt") as file:
+                names += file.keys()
+    return any(name.startswith(MLM_HEADS) for name in names)
+
+
+def with_new_mlm_head(encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """The encoder under a head for masked language modelling of random weights, a function of the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MASKED_LM[encoder.config.model_type](encoder.config)
+    model.base_model.load_state_dict(encoder.state_dict())
+    model.tie_weights()
+    return model.eval()
+
+
+def load_head(folder: Path) -> dict[str, torch.Tensor]:
+    """The Condenser head's weights. A missing `head.safetensors` is an InputError that names it.
+
+    Going on with a fresh head corrupts the backbone, so that there is no other way on.
+    """
+    path = folder / "head.safetensors"
+    if not path.is_file():
+        raise InputError(f"{path}: missing; a Condenser head is part of the checkpoint, a fresh one would spoil it")
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def head_objective(folder: Path) -> str:
+    """What the head in `folder` was trained for; `condenser` where its file does not say, or where there is none."""
+    if not (folder / "head.safetensors").is_file():
+        return "condenser"
+    with safe_open(folder / "head.safetensors", "pt") as file:
+        return (file.metadata() or {}).get("objective", "condenser")
+
+
+def longest_input(model: PreTrainedModel) -> int:
+    """Tokens that the position table has room for, special tokens included."""
+    return positions(model.config.to_dict())
+
+
+def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:
+    """Strict: every weight of the model must be in the folder with its shape, every weight there used or `ignored`."""
+    logging.disable_progress_bar()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # its warnings tell of what is checked below
+    try:
+        model, info = model_class.from_pretrained(
+            folder,
+            config=AutoConfig.from_pretrained(folder, local_files_only=True),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as error:  # transformers raises OSError, safetensors its own
+        raise InputError(f"{folder}: no model could be loaded: {str(error).strip().splitlines()[0]}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    missing = sorted(info["missing_keys"])
+    unequal = sorted(str(mismatch[0]) for mismatch in info["mismatched_keys"])
+    unknown = sorted(key for key in info["unexpected_keys"] if not any(part in key for part in ignored))
+    for fault, names in (("lacks", missing), ("has the wrong shape of", unequal), ("has an unknown", unknown)):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise InputError(f"{folder}: the model {fault} weight {names[0]}{more}")
+    return model.eval()
+
+
+def _save(folder: Path, model: PreTrainedModel, history: list[dict[str, Any]] | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
+    model.config._name_or_path = ""  # a path would make equal models unequal in bytes
+    model.save_pretrained(folder, max_shard_size="1TB")
+    if history:
+        _write_history(folder / "history.parquet", history)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """safetensors writes mode 0600; tokenizer.json was written by us, so its mode is the umask's."""
+    mode = (folder / "tokenizer.json").stat().st_mode & 0o777
+    for path in folder.rglob("*.safetensors"):
+        path.chmod(mode)
+
+
+def _write_history(path: Path, history: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+
+    types = {name: pa.int64() if name == "step" else pa.float64() for name in history[0]}
+    write_parquet(pa.Table.from_pylist(history, pa.schema(list(types.items()))), path)
+
+
+def _write_tokenizer(folder: Path, source: Path, longest: int, inputs: Sequence[str] | None = None) -> None:
+    """`inputs`: what the tokenizer gives to the model; None for what it gave before."""
+    (folder / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+    description = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
+    if inputs is not None:
+        description["model_input_names"] = list(inputs)
+    write_json(folder / "tokenizer_config.json", {**description, "model_max_length": longest})

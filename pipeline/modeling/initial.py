@@ -1,0 +1,247 @@
+"""The model before any pre-training: a ready one, or one made from scratch."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline.config import Config, Seed
+from pipeline.errors import InputError
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.model_config import model_config
+from pipeline.notices import noticed, one_line
+from pipeline.runtime import hub
+from pipeline.runtime.work import Metrics, Work
+from pipeline.tokenization.token_files import Specials, Tokens
+from pipeline.tokenization.tokenizer import HUB_FILES as TOKENIZER_HUB_FILES
+from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from transformers import PreTrainedModel
+
+    from pipeline.modeling.sentence_transformers_files import Vector
+
+FILES = ("model.safetensors", "model.safetensors.index.json")
+HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", *TOKENIZER_HUB_FILES)
+
+
+class InitialConfig(Config):
+    """A ready BERT or RoBERTa type model from `pretrained` or `checkpoint`; with neither, one from scratch."""
+
+    pretrained: str | None = Field(pattern=hub.HUB_NAME)
+    """Name of a Hugging Face model of BERT or RoBERTa type, such as `bert-base-uncased` (Condenser, section 4.1)."""
+    revision: str
+    """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
+    checkpoint: Path | None
+    """A local folder that holds such a model; a `head.safetensors` in it is kept. An embedding model without a head for
+    masked language modelling will do where no pre-training follows."""
+    new_mlm_head: bool
+    """Give a ready model without such a head a random one, so that pre-training can follow."""
+    architecture: Literal["bert", "roberta"]
+    """Type of a model from scratch. This and all fields below are for a model from scratch."""
+    layers: int = Field(ge=1)
+    """Transformer layers of the backbone, early and late together."""
+    hidden_size: int = Field(ge=1)
+    """Dimensions of a token's state, and of a text's vector."""
+    heads: int = Field(ge=1)
+    """Attention heads; they divide `hidden_size`."""
+    intermediate_size: int = Field(ge=1)
+    """Dimensions of the feed-forward layer."""
+    max_position: int = Field(ge=8)
+    """Longest input in tokens, special tokens included."""
+    dropout: float = Field(ge=0, lt=1)
+    """Dropout probability of hidden states and attention weights."""
+    seed: Seed
+    """Seed of the random weights."""
+    linear_range: float = Field(gt=0)
+    """Standard deviation of the linear layers' random weights. 0.02 in BERT, with 768 inputs a layer; D inputs keep
+    their length at D ** -0.5. Random embeddings have BERT's 0.02."""
+    embeddings: Literal["random", "ppmi_svd"]
+    """Token embeddings: random, or a truncated SVD of the PPMI matrix of the recipe's general text, or of the
+    collection where there is none (pipeline/modeling/ppmi.py)."""
+    ppmi_window: int = Field(ge=1)
+    """Tokens on each side that count as context."""
+    ppmi_context_exponent: float = Field(gt=0, le=1)
+    """Exponent that smooths the context distribution (Levy, Goldberg and Dagan 2015, section 3.1: 0.75)."""
+    ppmi_range: float = Field(gt=0)
+    """Root mean square of each PPMI row's entries. Above the 0.02 of positions, the tokens outweigh them."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.pretrained is not None and self.checkpoint is not None:
+            raise ValueError(
+                "pretrained and checkpoint are both set: set one of them, or neither to start from scratch"
+            )
+        if self.hidden_size % self.heads:
+            raise ValueError(f"heads ({self.heads}) must divide hidden_size ({self.hidden_size})")
+        return self
+
+    @property
+    def from_scratch(self) -> bool:
+        return self.pretrained is None and self.checkpoint is None
+
+    @property
+    def reads_passages(self) -> bool:
+        """Whether it is made of a text's words; random embeddings need the vocabulary alone."""
+        return self.from_scratch and self.embeddings == "ppmi_svd"
+
+
+def missing(config: InitialConfig) -> list[str]:
+    """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder named."""
+    if config.checkpoint is not None and config.checkpoint.exists():
+        try:
+            model_config(config.checkpoint)
+        except InputError as error:
+            return [f"initial.checkpoint: {error}"]
+    return hub.missing(config.pretrained, config.revision, FILES, "initial.checkpoint")
+
+
+def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
+    """Write the checkpoint that pre-training starts from: a model for masked LM, without pooler.
+
+    A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
+    type, lacks a weight, or has another vocabulary than `tokenizer`. The metric `notice` tells where an embedding
+    model's own folder says otherwise than `encoder`.
+    """
+    from pipeline.modeling import checkpoint
+    from pipeline.modeling.checkpoint import head_objective, load_head, save_checkpoint
+    from pipeline.modeling.sentence_transformers_files import Vector
+
+    head = own = None
+    if config.pretrained is not None or config.checkpoint is not None:
+        if config.pretrained is not None:
+            place = f"initial.pretrained {config.pretrained}"
+            folder = hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES)
+        else:
+            assert config.checkpoint is not None
+            place, folder = f"initial.checkpoint {config.checkpoint}", config.checkpoint
+        own = _own_vector(place, folder, encoder)
+        kept = checkpoint.has_mlm_head(folder)
+        model = checkpoint.load_backbone_for_mlm(folder) if kept else checkpoint.load_encoder(folder)
+        if not kept and config.new_mlm_head:
+            model = checkpoint.with_new_mlm_head(model, config.seed)
+        check_vocabulary(place, folder, model.config.vocab_size, tokenizer)
+        head = load_head(folder) if (folder / "head.safetensors").is_file() else None
+        objective = head_objective(folder)
+    else:
+        model, objective = _from_scratch(config, Tokens.open(tokens), work), "condenser"
+    vector = Vector(encoder.pooling, encoder.normalise, own.projection_ED if own else None)
+    save_checkpoint(work.out, model, tokenizer, head, objective=objective, vector=vector)
+    return {
+        "parameters": model.num_parameters(),
+        "architecture": model.config.model_type,
+        "layers": model.config.num_hidden_layers,
+        "hidden_size": model.config.hidden_size,
+        "head": "kept" if head else "none",
+        "mlm_head": "none" if model.get_output_embeddings() is None else "yes",
+        **(_differing(own, encoder) if own else {}),
+    }
+
+
+def _from_scratch(config: InitialConfig, tokens: Tokens, work: Work) -> "PreTrainedModel":
+    """Random weights, a function of the seed alone; token embeddings from the tokens where the recipe says so."""
+    import torch
+
+    model: Any = _random_model(config, tokens.specials)
+    scale = config.linear_range / model.config.initializer_range
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
+                module.weight.mul_(scale)
+    if config.embeddings == "ppmi_svd":
+        embeddings_VD = torch.from_numpy(_ppmi_embeddings(config, tokens, work))
+        known_V = embeddings_VD.any(dim=1)
+        with torch.no_grad():
+            model.get_input_embeddings().weight[known_V] = embeddings_VD[known_V].float()
+    return model
+
+
+def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel":
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+
+    shape: dict[str, Any] = {
+        "vocab_size": specials.vocab_size,
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.dropout,
+        "pad_token_id": specials.pad,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        if config.architecture == "bert":
+            return BertForMaskedLM(BertConfig(**shape, max_position_embeddings=config.max_position))
+        # RoBERTa's positions start behind its padding id, and it has one type of token (Liu et al. 2019).
+        shape["max_position_embeddings"] = config.max_position + specials.pad + 1
+        shape |= {"bos_token_id": specials.cls, "eos_token_id": specials.sep}
+        return RobertaForMaskedLM(RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5))
+
+
+def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndarray":
+    """[V, D]; zero for an entry that has no neighbour in any passage, special tokens among them: it stays random.
+
+    Every row gets the length ppmi_range * sqrt(D), so that only directions come from the collection: position and type
+    embeddings, added before the first layer norm, have the same weight beside each token, and frequent tokens, whose
+    PPMI rows are short, start with no smaller logits in the tied output projection than rare ones.
+    """
+    from pipeline.modeling import ppmi
+
+    passages = tokens.passages
+    total = len(passages.tokens)
+
+    def progress(done: int) -> None:
+        work.progress(done, total, "tokens")
+
+    size, window = tokens.specials.vocab_size, config.ppmi_window
+    counts = ppmi.cooccurrences(passages.tokens, passages.offsets, size, window, progress)
+    work.progress(0, 1, "singular value decompositions")  # half of the time
+    embeddings_VD = ppmi.svd_embeddings(ppmi.ppmi(counts, config.ppmi_context_exponent), config.hidden_size)
+    work.progress(1, 1, "singular value decompositions")
+    return ppmi.rescale(embeddings_VD, config.ppmi_range * config.hidden_size**0.5)
+
+
+def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | None":
+    """How an embedding model makes vectors. InputError where the recipe's `encoder` would do without its projection."""
+    from pipeline.modeling.sentence_transformers_files import read_vector
+
+    if not (folder / "modules.json").is_file():
+        return None
+    own = read_vector(folder)
+    if own.projection_ED is not None and len(own.projection_ED) != encoder.projection:
+        raise InputError(
+            f"{place}: projects to {len(own.projection_ED)} dimensions, but encoder.projection is not that"
+        )
+    return own
+
+
+def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
+    """Notices of what `encoder` says otherwise than the model's folder: it may be wanted, and changes every vector."""
+    fields = ["pooling", "normalise"]
+    fields += [name for name in ("question_prefix", "passage_prefix") if getattr(own, name)]  # many folders name none
+    said = [(name, getattr(encoder, name), getattr(own, name)) for name in fields]
+    differing = [
+        f"encoder.{name} is {here!r}, but {there!r} in the model's folder"
+        for name, here, there in said
+        if here != there
+    ]
+    return noticed(differing)
+
+
+def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
+    """Raises InputError unless the model in `folder` was made for the vocabulary of `tokenizer`."""
+    wanted = read_tokenizer(tokenizer).get_vocab()
+    if vocab_size != len(wanted):
+        raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(wanted)}")
+    if not has_tokenizer(folder):
+        return
+    found = read_tokenizer(folder).get_vocab()
+    differing = sorted((i, token) for token, i in wanted.items() if found.get(token) != i)
+    if differing:
+        i, token = differing[0]
+        raise InputError(
+            f"{place}: its vocabulary is not the tokenizer's: entry {i}, '{one_line(token)}', is not the same"
+        )

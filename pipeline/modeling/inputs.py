@@ -1,0 +1,178 @@
+"""What an encoder reads: texts as rows of ids, and rows packed without padding.
+
+Shapes: N rows, B rows of a chunk, T tokens of a chunk. A row is the ids of one input, special tokens included, int64
+[length].
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.modeling.sentence_transformers_files import side
+from pipeline.notices import EXAMPLES, notice
+from pipeline.tokenization.token_files import Specials, Tokens
+
+if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
+    from torch import Tensor
+
+    from pipeline.modeling.packing import Rows
+
+Ids = Sequence[np.ndarray]
+"""Rows of unequal length."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How questions and passages become rows."""
+
+    specials: Specials
+    question_tokens: int
+    title_tokens: int
+    before_question: tuple[int, ...] = ()
+    """Ids of the prefix."""
+    before_passage: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    """Ids between a title and its text."""
+
+
+def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> Form:
+    """The form that `encoder` asks for, with the tokenizer in `checkpoint`.
+
+    Raises InputError for a prefix or a title without separator where words begin otherwise at a text's start than
+    within it (byte-level BPE): the ids would not be those of the joined text. So it does where a question's prefix
+    leaves no room for the question.
+    """
+    from pipeline.tokenization.tokenizer import kind, read_tokenizer
+
+    prefixes = {"question_prefix": encoder.question_prefix, "passage_prefix": encoder.passage_prefix}
+    joined = [name for name, text in prefixes.items() if text]
+    joined += ["title_join"] if encoder.title_join == "space" and encoder.title_tokens else []
+    ids: dict[str, tuple[int, ...]] = dict.fromkeys(prefixes, ())
+    if joined:
+        folder = side(checkpoint, "query")
+        tokenizer = read_tokenizer(folder)
+        if kind(tokenizer) != "wordpiece":
+            raise InputError(f"encoder.{joined[0]}: works with WordPiece alone, but {folder} has {kind(tokenizer)}")
+        ids = {name: tuple(tokenizer.encode(text, add_special_tokens=False).ids) for name, text in prefixes.items()}
+    check_room("encoder.question_prefix", ids["question_prefix"], "encoder.question_tokens", encoder.question_tokens)
+    return Form(
+        specials=specials,
+        question_tokens=encoder.question_tokens,
+        title_tokens=encoder.title_tokens,
+        before_question=ids["question_prefix"],
+        before_passage=ids["passage_prefix"],
+        between=(specials.sep,) if encoder.title_join == "sep" else (),
+    )
+
+
+def check_room(prefix: str, before: Sequence[int], field: str, limit: int) -> None:
+    """InputError where all texts would be one row: `before`, the ids of the field `prefix`, fills a row of `limit`."""
+    if len(before) + 2 >= limit:
+        raise InputError(
+            f"{prefix}: its {len(before)} tokens and two special ones leave no room for a text in {field} ({limit})"
+        )
+
+
+def question_row(text: np.ndarray, form: Form) -> np.ndarray:
+    """`[CLS] prefix text [SEP]`, at most `question_tokens` ids; the text's end is cut."""
+    return _row(form.before_question, text, form.question_tokens, form.specials)
+
+
+def passage_row(title: np.ndarray, text: np.ndarray, form: Form, limit: int) -> np.ndarray:
+    """`[CLS] prefix title [SEP] text [SEP]`, at most `limit` ids, the title at most `title_tokens`.
+
+    Without a title `[CLS] prefix text [SEP]`, as in pre-training. A title never takes more than half of the room.
+    """
+    room = limit - 2 - len(form.before_passage) - len(form.between)
+    kept = title[: min(form.title_tokens, max(0, room // 2))]
+    before = (*form.before_passage, *kept, *form.between) if len(kept) else form.before_passage
+    return _row(before, text, limit, form.specials)
+
+
+def _row(before: Sequence[int], text: np.ndarray, limit: int, specials: Specials) -> np.ndarray:
+    room = max(0, limit - len(before) - 2)
+    inside = np.concatenate((np.array(before, np.int64), text[:room]))[: limit - 2]
+    return np.concatenate(([specials.cls], inside, [specials.sep])).astype(np.int64)
+
+
+def question_rows(tokens: Tokens, indices: Iterable[int], form: Form) -> list[np.ndarray]:
+    """Rows of the questions at `indices` of queries.parquet."""
+    return [question_row(tokens.queries[int(i)], form) for i in indices]
+
+
+def passage_rows(tokens: Tokens, indices: Iterable[int], form: Form, limit: int) -> list[np.ndarray]:
+    """Rows of the passages at `indices` of passages.parquet."""
+    return [passage_row(tokens.titles[int(i)], tokens.passages[int(i)], form, limit) for i in indices]
+
+
+def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each passage's title, and of its text, that a `passage_row` of `limit` ids does not hold, [N]."""
+    room = limit - 2 - len(form.before_passage) - len(form.between)
+    title_N = tokens.titles.lengths
+    kept_N = np.minimum(title_N, min(form.title_tokens, max(0, room // 2)))
+    room_N = limit - 2 - len(form.before_passage) - kept_N - (kept_N > 0) * len(form.between)
+    return title_N - kept_N, np.maximum(0, tokens.passages.lengths - np.maximum(0, room_N))
+
+
+def question_room(form: Form) -> int:
+    """Tokens of a question that a `question_row` holds."""
+    return form.question_tokens - 2 - len(form.before_question)
+
+
+def unread_of_questions(tokens: Tokens, rows: Sequence[int] | np.ndarray, form: Form) -> np.ndarray:
+    """Tokens of the questions at `rows` that a `question_row` does not hold."""
+    return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - question_room(form))
+
+
+def cut_notice(
+    what: str, unread_N: np.ndarray, total: int, field: str, name: Callable[[int], str] = "number {}".format
+) -> str:
+    """A notice of texts that are cut; empty where none is. `total`: tokens of these texts.
+
+    `name`: what the text with this number, from 0, is called.
+    """
+    rows = np.flatnonzero(unread_N)
+    if not len(rows):
+        return ""
+    cut, lost = len(rows) / len(unread_N), unread_N.sum() / total
+    shares = f"{_percent(cut)} of them, so that {_percent(lost)} of all tokens are not read"
+    return notice(f"{what} cut, {shares}", len(rows), [name(int(row)) for row in rows[:EXAMPLES]], field)
+
+
+def _percent(share: float) -> str:
+    """`12%`, and `< 1%` for less."""
+    return f"{share:.0%}" if share >= 0.01 else "< 1%"
+
+
+class Packed(NamedTuple):
+    """Rows laid end to end."""
+
+    ids_T: "Tensor"
+    position_T: "Tensor"
+    """Places within the row, from 0."""
+    every: "Rows"
+    first: "Rows"
+    """Each row's first token."""
+    type_T: "Tensor | None" = None
+    """BERT's token types: 1 in a row's second text. None: all 0."""
+
+
+def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
+    """Rows, which must be in order of length, packed without padding. `second_B`: where second texts begin."""
+    from pipeline.modeling.packing import rows, to_device
+
+    length_B = np.array([len(row) for row in ids])
+    begin_B = np.cumsum(length_B) - length_B
+    position_T = np.arange(length_B.sum()) - begin_B.repeat(length_B)
+    return Packed(
+        ids_T=to_device(np.concatenate(ids), device),
+        position_T=to_device(position_T, device),
+        every=rows(length_B, length_B, None, device),
+        first=rows(length_B, np.ones_like(length_B), begin_B, device),
+        type_T=None if second_B is None else to_device(position_T >= second_B.repeat(length_B), device),
+    )

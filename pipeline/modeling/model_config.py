@@ -1,0 +1,117 @@
+"""How a stage of pre-training starts: what it starts from is checked before any work. Imports nothing heavy."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.advice import Changes, check_fits
+from pipeline.data.stored import read_json
+from pipeline.errors import InputError
+from pipeline.runtime.work import Metrics, Work
+from pipeline.tokenization.token_files import Tokens
+
+TYPES = ("bert", "roberta")
+SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
+LARGE = 10_000_000
+"""Tokens of a collection that holds a batch for certain: what reads all of its text checks none of that size early."""
+
+
+def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int) -> None:
+    """InputError, naming the stage's field, where model, tokens and configuration do not fit together.
+
+    `longest`: tokens of the longest input, special tokens included.
+    """
+    vocabulary = check_model(stage, start, skip_from, longest)["vocab_size"]
+    entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
+    if entries > vocabulary:
+        raise InputError(f"{start}: a model of {vocabulary} tokens, but the tokenizer has {entries}")
+
+
+def check_tokens(
+    stage: str,
+    config: Any,
+    tokens: Path,
+    check: Callable[[Any, Tokens], object],
+    smaller: Callable[[Any, Tokens], Iterable[Changes]],
+) -> None:
+    """InputError, with the first of the `smaller` values that fit, where `check` refuses these tokens; called early.
+
+    Nothing is refused where nothing is trained.
+    """
+    if config.checkpoint is None and config.steps != 0:
+        data = Tokens.open(tokens)
+        check_fits(stage, config, lambda c: c.steps == 0 or check(c, data), lambda: smaller(config, data))
+
+
+def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:
+    """As `check_start`, without tokens: what can be known before a run. Returns the model's config.json."""
+    model = model_config(start)
+    layers, room = model["num_hidden_layers"], positions(model)
+    if skip_from >= layers:
+        raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
+    if longest > room:
+        raise InputError(f"{stage}: inputs of {longest} tokens, but the model has {room} positions")
+    return model
+
+
+def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, needs_head: bool) -> list[str]:
+    """What is wrong with a finished checkpoint that a stage is to take, in a line; nothing where there is none to take.
+
+    A path that does not exist is told elsewhere.
+    """
+    if checkpoint is None or not checkpoint.exists():
+        return []
+    try:
+        check_model(stage, checkpoint, skip_from, longest)
+    except InputError as error:
+        return [f"{stage}.checkpoint: {error}"]
+    if not any(checkpoint.glob("model*.safetensors")):
+        return [f"{stage}.checkpoint: {checkpoint}: no model.safetensors"]
+    head = checkpoint / "head.safetensors"
+    return [f"{stage}.checkpoint: {head}: missing"] if needs_head and not head.is_file() else []
+
+
+def launch_pretraining(function: str, config: Any, tokens: Path, start: Path, work: Work) -> Metrics:
+    """Runs a pre-training stage's `function` in its child processes, from its finished checkpoint or from `start`."""
+    from pipeline.runtime.launch import launch
+
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "tokens": str(tokens),
+        "start": str(config.checkpoint or start),
+        "tokenizer": str(start),
+        "out": str(work.out),
+        "checkpoints": str(work.checkpoints),
+        "machine": work.machine.model_dump(mode="json"),
+    }
+    return launch(function, arguments, work.machine, work.progress, work.checkpoints)
+
+
+def model_config(folder: Path) -> dict[str, Any]:
+    """config.json of a checkpoint. InputError where it is missing, of another type than `TYPES` or lacks a size."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text("utf-8"))
+        model_type = config["model_type"]
+    except OSError as error:
+        raise InputError(f"{path}: missing; a checkpoint is a Hugging Face model folder") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
+    if model_type not in TYPES:
+        raise InputError(f"{path}: model_type {model_type!r} is neither {' nor '.join(TYPES)}")
+    for name in (*SIZES, "pad_token_id") if model_type == "roberta" else SIZES:
+        if name not in config:
+            raise InputError(f"{path}: lacks {name}")
+        if not isinstance(config[name], int):
+            raise InputError(f"{path}: {name} is no number: {config[name]!r}")
+    return config
+
+
+def positions(config: Mapping[str, Any]) -> int:
+    """Tokens that the position table of a model with this config.json has room for, special tokens included.
+
+    RoBERTa counts positions from its padding id + 1 on.
+    """
+    spent = config["pad_token_id"] + 1 if config["model_type"] == "roberta" else 0
+    return config["max_position_embeddings"] - spent

@@ -1,0 +1,68 @@
+"""Denoised negatives: without what a cross-encoder takes for relevant (RocketQA, section 4.2.2)."""
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.cross_encoder.score_pairs import relevance
+from pipeline.data.parquet import write_parquet
+from pipeline.data.stored import read_table
+from pipeline.errors import InputError
+from pipeline.notices import EXAMPLES, noticed, of_counts, one_line
+from pipeline.runtime.work import Metrics, Work
+
+NOTICES = {
+    "dropped": ("negatives dropped, as the cross-encoder takes them for relevant", "denoise.threshold"),
+    "questions_without_negatives": ("questions without a negative left", "denoise.threshold"),
+}
+"""{count: (what is counted, advice)}."""
+
+
+class DenoiseConfig(Config):
+    threshold: float = Field(ge=0, le=1)
+    """Negatives whose score (sigmoid of the logit) lies above are dropped. RocketQA keeps those below 0.1 and takes
+    those above 0.9 for positives. Needs a cross-encoder trained pointwise: a listwise one's sigmoid means nothing."""
+
+
+def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Metrics:
+    """Write `negatives.parquet`: the mined ones at or below the threshold, in their order.
+
+    The metrics count what was dropped, and the questions that are left without a negative.
+    Raises InputError for a negative without a score, and where none is left.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from pipeline.finetune.score_table import find, read_scores
+
+    path = mined / "negatives.parquet"
+    table = read_table(path)
+    ids = {name: pc.unique(table[name]) for name in ("query_id", "passage_id")}
+    query_N, passage_N = (pc.index_in(table[name], value_set=of).to_numpy() for name, of in ids.items())
+    score_N = find(read_scores(scores / "scores.parquet", *ids.values()), query_N, passage_N)
+    unknown = np.flatnonzero(np.isnan(score_N))
+    if len(unknown):
+        query_id, passage_id = (table[name][int(unknown[0])].as_py() for name in ids)
+        raise InputError(
+            f"{scores / 'scores.parquet'}: no score of passage '{one_line(passage_id)}' for query "
+            f"'{one_line(query_id)}', a negative of {path} ({len(unknown)} such); score these negatives"
+        )
+    kept_N = relevance(score_N) <= config.threshold
+    if not kept_N.any():
+        raise InputError(f"denoise.threshold: none of {len(score_N)} negatives scores at most {config.threshold}")
+    write_parquet(table.filter(pa.array(kept_N)), work.out / "negatives.parquet", compression="zstd")
+    without = ids["query_id"].filter(pa.array(~np.isin(np.arange(len(ids["query_id"])), query_N[kept_N])))
+    counts = {
+        "questions": len(ids["query_id"]),
+        "negatives": int(kept_N.sum()),
+        "dropped": int((~kept_N).sum()),
+        "questions_without_negatives": len(without),
+    }
+    dropped = table.filter(pa.array(~kept_N)).slice(0, EXAMPLES).to_pylist()
+    examples = {
+        "dropped": [f"{row['passage_id']} for {row['query_id']}" for row in dropped],
+        "questions_without_negatives": without[:EXAMPLES].to_pylist(),
+    }
+    return {**counts, **noticed(of_counts(NOTICES, counts, examples))}

@@ -1,0 +1,212 @@
+"""negatives.html: random questions with their positives and negatives, to find false negatives by eye."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.collection import ROWS
+from pipeline.data.stored import read_batches
+from pipeline.negatives.write import Taken, best_place
+from pipeline.runtime.work import Metrics
+from pipeline.templates import environment, styles
+
+HEAD = 260
+"""Characters of a text shown before it is opened."""
+LONGEST = 5000
+"""Characters of a text that the page holds at all."""
+IN_VIEW = 5
+"""Negatives of a question always in view, the best ones; of the others those with a strong mark."""
+POSITIVES_IN_VIEW = 3
+OVERLAP = 0.5
+"""Share of common word triples from which a negative counts as a copy of a positive's text."""
+MARKED_WORDS = 64
+"""Words of a question that are looked for; some questions are whole documents."""
+# fmt: off
+COMMON = frozenset({
+    "a", "am", "an", "and", "are", "as", "at", "be", "by", "can", "did", "do", "does", "for", "from", "had", "has",
+    "have", "how", "i", "if", "in", "is", "it", "its", "of", "on", "or", "s", "t", "that", "the", "their", "this",
+    "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "will", "with", "you",
+})
+# fmt: on
+"""Words that say little about what a question asks."""
+
+Pieces = list[tuple[str, str]]
+"""(text, "": plain, "q": word of the question, "a": answer) of a text, in order."""
+
+
+def write_page(
+    path: Path,
+    collection: Path,
+    source: str,
+    drawn: Sequence[Taken],
+    positives: Mapping[str, tuple[str, ...]],
+    metrics: Metrics,
+) -> None:
+    """Write the page of the `drawn` questions. It needs no other file and no network; the template escapes all text.
+
+    Memory: the texts of the page, and a batch of the collection's.
+    """
+    wanted = {taken.ranking.passage_ids[i] for taken in drawn for i in taken.places}
+    wanted |= {passage for taken in drawn for passage in positives[taken.ranking.query_id]}
+    passages = read_rows(collection / "passages.parquet", "passage_id", wanted)
+    queries = read_rows(collection / "queries.parquet", "query_id", {taken.ranking.query_id for taken in drawn})
+    found = {query: [p for p in judged if p in passages] for query, judged in positives.items() if query in queries}
+    questions = [question(queries[t.ranking.query_id], t, found[t.ranking.query_id], passages) for t in drawn]
+    questions.sort(key=lambda q: -sum(bool(n["strong"]) for n in q["negatives"]))
+    css, template = styles("palette.css", "report.css", "negatives.css"), environment().get_template("negatives.html")
+    page = template.render(css=css, source=source, questions=questions, marks=marks(questions), metrics=metrics)
+    path.write_text(page, encoding="utf-8", newline="\n")
+
+
+def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any]]:
+    """{id: row} of the rows of a table whose `key` is wanted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids, found = pa.array(sorted(wanted), pa.string()), {}
+    for batch in read_batches(path, None, ROWS):
+        for row in batch.filter(pc.is_in(batch[key], value_set=ids)).to_pylist():
+            found[row[key]] = row
+    return found
+
+
+def question(
+    row: Mapping[str, Any], taken: Taken, judged: Sequence[str], passages: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What the template shows of one question."""
+    ranking = taken.ranking
+    text, answers = row["text"], [a for a in row["answers"] if a.strip()]
+    asked = asked_words(text)
+    pattern = looked_for(asked, answers)
+    of_positives = [passages[p] for p in judged]
+    place_of = {passage: i for i, passage in enumerate(ranking.passage_ids)}
+    first = best_place(ranking, judged)
+    best = None if first is None else float(ranking.scores[first])
+
+    def shown(passage_id: str) -> dict[str, Any]:
+        passage, place = passages[passage_id], place_of.get(passage_id)
+        return {
+            "rank": None if place is None else place + 1,
+            "score": number(None if place is None else float(ranking.scores[place])),
+            "title": pieces(passage["title"], pattern, answers),
+            **cut(passage["text"], pattern, answers),
+        }
+
+    def negative(place: int) -> dict[str, Any]:
+        passage_id = ranking.passage_ids[place]
+        passage = passages[passage_id]
+        strong, weak = suspicions(passage, of_positives, answers)
+        margin = None if best is None else float(ranking.scores[place]) - best
+        if margin is not None and margin > 0:
+            weak.append("above the positive")
+        hits = len(asked & set(words(f"{passage['title']} {passage['text']}")))
+        held = f"{hits} of {len(asked)} words" if asked else ""
+        return shown(passage_id) | {"strong": strong, "weak": weak, "hits": held, "margin": signed(margin)}
+
+    negatives = [negative(int(i)) for i in taken.places]
+    return {
+        "text": cut(text, pattern, []),
+        "answers": answers,
+        "positives": [shown(p) for p in judged[:POSITIVES_IN_VIEW]],
+        "more_positives": [shown(p) for p in judged[POSITIVES_IN_VIEW:]],
+        "negatives": [n for i, n in enumerate(negatives) if i < IN_VIEW or n["strong"]],
+        "more_negatives": [n for i, n in enumerate(negatives) if i >= IN_VIEW and not n["strong"]],
+    }
+
+
+def suspicions(
+    negative: Mapping[str, Any], positives: Sequence[Mapping[str, Any]], answers: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """(strong signs, weak signs) that a negative is none: it holds an answer, it is a positive's text or neighbour."""
+    strong, spoken = [], f" {' '.join(words(negative['text']))} "
+    held = [a for a in answers if words(a) and f" {' '.join(words(a))} " in spoken]
+    if held:
+        strong.append(f"holds the answer “{max(held, key=len)}”")
+    common = max((overlap(negative["text"], p["text"]) for p in positives), default=0.0)
+    if common >= OVERLAP:
+        strong.append(f"{common:.0%} a positive's words")
+    same = any(negative["doc_id"] == p["doc_id"] for p in positives)
+    return strong, ["a positive's document"] if same else []
+
+
+def overlap(one: str, other: str) -> float:
+    """Share of the shorter text's word triples that stand in the other one too."""
+    a, b = triples(one[:LONGEST]), triples(other[:LONGEST])
+    return len(a & b) / max(1, min(len(a), len(b)))
+
+
+def triples(text: str) -> set[tuple[str, ...]]:
+    found = words(text)
+    return {tuple(found[i : i + 3]) for i in range(len(found) - 2)}
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def asked_words(text: str) -> set[str]:
+    """The question's first distinct words that are not common ones; all of them where it has no others."""
+    distinct = list(dict.fromkeys(words(text)))
+    return set([w for w in distinct if w not in COMMON][:MARKED_WORDS] or distinct[:MARKED_WORDS])
+
+
+def looked_for(asked: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
+    """Finds answers and words of the question; longer ones first. None: nothing to find."""
+    parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(asked, key=lambda w: (-len(w), w))]
+    return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, parts))})(?!\w)", re.IGNORECASE) if parts else None
+
+
+def pieces(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> Pieces:
+    """`text` in pieces at what `pattern` finds."""
+    if pattern is None:
+        return [(text, "")]
+    known = {a.casefold() for a in answers}
+    found = pattern.split(text)  # every second piece is a match
+    kinds = ["" if i % 2 == 0 else "a" if piece.casefold() in known else "q" for i, piece in enumerate(found)]
+    return [(piece, kind) for piece, kind in zip(found, kinds, strict=True) if piece]
+
+
+def cut(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> dict[str, Any]:
+    """`head`: what is in view, `whole`: what opens (empty: nothing more), `omitted`: characters left out even there.
+
+    The head is the text's beginning, or what stands around its first answer.
+    """
+    if len(text) <= HEAD:
+        return {"head": pieces(text, pattern, answers), "whole": [], "omitted": 0}
+    answer = looked_for((), answers)
+    found = answer.search(text, 0, LONGEST) if answer else None
+    start = 0 if found is None or found.end() < HEAD else text.find(" ", found.start() - HEAD // 2) + 1
+    start = min(start, found.start()) if found else start
+    stop = text.rfind(" ", start + HEAD // 2, start + HEAD)
+    head = ("… " if start else "") + text[start : stop if stop > 0 else start + HEAD]
+    whole = text[:LONGEST]
+    return {
+        "head": pieces(head, pattern, answers),
+        "whole": pieces(whole, pattern, answers),
+        "omitted": len(text) - len(whole),
+    }
+
+
+def number(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.4g}".replace("-", "−")
+
+
+def signed(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:+.3g}".replace("-", "−")
+
+
+def marks(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many of the page's negatives bear which mark, in the template's order."""
+    negatives = [n for q in questions for n in (*q["negatives"], *q["more_negatives"])]
+    return {
+        "all": len(negatives),
+        "hold an answer": sum(any(s.startswith("holds") for s in n["strong"]) for n in negatives),
+        "share half of their word triples or more with a positive": sum(
+            any(s.endswith("words") for s in n["strong"]) for n in negatives
+        ),
+        "stand in a positive's document": sum("a positive's document" in n["weak"] for n in negatives),
+        "score above the best retrieved positive": sum("above the positive" in n["weak"] for n in negatives),
+    }

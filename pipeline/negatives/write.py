@@ -1,0 +1,138 @@
+"""What mined and given negatives share: which ones are taken, and what the artifact holds."""
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.data.barred import Dropped
+from pipeline.data.collection import read_qrels, write_table
+from pipeline.data.ids import hash_id
+from pipeline.errors import InputError
+from pipeline.notices import notice, noticed
+from pipeline.runtime.work import Metrics, Work
+
+SHORT = {"mined": "mine.depth, mine.number", "given": "given.number"}
+"""{source: the fields to change where questions have few negatives}."""
+
+
+class Sampling(Protocol):
+    """The fields of a stage's configuration that say what it takes of the pools; described in `MineConfig`."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def page_questions(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The candidates of one question, best first, judged passages among them."""
+
+    query_id: str
+    passage_ids: list[str]
+    scores: np.ndarray
+    """float32; NaN where a file gives none."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of one question."""
+
+    ranking: Ranking
+    places: np.ndarray
+    """Places in the ranking of its negatives, ascending."""
+
+
+def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
+    """{training question: its positives, in the order of qrels.parquet}; none is empty."""
+    found = {
+        query: tuple(passage for passage, relevance in judged.items() if relevance > 0)
+        for query, judged in read_qrels(collection, ["train"]).items()
+    }
+    return {query: judged for query, judged in found.items() if judged}
+
+
+def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
+    """At most `number` of `places` (0: all), ascending; a function of (seed, question) and the pool alone."""
+    return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[: number or None])
+
+
+def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
+    """Place of the first positive; None: not among the candidates."""
+    positives = set(judged)
+    return next((i for i, passage in enumerate(ranking.passage_ids) if passage in positives), None)
+
+
+def write(
+    chosen: Iterable[Taken],
+    dropped: Dropped,
+    config: Sampling,
+    *,
+    source: str,
+    expected: Collection[str] = (),
+    positives: dict[str, tuple[str, ...]],
+    collection: Path,
+    work: Work,
+) -> Metrics:
+    """Write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
+
+    `chosen`: each question once. `dropped`: candidates that their maker drops, by reason; it may grow while they are
+    read. `expected`: reasons that no notice tells. `positives`: see `train_positives`.
+    Raises InputError where no question has a negative left.
+    """
+    from pipeline.data.runs import NEGATIVES
+    from pipeline.negatives.page import write_page
+
+    made = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
+    absent, empty, short = dict.fromkeys(positives), list[str](), list[str]()
+    drawn: list[tuple[int, str, Taken]] = []
+
+    def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
+        for taken in chosen:
+            ranking = taken.ranking
+            best = best_place(ranking, positives.get(ranking.query_id, ()))
+            made.update(
+                questions=1,
+                questions_short=int(len(taken.places) < config.number),
+                questions_empty=int(len(taken.places) == 0),
+                negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
+            )
+            absent.pop(ranking.query_id, None)
+            if len(taken.places) < max(1, config.number):
+                (short if len(taken.places) else empty).append(ranking.query_id)
+            if config.page_questions and ranking.query_id in positives:
+                push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
+                push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
+            work.progress(made["questions"], len(positives), "questions")
+            for i in taken.places:
+                score = float(ranking.scores[i])
+                yield ranking.query_id, ranking.passage_ids[i], source, int(i) + 1, None if np.isnan(score) else score
+
+    negatives = write_table(work.out / "negatives.parquet", NEGATIVES, rows())
+    if not negatives:
+        reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.counts.items()))
+        raise InputError(f"{source} negatives: no question has one left; dropped: {reasons}")
+    kept = {"questions": made.pop("questions"), "negatives": negatives, **made, "questions_absent": len(absent)}
+    metrics: Metrics = {**kept, **dropped.metrics()}
+    (work.out / "negatives.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+    if config.page_questions:
+        shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
+        write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
+    lacking = [
+        notice(what, len(queries), [*queries], advice)
+        for what, queries, advice in (
+            ("questions left without a negative", empty, ""),
+            (f"questions left with fewer negatives than {config.number}", short, SHORT.get(source, "")),
+            ("training questions not listed", absent, ""),
+        )
+        if queries
+    ]
+    return metrics | noticed([*dropped.notices(expected), *lacking])

@@ -1,0 +1,156 @@
+"""From rows of a flat text to the tensors of one update.
+
+Shapes: S sequences of the global batch, T tokens of them together (in a `Chunk`: of its own), B sequences of a
+chunk, M masked tokens of a chunk.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.modeling.packing import Rows, rows, to_device
+from pipeline.pretrain.masking import mask
+from pipeline.runtime import ranks
+from pipeline.runtime.work import Machine
+from pipeline.tokenization.token_files import Ragged, Specials
+
+
+class Chunk(NamedTuple):
+    """Sequences in order of length, packed without padding."""
+
+    number: int
+    """Over all chunks of all ranks; keys dropout."""
+    row_B: Tensor
+    """The sequences' rows in the global batch."""
+    ids_T: Tensor
+    """What the model reads: [CLS], the corrupted tokens, [SEP]; sequence after sequence."""
+    position_T: Tensor
+    """Places within the sequence, from 0."""
+    label_M: Tensor
+    """True ids of the masked tokens."""
+    every: Rows
+    cls: Rows
+    """Each sequence's first token."""
+    masked: Rows
+    """The masked tokens."""
+
+
+class Batch(NamedTuple):
+    chunks: list[Chunk]
+    """This rank's share."""
+    sequences: int
+    """Of all ranks."""
+    masked: int
+    """Masked tokens of all ranks."""
+    tokens: int
+    """Tokens of all ranks, special tokens included."""
+
+
+def batch(
+    texts: Ragged,
+    begin_S: np.ndarray,
+    length_S: np.ndarray,
+    row_S: np.ndarray,
+    fraction: float,
+    seed: int,
+    step: int,
+    specials: Specials,
+    machine: Machine,
+    device: str,
+) -> Batch:
+    """Masks the sequences texts.tokens[begin : begin + length] and packs this rank's share into chunks.
+
+    `row_S`: numbers that key the masks. All ranks compute the masks of the whole batch, so that each knows how many
+    tokens are masked.
+    """
+    first_S = np.cumsum(length_S) - length_S
+    at_T = np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
+    true_T = texts.tokens[at_T].astype(np.int64)
+    ids_T, masked_T = mask(true_T, texts.word_starts[at_T], length_S, row_S, fraction, seed, step, specials)
+    return packed(ids_T, true_T, masked_T, length_S, specials, machine, device)
+
+
+def packed(
+    ids_T: np.ndarray,
+    true_T: np.ndarray,
+    masked_T: np.ndarray,
+    length_S: np.ndarray,
+    specials: Specials,
+    machine: Machine,
+    device: str,
+) -> Batch:
+    """This rank's share of sequences whose tokens are `ids_T`, one after another; `true_T` before they were masked."""
+    first_S = np.cumsum(length_S) - length_S
+    mine = share(length_S + 2, machine.chunk_spans, machine.token_budget)
+    return Batch(
+        chunks=[collate(n, row_B, first_S, length_S, ids_T, true_T, masked_T, specials, device) for n, row_B in mine],
+        sequences=len(length_S),
+        masked=int(masked_T.sum()),
+        tokens=int(length_S.sum()) + 2 * len(length_S),
+    )
+
+
+def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
+    """(number, rows) of this rank's chunks (see `cut`), dealt to and fro; each rank has as many, or one fewer."""
+    rank, world = ranks.rank(), ranks.world()
+    chunks = enumerate(cut(length_S, chunk, budget, world))
+    mine = [(n, row_B) for n, row_B in chunks if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    # The largest first: what is freed then has room for all that follows.
+    return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
+
+
+def cut(length_S: np.ndarray, chunk: int, budget: int, multiple: int = 1) -> list[np.ndarray]:
+    """Sequences in order of length, cut into chunks.
+
+    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, about `budget` or fewer, and the
+    number of chunks is a multiple of `multiple` (some may be empty).
+    """
+    order_S = np.argsort(length_S, kind="stable")
+    if not len(order_S):
+        return []
+    if chunk:
+        edges = np.append(np.arange(0, len(order_S), chunk), len(order_S))
+    else:
+        ends_S = np.cumsum(length_S[order_S])
+        chunks = multiple * math.ceil(ends_S[-1] / budget / multiple)
+        # A sequence belongs to the chunk that holds its middle.
+        middle_S = ends_S - length_S[order_S] / 2
+        edges = np.searchsorted(middle_S, ends_S[-1] / chunks * np.arange(chunks + 1))
+    return [order_S[a:b] for a, b in itertools.pairwise(edges.tolist())]
+
+
+def collate(
+    number: int,
+    row_B: np.ndarray,
+    first_S: np.ndarray,
+    length_S: np.ndarray,
+    ids_T: np.ndarray,
+    true_T: np.ndarray,
+    masked_T: np.ndarray,
+    specials: Specials,
+    device: str,
+) -> Chunk:
+    """[CLS] tokens [SEP] of the sequences `row_B`, which must be in order of length; `T` here: the whole batch."""
+    length_B = length_S[row_B]
+    edges = np.concatenate([[0], np.cumsum(length_B + 2)])
+    sequence_C = np.repeat(np.arange(len(row_B)), length_B)  # C: the chunk's tokens of text
+    here_C = np.arange(len(sequence_C)) + 2 * sequence_C + 1
+    there_C = here_C + (first_S[row_B] - edges[:-1] - 1)[sequence_C]
+    ids = np.full(edges[-1], specials.sep, np.int64)
+    ids[edges[:-1]] = specials.cls
+    ids[here_C] = ids_T[there_C]
+    chosen_C = masked_T[there_C]
+    count_B = np.bincount(sequence_C[chosen_C], minlength=len(row_B))
+    return Chunk(
+        number=number,
+        row_B=to_device(row_B, device),
+        ids_T=to_device(ids, device),
+        position_T=to_device(np.arange(edges[-1]) - edges[:-1].repeat(length_B + 2), device),
+        label_M=to_device(true_T[there_C[chosen_C]], device),
+        every=rows(length_B + 2, length_B + 2, None, device),
+        cls=rows(length_B + 2, np.ones_like(length_B), edges[:-1], device),
+        masked=rows(length_B + 2, count_B, here_C[chosen_C], device),
+    )

@@ -1,0 +1,233 @@
+"""coCondenser pre-training: Condenser's loss and a contrastive loss between spans of a document (coCondenser,
+section 3.2)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pipeline.advice import Changes
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.modeling.model_config import check_start, check_tokens, launch_pretraining, unfit
+from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.pretrain.spans import long_enough, long_passages, spans, spans_of_passages
+from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.tokenization.token_files import Tokens
+from pipeline.training.loop import Optimiser, exactly_one
+
+
+class CocondenserConfig(Config):
+    objective: Literal["cocondenser", "contrastive_only"]
+    """`contrastive_only` leaves out the masked language modelling (coCondenser, table 4); inputs are masked in both."""
+    steps: int | None = Field(ge=0)
+    """Updates. 0: the start passes through. One of `steps`, `epochs` and `tokens`."""
+    epochs: float | None = Field(gt=0)
+    """Passes over the documents. 8 in the authors' code."""
+    tokens: int | None = Field(gt=0)
+    """Tokens read, special tokens included."""
+    batch_documents: int | None = Field(ge=2)
+    """Documents (pairs of spans) in an update, over all ranks. 2,048 (coCondenser, section 4). Either this or
+    `batch_tokens`."""
+    batch_tokens: int | None = Field(ge=1)
+    """Tokens in an update, over all ranks, special tokens included. Either this or `batch_documents`."""
+    text: Literal["pretraining", "collection"]
+    """What is read: the collection (coCondenser, section 3.2), or the general text that the recipe pre-trains on, where
+    it has some."""
+    span_min: int = Field(ge=1)
+    """Documents of fewer than twice as many tokens, special tokens aside, are left out."""
+    span_max: int = Field(ge=1)
+    """Longest span in tokens, without special tokens: a document of n tokens gives two of min(span_max, n // 2).
+    126 in the paper (128 with special tokens); its author later advised about 80."""
+    spans_from: Literal["document", "passages"]
+    """`passages`: the two spans from different passages where a document has two of span_min tokens, so that they share
+    less of their wording; else, and for other documents, from anywhere in the document (coCondenser, section 3.2)."""
+    random_lengths: bool
+    """Each span of a random length from span_min to what `span_max` allows. Two spans of one length, as in the paper,
+    give each other away by it: a small model from scratch may learn to tell lengths apart and nothing else."""
+    mask_fraction: float = Field(gt=0, lt=1)
+    """Share of a span's tokens that is masked, by whole words. 0.15 in the authors' code."""
+    skip_from: int = Field(ge=0)
+    """Backbone layer whose output goes to the head (0: the embeddings): the same as in the condenser stage."""
+    checkpoint: Path | None
+    """A finished checkpoint, taken instead of training. Null: train."""
+    optimiser: Optimiser
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CocondenserConfig":
+        exactly_one(self, "steps", "epochs", "tokens")
+        exactly_one(self, "batch_documents", "batch_tokens")
+        if self.span_max < self.span_min:
+            raise ValueError(f"span_max ({self.span_max}) is below span_min ({self.span_min})")
+        if self.batch_tokens is not None and self.batch_tokens < 4 * (self.span_max + 2):
+            raise ValueError(
+                f"batch_tokens ({self.batch_tokens}) does not hold two documents of span_max: "
+                f"raise it to {4 * (self.span_max + 2)}, or give batch_documents instead"
+            )
+        return self
+
+
+class Documents(NamedTuple):
+    """Those that hold two spans, N of them."""
+
+    number_N: np.ndarray
+    """Among all documents."""
+    begin_N: np.ndarray
+    length_N: np.ndarray
+    """In tokens of the flat text, special tokens aside."""
+    tokens_N: np.ndarray
+    """Of a pair of spans, special tokens included, on average (as if both came from anywhere in the document)."""
+    size_N: np.ndarray
+    """What each takes of a batch: its tokens, or 1 where batches are counted in documents."""
+
+
+def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
+    """Documents that hold two spans. InputError where there is none."""
+    edges = data.passages.offsets[data.doc_offsets]
+    number_N = np.flatnonzero(long_enough(np.diff(edges), config.span_min))
+    if not len(number_N):
+        longest = int(np.diff(edges).max(initial=0))
+        raise InputError(
+            f"cocondenser.span_min: no document holds two spans of {config.span_min} tokens, the longest has {longest} "
+            "in all"
+        )
+    length_N = np.diff(edges)[number_N]
+    longest_N = np.minimum(config.span_max, length_N // 2)
+    shortest_N = np.minimum(config.span_min, longest_N) if config.random_lengths else longest_N
+    tokens_N = shortest_N + longest_N + 4
+    size_N = tokens_N if config.batch_tokens else np.ones_like(tokens_N)
+    return Documents(number_N, edges[number_N], length_N, tokens_N, size_N)
+
+
+def pair_drawer(
+    config: CocondenserConfig, data: Tokens, documents: Documents
+) -> Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """draw(row_D, step): begin, length and number of each span of documents `row_D`, [2 D]; pair after pair."""
+    span_min = config.span_min if config.random_lengths else config.span_max
+    passages = None
+    if config.spans_from == "passages":
+        passages = long_passages(data.passages.offsets, data.doc_offsets, config.span_min)
+    limits = span_min, config.span_max, config.optimiser.seed
+
+    def draw(row_D: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        number_D = documents.number_N[row_D]
+        begin_S, length_S = spans(documents.begin_N[row_D], documents.length_N[row_D], number_D, *limits, step)
+        if passages is not None:
+            several_D, begins, lengths = spans_of_passages(passages, number_D, *limits, step)
+            begin_S[several_D.repeat(2)], length_S[several_D.repeat(2)] = begins, lengths
+        return begin_S, length_S, (2 * number_D[:, None] + np.arange(2)).ravel()
+
+    return draw
+
+
+def batch_size(config: CocondenserConfig) -> tuple[int, str]:
+    """(size of a batch, the field that gives it)."""
+    if config.batch_tokens is not None:
+        return config.batch_tokens, "cocondenser.batch_tokens"
+    return config.batch_documents or 0, "cocondenser.batch_documents"
+
+
+def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | None) -> None:
+    """InputError where the stage will fail with these tokens and a start of that shape; called early.
+
+    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    """
+    if start is not None:
+        check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
+    check_tokens("cocondenser", config, tokens, check_batch, smaller)
+
+
+def check_batch(config: CocondenserConfig, data: Tokens) -> None:
+    """Raises InputError where an epoch has no full batch. Reads lengths alone: quick for a collection of any size."""
+    batches_in(long_documents(config, data).size_N, *batch_size(config))
+
+
+def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:
+    """What a small collection may have: four batches an epoch or fewer, counted in documents if need be; spans so
+    short that two documents hold them; no training.
+    """
+    length_N = np.sort(np.diff(data.passages.offsets[data.doc_offsets]))[::-1]
+    span_min = min(config.span_min, int(length_N[1]) // 2 if len(length_N) > 1 else 0)
+    if span_min:
+        spans = {} if span_min == config.span_min else {"span_min": span_min}
+        documents = long_documents(config.model_copy(update=spans), data)
+        if spans:
+            yield spans
+        if config.batch_tokens is not None:
+            yield spans | {"batch_tokens": max(4 * (config.span_max + 2), int(documents.size_N.sum()) // 4)}
+        yield spans | {"batch_tokens": None, "batch_documents": max(2, len(documents.number_N) // 4)}
+    yield {"steps": 0, "epochs": None, "tokens": None}
+
+
+def missing(config: CocondenserConfig) -> list[str]:
+    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    return unfit("cocondenser", config.checkpoint, config.skip_from, config.span_max + 2, False)
+
+
+def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
+    """Trains the checkpoint `start`, which must hold a head, on pairs of spans; writes a checkpoint with its head.
+
+    With `config.checkpoint` that checkpoint passes through unchanged, if it fits the tokens; it may lack a head.
+    """
+    check_cocondenser(config, tokens, start)
+    return launch_pretraining("pipeline.pretrain.cocondenser:train_cocondenser", config, tokens, start, work)
+
+
+def train_cocondenser(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    tokens: str,
+    start: str,
+    tokenizer: str,
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
+    from pipeline.modeling import bert
+    from pipeline.modeling.checkpoint import head_objective
+    from pipeline.pretrain import step as pretraining
+    from pipeline.pretrain.batches import batch
+    from pipeline.pretrain.objectives import objective
+    from pipeline.training.loop import train
+
+    c, how = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
+    seed = c.optimiser.seed
+    passes = c.checkpoint is not None or c.steps == 0
+    module = bert.with_own_head(Path(start), None if passes else "condenser").to(device)
+    if passes:
+        return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
+
+    data = Tokens.open(Path(tokens))
+    documents = long_documents(c, data)
+    draw = pair_drawer(c, data, documents)
+    budget, field = batch_size(c)
+    batches, rows = sampler(documents.size_N, budget, seed, field)
+    steps = updates(c.steps, c.epochs, c.tokens, batches, float(documents.tokens_N.sum()) / batches)
+
+    goal = objective(c.objective)
+    if not goal.names:  # weight decay must not touch what has no loss
+        module.requires_grad_(False)
+        module["lm"].base_model.requires_grad_(True)
+
+    def step(i: int) -> dict[str, Any]:
+        sequences = draw(rows(i), i)
+        return pretraining.update(
+            module,
+            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device),
+            goal,
+            skip_from=c.skip_from,
+            pairs=True,
+            cache=how.cache,
+            key=(seed, i),
+            device=device,
+        )
+
+    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    total = len(data.doc_offsets) - 1
+    counts = {"documents": total, "documents_too_short": total - len(documents.number_N)}
+    return counts | pretraining.finish(module, "condenser", Path(out), Path(tokenizer), history)

@@ -1,0 +1,164 @@
+"""Condenser pre-training (Condenser, section 3), or another objective on the same batches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pipeline.advice import Changes
+from pipeline.config import Config
+from pipeline.modeling.model_config import LARGE, check_start, check_tokens, launch_pretraining, unfit
+from pipeline.pretrain.blocks import blocks
+from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.tokenization.token_files import Tokens
+from pipeline.training.loop import Optimiser, exactly_one
+
+
+class CondenserConfig(Config):
+    objective: Literal["condenser", "mlm", "retromae"]
+    """What the model learns: Condenser; to compare with, plain masked language modelling or RetroMAE."""
+    steps: int | None = Field(ge=0)
+    """Updates. 0: the start passes through, with its head or a random one. One of `steps`, `epochs` and `tokens`."""
+    epochs: float | None = Field(gt=0)
+    """Passes over the blocks. 8 in the authors' code; the gain diminishes after 4."""
+    tokens: int | None = Field(gt=0)
+    """Tokens read, special tokens included."""
+    batch_blocks: int | None = Field(ge=1)
+    """Blocks in an update, over all ranks. 1,024 in the authors' code. Either this or `batch_tokens`."""
+    batch_tokens: int | None = Field(ge=1)
+    """Tokens in an update, over all ranks, special tokens included. Either this or `batch_blocks`."""
+    length: int = Field(ge=8)
+    """Longest block in tokens, special tokens included. 128 in the authors' code."""
+    short_probability: float = Field(ge=0, le=1)
+    """Probability that a block's target length is drawn uniformly up to the longest. 0.1 in the authors' code."""
+    mask_fraction: float = Field(gt=0, lt=1)
+    """Share of a block's tokens that is masked, by whole words. 0.15 in the authors' code."""
+    head_layers: int = Field(ge=0)
+    """Transformer layers of the Condenser head: 2 (Condenser, section 4.1). RetroMAE's decoder has 1, `mlm` none."""
+    skip_from: int = Field(ge=0)
+    """Backbone layer whose output goes to the head (0: the embeddings). 6 of 12 (Condenser, section 4.1)."""
+    continued: bool
+    """Go on with the head of the start, which must hold one (pre-training on the target collection). False: a random
+    head."""
+    checkpoint: Path | None
+    """A finished checkpoint with its head, taken instead of training. Null: train."""
+    optimiser: Optimiser
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CondenserConfig":
+        exactly_one(self, "steps", "epochs", "tokens")
+        exactly_one(self, "batch_blocks", "batch_tokens")
+        fitting = {"condenser": self.head_layers >= 1, "mlm": self.head_layers == 0, "retromae": self.head_layers == 1}
+        if not fitting[self.objective]:
+            raise ValueError(f"head_layers ({self.head_layers}) does not go with the objective {self.objective}")
+        if self.continued and not self.head_layers:
+            raise ValueError(f"continued goes on with a head, but the objective {self.objective} has none")
+        if self.batch_tokens is not None and self.batch_tokens < self.length:
+            raise ValueError(f"batch_tokens ({self.batch_tokens}) is below length ({self.length})")
+        return self
+
+
+def check_condenser(config: CondenserConfig, tokens: Path) -> None:
+    """InputError, with values that fit, where these tokens are less than one batch; called early."""
+    check_tokens("condenser", config, tokens, check_batch, smaller)
+
+
+def check_batch(config: CondenserConfig, data: Tokens) -> None:
+    if len(data.passages.tokens) < LARGE:
+        batches_in(*sizes(config, cut(config, data)[1]))
+
+
+def smaller(config: CondenserConfig, data: Tokens) -> Iterator[Changes]:
+    """What a small collection may have: four batches an epoch or fewer, counted in blocks if need be; no training."""
+    length_N = cut(config, data)[1]
+    if config.batch_tokens is not None:
+        yield {"batch_tokens": max(config.length, int((length_N + 2).sum()) // 4)}
+    yield {"batch_tokens": None, "batch_blocks": max(1, len(length_N) // 4)}
+    yield {"steps": 0, "epochs": None, "tokens": None}
+
+
+def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
+    """Where the collection's N blocks begin, and their lengths without special tokens."""
+    assert data.passages.sentence_starts is not None
+    documents = data.passages.offsets[data.doc_offsets]
+    seed = config.optimiser.seed
+    return blocks(data.passages.sentence_starts, documents, config.length - 2, config.short_probability, seed)
+
+
+def sizes(config: CondenserConfig, length_N: np.ndarray) -> tuple[np.ndarray, int, str]:
+    """What each block counts in a batch, the size of a batch, and the field that gives it."""
+    if config.batch_tokens is not None:
+        return length_N + 2, config.batch_tokens, "condenser.batch_tokens"
+    return np.ones_like(length_N), config.batch_blocks or 0, "condenser.batch_blocks"
+
+
+def missing(config: CondenserConfig) -> list[str]:
+    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    return unfit("condenser", config.checkpoint, config.skip_from, config.length, config.head_layers > 0)
+
+
+def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
+    """Trains the checkpoint `start` on blocks of the passages of `tokens`; writes a checkpoint with its head.
+
+    With `config.checkpoint` that checkpoint passes through unchanged, if it has a head and fits the tokens.
+    """
+    check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length)
+    check_condenser(config, tokens)
+    return launch_pretraining("pipeline.pretrain.condenser:train_condenser", config, tokens, start, work)
+
+
+def train_condenser(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    tokens: str,
+    start: str,
+    tokenizer: str,
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
+    from pipeline.modeling import bert
+    from pipeline.pretrain import step as pretraining
+    from pipeline.pretrain.batches import batch
+    from pipeline.pretrain.objectives import objective
+    from pipeline.training.loop import train
+
+    c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)
+    seed = c.optimiser.seed
+    if (c.continued or c.checkpoint is not None) and c.head_layers:
+        module = bert.with_own_head(Path(start), c.objective, c.head_layers).to(device)
+    else:
+        module = bert.with_new_head(Path(start), c.head_layers, seed).to(device)
+    if c.checkpoint is not None or c.steps == 0:
+        return pretraining.finish(module, c.objective, Path(out), Path(tokenizer), [])
+
+    data = Tokens.open(Path(tokens))
+    begin_N, length_N = cut(c, data)
+    size_N, budget, field = sizes(c, length_N)
+    batches, rows = sampler(size_N, budget, seed, field)
+    mean_tokens = float((length_N + 2).sum()) / batches
+    steps = updates(c.steps, c.epochs, c.tokens, batches, mean_tokens)
+
+    def step(i: int) -> dict[str, Any]:
+        row_S = rows(i)
+        sequences = begin_N[row_S], length_N[row_S], row_S
+        return pretraining.update(
+            module,
+            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device),
+            objective(c.objective),
+            skip_from=c.skip_from,
+            pairs=False,
+            cache=how.cache,
+            key=(seed, i),
+            device=device,
+        )
+
+    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    counts = {"documents": len(data.doc_offsets) - 1, "blocks": len(begin_N)}
+    return counts | pretraining.finish(module, c.objective, Path(out), Path(tokenizer), history)

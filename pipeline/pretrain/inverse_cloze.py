@@ -1,0 +1,205 @@
+"""Inverse Cloze Task pre-training: a sentence finds the passage that it stands in (Lee, Chang and Toutanova 2019,
+"Inverse Cloze Task"). The papers' baseline in the place of Condenser and coCondenser.
+
+The set-up is that of the comparison in ABS: one encoder for both, from BERT, a large batch through the gradient cache,
+a projection that is dropped afterwards. Passages go in without titles: their tokens alone, as in the other stages of
+pre-training (Lee et al. put the title first).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pipeline.advice import Changes
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.modeling.model_config import LARGE, check_start, check_tokens, launch_pretraining, unfit
+from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.pretrain.segments import AT_ONCE, Usable, pairs, sentences, usable
+from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.tokenization.token_files import Ragged, Tokens
+from pipeline.training.loop import Optimiser, exactly_one
+
+
+class IctConfig(Config):
+    steps: int | None = Field(ge=0)
+    """Updates. 0: the start passes through. Either this or `epochs`. 100,000 in Lee et al. 2019."""
+    epochs: float | None = Field(gt=0)
+    """Passes over the passages."""
+    batch_passages: int = Field(ge=2)
+    """Passages, each with a segment, in an update, over all ranks. 4,096 (Lee et al. 2019; ABS): small batches are
+    bad."""
+    text: Literal["pretraining", "collection"]
+    """What is read: the collection, or the general text that the recipe pre-trains on, where it has some."""
+    segment_min: int = Field(ge=3)
+    """Shortest sentence that becomes a segment, in tokens, special tokens included. Passages of less than two
+    sentences, or without one of that length, are left out."""
+    segment_tokens: int = Field(ge=3)
+    """Longest segment in tokens, special tokens included: the first ones of a longer sentence."""
+    passage_tokens: int = Field(ge=8)
+    """Longest passage in tokens, special tokens included: the first ones of a longer passage. Segments come from what
+    is read of it."""
+    remove_probability: float = Field(ge=0, le=1)
+    """Probability that the segment's sentence is taken out of its passage. The recipes' 0 leaves the passage full, as
+    the comparison that this baseline is for has it (ABS); the task's authors have 0.9, so that the words that the two
+    share give less away."""
+    projection: int = Field(ge=1)
+    """Dimensions of the vectors that are compared: the CLS vector after a linear map without bias, which is dropped
+    after the training. 128 (Lee et al. 2019; ABS)."""
+    checkpoint: Path | None
+    """A finished checkpoint, taken instead of training. Null: train."""
+    optimiser: Optimiser
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "IctConfig":
+        exactly_one(self, "steps", "epochs")
+        if self.segment_tokens < self.segment_min:
+            raise ValueError(f"segment_tokens ({self.segment_tokens}) is below segment_min ({self.segment_min})")
+        if self.passage_tokens <= self.segment_min:
+            raise ValueError(
+                f"passage_tokens ({self.passage_tokens}) does not hold a sentence of segment_min ({self.segment_min}) "
+                "and another one"
+            )
+        return self
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest input, special tokens included."""
+        return max(self.segment_tokens, self.passage_tokens)
+
+
+def usable_passages(config: IctConfig, texts: Ragged) -> Usable:
+    """Passages that give pairs. InputError where there is none."""
+    found = usable(texts, config.segment_min - 2, config.passage_tokens - 2)
+    if found.one_sentence == len(texts):
+        raise InputError(f"ict: none of {len(texts):,} passages has two sentences in its first {config.passage_tokens} "
+                         "tokens, so that none gives a pair")  # fmt: skip
+    if not len(found.row_P):
+        raise InputError(
+            f"ict.segment_min: none of {found.no_segment:,} passages of two sentences has one of {config.segment_min} "
+            "tokens with the special ones"
+        )
+    return found
+
+
+def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
+    """InputError where the stage will fail with these tokens and a start of that shape; called early.
+
+    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    """
+    if start is not None:
+        check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
+    check_tokens("ict", config, tokens, check_batch, smaller)
+
+
+def check_batch(config: IctConfig, data: Tokens) -> None:
+    """Raises InputError where an epoch has no full batch; of a LARGE collection only the training does."""
+    if len(data.passages.tokens) < LARGE:
+        found = usable_passages(config, data.passages)
+        batches_in(np.ones_like(found.row_P), config.batch_passages, "ict.batch_passages")
+
+
+def smaller(config: IctConfig, data: Tokens) -> Iterator[Changes]:
+    """What a small collection may have: four batches an epoch or fewer; segments so short that two of its first
+    passages hold them; no training.
+    """
+    texts, limit = data.passages, config.passage_tokens - 2
+    found = sentences(texts, np.arange(min(len(texts), AT_ONCE)), limit)
+    several_P = np.bincount(found.passage_N) > 1
+    longest_P = np.zeros(len(several_P), np.int64)
+    np.maximum.at(longest_P, found.passage_N, found.length_N)
+    longest_P = np.sort(longest_P[several_P])[::-1]
+    if len(longest_P) > 1:
+        shortest = min(config.segment_min - 2, int(longest_P[1]))
+        segments = {} if shortest == config.segment_min - 2 else {"segment_min": shortest + 2}
+        if segments:
+            yield segments
+        yield segments | {"batch_passages": max(2, len(usable(texts, shortest, limit).row_P) // 4)}
+    yield {"steps": 0, "epochs": None}
+
+
+def missing(config: IctConfig) -> list[str]:
+    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    return unfit("ict", config.checkpoint, 0, config.longest, False)
+
+
+def ict(config: IctConfig, tokens: Path, start: Path, work: Work) -> Metrics:
+    """Trains the checkpoint `start` on pairs of a segment and its passage; writes a checkpoint.
+
+    It keeps the start's prediction head as it is, and neither the projection nor a Condenser head, which the training
+    would not have kept in step. With `config.checkpoint` or no steps that checkpoint or the start passes through.
+    """
+    check_ict(config, tokens, start)
+    return launch_pretraining("pipeline.pretrain.inverse_cloze:train_ict", config, tokens, start, work)
+
+
+def train_ict(
+    *,
+    progress: Progress,
+    device: str,
+    config: dict[str, Any],
+    tokens: str,
+    start: str,
+    tokenizer: str,
+    out: str,
+    checkpoints: str,
+    machine: dict[str, Any],
+) -> Metrics:
+    """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
+    import torch
+
+    from pipeline.modeling import bert
+    from pipeline.modeling.checkpoint import head_objective
+    from pipeline.modeling.cross_entropy import inverse_cloze
+    from pipeline.pretrain import step as pretraining
+    from pipeline.pretrain.batches import packed
+    from pipeline.pretrain.objectives import objective
+    from pipeline.training.loop import train
+
+    c, how = IctConfig.model_validate(config), Machine.model_validate(machine)
+    seed = c.optimiser.seed
+    if c.checkpoint is not None or c.steps == 0:
+        module = bert.with_own_head(Path(start), None)
+        return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
+
+    data = Tokens.open(Path(tokens))
+    found = usable_passages(c, data.passages)
+    batches, rows = sampler(np.ones_like(found.row_P), c.batch_passages, seed, "ict.batch_passages")
+    steps = updates(c.steps, c.epochs, None, batches, 0.0)
+
+    module = bert.with_new_head(Path(start), 0, seed)
+    lm: Any = module["lm"]
+    projection = torch.nn.Linear(lm.config.hidden_size, c.projection, bias=False)
+    lm._init_weights(projection)
+    module["projection"] = projection
+    module = module.to(device).requires_grad_(False)  # weight decay must not touch what has no loss
+    lm.base_model.requires_grad_(True)
+    projection.requires_grad_(True)
+    contrast = pretraining.Contrast("ict", inverse_cloze, projection)
+    limits = c.segment_min - 2, c.segment_tokens - 2, c.passage_tokens - 2, c.remove_probability
+
+    def step(i: int) -> dict[str, Any]:
+        at_T, length_S = pairs(data.passages, found.row_P[rows(i)], *limits, seed, i)
+        ids_T = data.passages.tokens[at_T].astype(np.int64)
+        return pretraining.update(
+            module,
+            packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, how, device),
+            objective("contrastive_only"),
+            skip_from=0,
+            pairs=True,
+            contrast=contrast,
+            cache=how.cache,
+            key=(seed, i),
+            device=device,
+        )
+
+    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    counts = {
+        "passages": len(data.passages),
+        "passages_one_sentence": found.one_sentence,
+        "passages_without_segment": found.no_segment,
+    }
+    return counts | pretraining.finish(module, "ict", Path(out), Path(tokenizer), history)

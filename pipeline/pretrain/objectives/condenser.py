@@ -1,0 +1,47 @@
+"""Condenser: masked language modelling through a head that sees the text's late CLS vector beside early token states,
+and from the late states themselves (Condenser, section 3.2).
+
+Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.modeling.bert import HEAD, LanguageModel, Seed, States, apply, prediction_losses
+from pipeline.pretrain.batches import Batch, Chunk
+from pipeline.pretrain.objectives import Objective
+from pipeline.training import flops
+
+
+def losses(
+    lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, batch: Batch, seed: Seed
+) -> tuple[Tensor, Tensor]:
+    """Head MLM and late MLM, through one product with the vocabulary."""
+    assert states.late_MD is not None
+    both_ND = torch.cat([condense(head, states, chunk, seed), states.late_MD])
+    head_M, late_M = prediction_losses(lm, both_ND, chunk.label_M.repeat(2)).chunk(2)
+    return head_M.sum() / max(batch.masked, 1), late_M.sum() / max(batch.masked, 1)
+
+
+def condense(head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> Tensor:
+    """The head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
+    assert chunk.cls.at_R is not None
+    hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD)
+    *layers, last = head
+    for number, layer in enumerate(layers):
+        seed(HEAD + number, 0)
+        hidden_TD = apply(layer, hidden_TD, chunk.every, chunk.every)
+    seed(HEAD + len(layers), 0)
+    return apply(last, hidden_TD, chunk.masked, chunk.every)
+
+
+def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
+    """Products of the head, its last layer at the masked tokens alone, and of the prediction head; forward."""
+    head = (head_layers - 1) * flops.layer(config, chunk.every, chunk.every)
+    head += flops.layer(config, chunk.masked, chunk.every)
+    return head + flops.predictions(config, 2 * chunk.masked.size)
+
+
+OBJECTIVE = Objective(("head_mlm", "late_mlm"), losses, operations)

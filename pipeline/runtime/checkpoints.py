@@ -1,0 +1,106 @@
+"""Checkpoints of a training, from which it goes on after a kill.
+
+CHECKPOINTS/step-N/{model,optimizer}.safetensors and state.json {step, ranks, processes, threads, device, history}.
+Written under another name, brought to disk and renamed, so that a folder of that name is always whole.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def saved_steps(checkpoints: Path) -> list[Path]:
+    """Finished checkpoints, oldest first."""
+    return sorted(checkpoints.glob("step-*"), key=lambda folder: int(folder.name.removeprefix("step-")))
+
+
+def saved_state(checkpoints: Path) -> dict[str, Any] | None:
+    """state.json of the newest checkpoint, or None."""
+    folders = saved_steps(checkpoints)
+    return json.loads((folders[-1] / "state.json").read_text()) if folders else None
+
+
+def save(
+    module: "torch.nn.Module",
+    adam: "torch.optim.Optimizer",
+    checkpoints: Path,
+    step: int,
+    history: list[dict[str, float]],
+    device: str,
+) -> None:
+    """Writes the checkpoint after `step` updates and keeps the last two."""
+    import torch
+    from safetensors.torch import save as to_bytes
+
+    from pipeline.runtime import ranks
+
+    weights = {name: p.detach() for name, p in module.named_parameters()}
+    moments = {
+        f"{name}/{key}": value for name, p in module.named_parameters() for key, value in adam.state.get(p, {}).items()
+    }
+    state = {
+        "step": step,
+        "ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # of this node
+        "processes": ranks.world(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "history": history,
+    }
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    for stale in checkpoints.glob("tmp-*"):
+        shutil.rmtree(stale)
+    folder = checkpoints / f"tmp-step-{step}"
+    folder.mkdir()
+    write(folder / "model.safetensors", to_bytes({k: v.cpu().contiguous() for k, v in weights.items()}))
+    write(folder / "optimizer.safetensors", to_bytes({k: v.cpu().contiguous() for k, v in moments.items()}))
+    write(folder / "state.json", json.dumps(state).encode())
+    os.rename(folder, checkpoints / f"step-{step}")
+    for old in saved_steps(checkpoints)[:-2]:
+        shutil.rmtree(old)
+
+
+def write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def restore(
+    module: "torch.nn.Module", adam: "torch.optim.Optimizer", checkpoints: Path
+) -> tuple[int, list[dict[str, float]]]:
+    """Brings `module` and `adam` to the newest checkpoint. Returns the updates done and their history."""
+    import torch
+    from safetensors.torch import load_file
+
+    from pipeline.runtime import ranks
+
+    state = saved_state(checkpoints)
+    if state is None:
+        return 0, []
+    folder = checkpoints / f"step-{state['step']}"
+    if state["device"] == "cpu" and state["processes"] != ranks.world():
+        raise InputError(
+            f"{folder}: made by {state['processes']} processes on all nodes, now there are {ranks.world()}; "
+            "start as many, or remove it"
+        )
+    weights = load_file(folder / "model.safetensors")
+    moments = load_file(folder / "optimizer.safetensors")
+    parameters = dict(module.named_parameters())
+    if weights.keys() != parameters.keys():
+        raise InputError(f"{folder}: holds another model's parameters; remove it")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+    for name, moment in moments.items():
+        parameter_name, key = name.rsplit("/", 1)
+        parameter = parameters[parameter_name]
+        adam.state[parameter][key] = moment.to(parameter.device, copy=True)
+    return state["step"], state["history"]

@@ -1,0 +1,61 @@
+"""The other end of `pipeline.runtime.launch`: a process that runs one function and reports in JSON lines.
+
+With several ranks this process turns into torchrun, which starts this module again for each rank.
+What anything prints goes to stderr; stdout carries the JSON lines alone.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+
+from pipeline.runtime.death import die_with_parent
+from pipeline.runtime.processes import errors_told, python, reporter
+
+
+def become_torchrun(text: str) -> None:
+    job = json.loads(text)
+    os.environ["PIPELINE_PARENT"] = str(os.getpid())
+    alone = ["--standalone", "--local-addr=127.0.0.1"]
+    several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # what is given later counts
+    where = [*(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
+    command = python("torch.distributed.run", *where, "-m", "pipeline.runtime.child", text)
+    os.execv(command[0], command)
+
+
+def set_precision(tf32: bool, device: str) -> None:
+    """TensorFloat-32 on CUDA alone: on a CPU the same setting would round to bfloat16."""
+    import torch
+
+    if tf32 and device == "cuda":
+        torch.set_float32_matmul_precision("high")
+
+
+def main() -> None:
+    die_with_parent()
+    job = json.loads(sys.argv[1])
+    if (job["ranks"] > 1 or job["torchrun"]) and "RANK" not in os.environ:
+        become_torchrun(sys.argv[1])
+    say = reporter()
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: the launcher's may not be the one of rank 0
+
+    def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
+        if first:
+            say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
+
+    with errors_told(say):
+        from pipeline.runtime import ranks
+
+        module, name = job["function"].split(":")
+        function = getattr(importlib.import_module(module), name)
+        set_precision(job["tf32"], job["device"])
+        with ranks.joined(job["device"]):
+            result = function(progress=progress, device=job["device"], **job["arguments"])
+            ranks.meet()  # what another rank writes is there when this one reports the result
+            if first:
+                say({"result": result})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The collection as token ids, in flat files that are read memory-mapped (pipeline/tokenization/token_files.py)."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+from tokenizers import Encoding, Tokenizer
+
+from pipeline.config import Config
+from pipeline.data.collection import passage_batches, passage_count, read_queries
+from pipeline.data.words import UNSPACED_END, blank
+from pipeline.runtime.work import Metrics, Work
+from pipeline.tokenization.npy_stream import Flat
+from pipeline.tokenization.tokenizer import kind, read_tokenizer, special_tokens
+
+BATCH_ROWS = 512
+SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(?=\n[^\S\n]*\n)|""" + UNSPACED_END)
+
+
+class TokensConfig(Config):
+    """How texts become ids."""
+
+    max_tokens: int = Field(ge=0)
+    """Tokens kept of each passage, without special tokens. 0: all."""
+
+
+def tokens(config: TokensConfig, collection: Path, tokenizer: Path, work: Work) -> Metrics:
+    """Tokenise passages, titles and queries of a collection, in the format of `ragged.Tokens`.
+
+    Streams: memory is that of one batch, and of the questions. Special tokens that stand in a text are taken as text.
+    """
+    reader = read_tokenizer(tokenizer)
+    specials, _ = special_tokens(reader)
+    queries = [query.text for query in read_queries(collection)]
+    counts = _write_passages(config.max_tokens, collection, reader, work)
+    with RaggedWriter(work.out / "queries", reader) as writer:
+        for start in range(0, len(queries), BATCH_ROWS):
+            writer.write(encode(reader, queries[start : start + BATCH_ROWS]))
+    (work.out / "specials.json").write_text(json.dumps(asdict(specials), indent=2) + "\n", "utf-8")
+    return {**counts, "queries": len(queries), "query_tokens": writer.total}
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], max_tokens: int = 0) -> list[list[int]]:
+    """Ids of each text without special tokens, at most `max_tokens` of them (0: all).
+
+    The one way from text to ids: a question typed in by hand becomes what it would be in the artifact.
+    """
+    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [encoding.ids[: max_tokens or None] for encoding in encodings]
+
+
+def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
+    """Index of the first token of each sentence after the first one, ascending; may name a token twice.
+
+    A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
+    opening mark; at the signs that other scripts have for it (data/words.py); and at an empty line. Byte-level BPE
+    counts the white space to the sentence that follows it.
+    """
+    for end in SENTENCE_END.finditer(text):
+        for character in range(end.end(), len(text)):  # white space, or what the normaliser drops, may be of no token
+            token = encoding.char_to_token(character)
+            if token is not None:
+                yield token
+                break
+
+
+def word_start_table(tokenizer: Tokenizer) -> np.ndarray:
+    """[vocabulary] bool: does the entry start a word when it is not the first of a text?
+
+    WordPiece goes on with `##`; byte-level BPE starts at a space, written Ġ (Ċ, ĉ, č: line feed, tab, return).
+    """
+    vocabulary = tokenizer.get_vocab()
+    texts = sorted(vocabulary, key=vocabulary.__getitem__)
+    if kind(tokenizer) == "wordpiece":
+        prefix = json.loads(tokenizer.to_str())["model"]["continuing_subword_prefix"]
+        return np.array([not text.startswith(prefix) for text in texts])
+    return np.array([text.startswith(("Ġ", "Ċ", "ĉ", "č")) for text in texts])
+
+
+class RaggedWriter:
+    """Writes the files of one `ragged.Ragged`, text after text. A context manager."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, sentences: bool = False) -> None:
+        folder.mkdir()
+        self.table = word_start_table(tokenizer)
+        self.dtype = np.dtype(np.uint16 if len(self.table) <= 1 << 16 else np.uint32)
+        self.tokens = Flat(folder / "tokens.npy", self.dtype)
+        self.offsets = Flat(folder / "offsets.npy", np.dtype(np.int64))
+        self.word_starts = Flat(folder / "word_starts.npy", np.dtype(bool))
+        self.sentence_starts = Flat(folder / "sentence_starts.npy", np.dtype(bool)) if sentences else None
+        self.offsets.write(np.zeros(1))
+
+    @property
+    def total(self) -> int:
+        """Tokens written."""
+        return self.tokens.length
+
+    def write(self, ids: list[list[int]], sentence_starts: list[int] | None = None) -> None:
+        """Append texts. `sentence_starts`: tokens that start a sentence, counted from the first one of these texts."""
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        ends = lengths.cumsum()
+        flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
+        firsts = (ends - lengths)[lengths > 0]
+        words = self.table[flat]
+        words[firsts] = True
+        if self.sentence_starts is not None:
+            starts = np.zeros(len(flat), bool)
+            starts[firsts] = True
+            starts[sentence_starts or []] = True
+            self.sentence_starts.write(starts)
+        self.offsets.write(self.total + ends)
+        self.tokens.write(flat)
+        self.word_starts.write(words)
+
+    def __enter__(self) -> "RaggedWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in (self.tokens, self.offsets, self.word_starts, self.sentence_starts):
+            if file is not None:
+                file.close()
+
+
+def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, work: Work) -> Metrics:
+    started, done, documents, document, cut, empty = time.monotonic(), 0, 0, None, 0, 0
+    total = passage_count(collection)
+    doc_offsets = Flat(work.out / "doc_offsets.npy", np.dtype(np.int64))
+    with (
+        RaggedWriter(work.out / "passages", tokenizer, sentences=True) as passages,
+        RaggedWriter(work.out / "titles", tokenizer) as titles,
+    ):
+        for batch in passage_batches(collection, ["doc_id", "title", "text"], BATCH_ROWS):
+            ids, starts, cut_here = _with_sentences(tokenizer, batch["text"], max_tokens)
+            passages.write(ids, starts)
+            cut += cut_here
+            empty += sum(not found and not blank(text) for text, found in zip(batch["text"], ids, strict=True))
+            titles.write(encode(tokenizer, batch["title"]))
+            before = [document, *batch["doc_id"]]
+            firsts = [row for row, doc_id in enumerate(batch["doc_id"], start=done) if doc_id != before[row - done]]
+            doc_offsets.write(np.array(firsts))
+            done, documents, document = done + len(batch["text"]), documents + len(firsts), before[-1]
+            rate = done / (time.monotonic() - started)
+            work.progress(done, total, "passages", {"passages_per_second": rate, "tokens": passages.total})
+    doc_offsets.write(np.array([done]))
+    doc_offsets.close()
+    return {
+        "passages": done,
+        "documents": documents,
+        "passage_tokens": passages.total,
+        "title_tokens": titles.total,
+        "tokens_per_passage": passages.total / max(1, done),
+        "passages_cut": cut,
+        "passages_without_tokens": empty,
+    }
+
+
+def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> tuple[list[list[int]], list[int], int]:
+    """Ids of each text; where sentences start in all of them strung together; how many texts were cut."""
+    ids: list[list[int]] = []
+    starts: list[int] = []
+    total = cut = 0
+    for text, encoding in zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
+        ids.append(encoding.ids[: max_tokens or None])
+        starts += [total + token for token in sentence_tokens(text, encoding) if token < len(ids[-1])]
+        total += len(ids[-1])
+        cut += len(ids[-1]) < len(encoding.ids)
+    return ids, starts, cut

@@ -1,0 +1,80 @@
+"""A training's figures on dev and its best weights, where a killed training finds them.
+
+FOLDER/validation.json: a row each time. FOLDER/best-STEP.safetensors: the weights after STEP updates. FOLDER holds the
+training's checkpoints too. One that goes on from a checkpoint forgets what was measured after it: those updates are
+done again, and on a GPU may lead elsewhere. So the best weights as of each checkpoint stay until it is gone.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+from torch import nn
+
+from pipeline.runtime import ranks
+from pipeline.runtime.checkpoints import saved_steps, write
+
+Row = dict[str, Any]
+"""epoch, step, then the figure by its name; None where it has no value."""
+
+
+class Best:
+    """`trained`: whose weights are kept. `name`: of the figure, of which more is better."""
+
+    def __init__(self, trained: nn.Module, name: str, folder: Path) -> None:
+        self._trained, self._name, self._folder = trained, name, folder
+        self._log = folder / "validation.json"
+        rows = json.loads(self._log.read_text()) if self._log.is_file() else []
+        self.rows: list[Row] = _before(rows, max(self._checkpoints(), default=0))
+
+    def add(self, epoch: int, step: int, value: float | None) -> None:
+        """Note the figure of the weights as they are, after `epoch` epochs and `step` updates; keep them if best."""
+        self.rows = [*self.rows, {"epoch": epoch, "step": step, self._name: value}]
+        if ranks.rank() == 0:
+            if self.row() is self.rows[-1]:
+                state = self._trained.state_dict()
+                _write_whole(self._weights(step), to_bytes({name: x.cpu().contiguous() for name, x in state.items()}))
+            _write_whole(self._log, json.dumps(self.rows).encode())
+            self._clear()
+
+    def row(self) -> Row:
+        """The best one, of equal ones the first."""
+        return self._best(self.rows)
+
+    def put_back(self) -> None:
+        """The best row's weights become the module's."""
+        with torch.no_grad():
+            self._trained.load_state_dict(load_file(self._weights(self.row()["step"])))
+
+    def _best(self, rows: Sequence[Row]) -> Row:
+        return max(rows, key=lambda row: float("-inf") if row[self._name] is None else row[self._name])
+
+    def _weights(self, step: int) -> Path:
+        return self._folder / f"best-{step}.safetensors"
+
+    def _checkpoints(self) -> list[int]:
+        return [int(folder.name.removeprefix("step-")) for folder in saved_steps(self._folder)]
+
+    def _clear(self) -> None:
+        """Remove the weights that are the best as of no checkpoint, nor now."""
+        parts = [_before(self.rows, step) for step in self._checkpoints()]
+        needed = {self._weights(self._best(rows)["step"]) for rows in [*parts, self.rows] if rows}
+        for path in self._folder.glob("best-*.safetensors"):
+            if path not in needed:
+                path.unlink()
+
+
+def _before(rows: Sequence[Row], checkpoint: int) -> list[Row]:
+    """A checkpoint is written before its own update's weights are measured."""
+    return [row for row in rows if row["step"] < checkpoint]
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """A kill leaves the file as it was before, or whole."""
+    unfinished = path.with_name(f"{path.name}.part")
+    write(unfinished, content)
+    unfinished.rename(path)

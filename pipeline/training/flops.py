@@ -1,0 +1,79 @@
+"""Floating-point operations that an update needs, and those that the machine can do: together model FLOP utilisation.
+
+Counted: every product of matrices, once forward and twice backward; a multiplication and an addition are two. Not
+counted: what a gradient cache computes twice, norms and activations.
+"""
+
+import re
+import time
+from typing import Any
+
+from pipeline.modeling.packing import Rows
+from pipeline.pretrain.batches import Chunk
+
+BACKWARD = 3
+"""Products forward and backward for each one forward."""
+BF16_PEAKS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "A40": 150e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+}
+"""Dense bfloat16 operations a second in the makers' data sheets, by words of the device's name."""
+
+
+def layer(config: Any, wanted: Rows, every: Rows) -> float:
+    """One transformer layer at the rows `wanted`, forward."""
+    dimensions, inner = config.hidden_size, config.intermediate_size
+    by_row = 2 * dimensions * dimensions + 2 * dimensions * inner
+    return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + wanted.scores * 2 * dimensions)
+
+
+def encoder(config: Any, wanted: Rows, every: Rows) -> float:
+    """All layers, the last one at the rows `wanted`; forward."""
+    return (config.num_hidden_layers - 1) * layer(config, every, every) + layer(config, wanted, every)
+
+
+def backbone(config: Any, chunk: Chunk, masked: bool) -> float:
+    """All layers, the last one at the CLS tokens and, if `masked`, at the masked ones; forward."""
+    total = encoder(config, chunk.cls, chunk.every)
+    if masked:  # with the keys and values that the CLS tokens have had computed
+        total += layer(config, chunk.masked, chunk.every)
+        total -= 2.0 * chunk.every.size * 2 * config.hidden_size**2
+    return total
+
+
+def predictions(config: Any, rows: int) -> float:
+    """The prediction head at so many rows, forward."""
+    return 2.0 * rows * config.hidden_size * (config.hidden_size + config.vocab_size)
+
+
+def data_sheet(name: str) -> float | None:
+    """Of the GPU of that name; None where it is not in the table."""
+    return next((value for part, value in BF16_PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
+
+
+def peak(device: str) -> float | None:
+    """Operations a second that this rank's device can do at most; None for a GPU that is not in the table.
+
+    Of a processor the fastest of a few products of matrices counts, on as many threads as torch has here.
+    """
+    import torch
+
+    if device == "cuda":
+        return data_sheet(torch.cuda.get_device_name())
+    side = 1024
+    x, y = torch.randn(side, side), torch.randn(side, side)
+    best = float("inf")
+    for _ in range(5):
+        started = time.perf_counter()
+        torch.mm(x, y)
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * side**3 / best

@@ -1,0 +1,267 @@
+"""The training loop that pre-training and fine-tuning share: read it from top to bottom."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, model_validator
+
+from pipeline.config import Config, Seed
+from pipeline.errors import InputError
+from pipeline.runtime.limits import LESS_MEMORY
+from pipeline.runtime.work import Metrics, Progress
+
+if TYPE_CHECKING:
+    import torch
+
+BAD_UPDATES = 10
+"""Updates in a row without a finite loss and gradient after which a training stops."""
+CUDA_INTERVAL = 20
+"""Updates between two looks at a GPU's figures; the host does not wait for it in between."""
+DIVERGED = "had an infinite or undefined loss or gradient: lower it, or raise a temperature that is near 0"
+FIGURES = 16
+"""Most loss parts that a step may return."""
+LIVE = ("padding", "operations")
+"""Parts of a step that show in its progress and not in its history."""
+NO_LOSSES = ("step", "learning_rate", "tokens", "gradient_norm", "skipped")
+"""Columns of a history beside the loss parts."""
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Optimiser(Config):
+    """AdamW with linear warm-up and linear decay to zero (Condenser, section 4.1)."""
+
+    learning_rate: float = Field(gt=0)
+    """Highest learning rate, at the end of the warm-up."""
+    betas: tuple[Beta, Beta]
+    """Decay rates of Adam's two moments."""
+    epsilon: float = Field(gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(ge=0)
+    """Decoupled; not applied to biases and LayerNorms."""
+    clip_norm: float = Field(gt=0)
+    """Largest norm of the whole gradient; a longer one is scaled down."""
+    warmup_ratio: float | None = Field(ge=0, le=1)
+    """Share of the updates in which the learning rate rises from 0. Either this or `warmup_steps`."""
+    warmup_steps: int | None = Field(ge=0)
+    """Updates in which the learning rate rises from 0. Either this or `warmup_ratio`."""
+    seed: Seed
+    """Seed of everything random in the training: order, spans, masks, dropout, new weights."""
+
+    @model_validator(mode="after")
+    def one_warmup(self) -> "Optimiser":
+        exactly_one(self, "warmup_ratio", "warmup_steps")
+        return self
+
+
+def exactly_one(config: Config, *names: str) -> None:
+    """ValueError unless one of the fields `names` is set and the others are null."""
+    given = [name for name in names if getattr(config, name) is not None]
+    if len(given) != 1:
+        raise ValueError(f"set one of {', '.join(names)} and null for the others; set: {', '.join(given) or 'none'}")
+
+
+@contextmanager
+def named_memory() -> Iterator[None]:
+    """InputError, naming the fields to change, where the memory does not suffice."""
+    import torch
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise InputError(f"out of memory: {LESS_MEMORY} ({str(error).splitlines()[0]})") from error
+
+
+@named_memory()
+def train(
+    module: "torch.nn.Module",
+    step: "Callable[[int], Mapping[str, float | torch.Tensor]]",
+    steps: int,
+    optimiser: Optimiser,
+    checkpoints: Path,
+    checkpoint_minutes: float,
+    progress: Progress,
+    device: str,
+    before: "Callable[[int], None] | None" = None,
+) -> list[dict[str, float]]:
+    """Trains `module` (already on `device`) for `steps` updates; goes on from the newest checkpoint if there is one.
+
+    step(i) runs forward and backward of update i on this rank's share of the global batch, a pure function of
+    (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss. It adds to the
+    gradients in place (never sets them to None), wraps its forward passes in `autocast(device)`, and returns loss
+    parts whose sum over the ranks is the global figure. Three names are special: `tokens` gives tokens/s, `padding`
+    (rows computed for nothing, beside the tokens) a share, `operations` (pipeline/training/flops.py) the utilisation.
+    Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
+    before(i) runs ahead of update i, such as to validate: its time is no update's.
+
+    An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
+    wait; `InputError` after BAD_UPDATES in a row, or where there was no other. Returns one row an update: step,
+    learning_rate, the loss parts, gradient_norm (before clipping), skipped (0 or 1).
+    """
+    import torch
+
+    from pipeline.runtime import ranks
+    from pipeline.runtime.checkpoints import restore, save
+    from pipeline.training import flops
+
+    module.train()
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    # All gradients and figures lie in one buffer: one all-reduce, one norm, one clearing.
+    buffer = torch.zeros(sum(p.numel() for p in parameters) + FIGURES, device=device)
+    gradient, figures = buffer[:-FIGURES], buffer[-FIGURES:]
+    for parameter, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = part.view_as(parameter)
+    adam = adamw(parameters, optimiser)
+
+    first, history = restore(module, adam, checkpoints)
+    names: list[str] = []
+    pending: list[torch.Tensor] = []
+    bad_in_a_row = torch.zeros((), device=device)
+    interval = CUDA_INTERVAL if device == "cuda" else 1
+    most = flops.peak(device)
+    began = saved = looked = time.monotonic()
+    for i in range(first, steps):
+        rate = learning_rate(optimiser, i, steps)
+        for group in adam.param_groups:
+            group["lr"] = rate
+        if before is not None:
+            paused = time.monotonic()
+            before(i)
+            looked += time.monotonic() - paused
+        buffer.zero_()
+        seed_dropout(optimiser.seed, i, ranks.rank())
+        parts = step(i)
+        names = list(parts)
+        figures[: len(names)] = together(list(parts.values()), device)
+        ranks.add(buffer)
+
+        norm = gradient.norm()
+        bad = 1.0 - torch.isfinite(norm + figures.sum()).float()
+        bad_in_a_row = (bad_in_a_row + bad) * bad
+        gradient.mul_((optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+        adam.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel leaves everything as it is where this is 1
+        adam.step()
+        pending.append(torch.cat([figures[: len(names)], norm[None], bad[None], bad_in_a_row[None]]))
+
+        done = i + 1
+        due = time.monotonic() - saved >= 60 * checkpoint_minutes
+        if len(pending) < interval and done < steps and not due:
+            continue
+        live = dict.fromkeys(("tokens", *LIVE), 0.0)
+        for x in torch.stack(pending).tolist():
+            figure = dict(zip([*names, "gradient_norm", "skipped"], x[:-1], strict=True))
+            row = {name: value for name, value in figure.items() if name not in LIVE}
+            rate = learning_rate(optimiser, len(history), steps)
+            history.append({"step": len(history) + 1, **row, "learning_rate": rate})
+            live = {name: total + figure.get(name, 0.0) for name, total in live.items()}
+            if x[-1] >= BAD_UPDATES:
+                last = f"the last of them update {len(history)}"
+                raise InputError(f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, {last}, {DIVERGED}")
+        now = time.monotonic()
+        # What was measured on a busy core is less than what the core can do: nothing is faster than the peak.
+        most = most and max(most, live["operations"] / (now - looked) / ranks.world())
+        rates = speeds(**live, seconds=now - looked, peak=most and most * ranks.world())
+        left = (now - began) / (done - first) * (steps - done)
+        progress(done, steps, "updates", history[-1] | rates | {"seconds_left": left})
+        pending, looked = [], now
+        if due and done < steps:
+            if ranks.rank() == 0:
+                save(module, adam, checkpoints, done, history, device)
+            saved = time.monotonic()
+    if history and all(row["skipped"] for row in history):
+        raise InputError(f"optimiser.learning_rate: all {len(history)} updates {DIVERGED}")
+    return history
+
+
+def between_epochs(after: "Callable[[int, int], None] | None", updates: int) -> "Callable[[int], None]":
+    """For `train`'s `before`: after(epochs, updates done) whenever another epoch of so many updates is over."""
+
+    def before(i: int) -> None:
+        if after is not None and i and not i % updates:
+            after(i // updates, i)
+
+    return before
+
+
+def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "torch.optim.AdamW":
+    """Fused AdamW, its learning rate still 0; biases and LayerNorms do not decay."""
+    import torch
+
+    decayed = [p for p in parameters if p.ndim > 1]
+    plain = [p for p in parameters if p.ndim <= 1]
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": optimiser.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+        lr=0.0,
+        betas=optimiser.betas,
+        eps=optimiser.epsilon,
+        fused=True,
+    )
+
+
+def speeds(tokens: float, padding: float, operations: float, seconds: float, peak: float | None) -> dict[str, float]:
+    """Figures of updates that took so many seconds together; `peak`: operations a second that all devices can do."""
+    if not tokens:
+        return {}
+    figures = {"tokens_per_second": tokens / seconds, "padding": padding / (tokens + padding)}
+    return figures | ({"mfu": operations / seconds / peak} if peak and operations else {})
+
+
+def losses(columns: Iterable[str]) -> list[str]:
+    """Those of a history's columns that are loss parts."""
+    return [name for name in columns if name not in NO_LOSSES]
+
+
+def summary(history: Sequence[Mapping[str, float]]) -> Metrics:
+    """Metrics of a training: its updates, those skipped, the tokens read, and each loss's mean over the last tenth."""
+    last = [row for row in history[-max(1, len(history) // 10) :] if not row["skipped"]]
+    return {
+        "updates": len(history),
+        "updates_skipped": int(sum(row["skipped"] for row in history)),
+        "tokens": int(sum(row["tokens"] for row in history)),
+        **{f"{name}_last": sum(row[name] for row in last) / len(last) for name in losses(last[0] if last else ())},
+    }
+
+
+def learning_rate(optimiser: Optimiser, i: int, steps: int) -> float:
+    """Learning rate of update `i` (from 0) of `steps`: linear from 0 to the highest, then linear to 0."""
+    warmup = optimiser.warmup_steps
+    if warmup is None:
+        warmup = math.ceil((optimiser.warmup_ratio or 0.0) * steps)
+    if i < warmup:
+        return optimiser.learning_rate * (i + 1) / (warmup + 1)
+    return optimiser.learning_rate * (steps - i) / max(steps - warmup, 1)
+
+
+def set_dropout(model: "torch.nn.Module", share: float | None) -> None:
+    """`share` in each dropout layer; None: as the model has it."""
+    import torch
+
+    for layer in model.modules():
+        if share is not None and isinstance(layer, torch.nn.Dropout):
+            layer.p = share
+
+
+def seed_dropout(*key: int) -> None:
+    """Sets torch's random state to a function of `key`, such as (seed, step, chunk)."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+
+
+def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Tensor":
+    """Numbers and one-element tensors as one float32 tensor, without a wait of the host for the device."""
+    import torch
+
+    known = torch.tensor([0.0 if isinstance(x, torch.Tensor) else float(x) for x in parts])
+    if device == "cuda":
+        known = known.pin_memory().to(device, non_blocking=True)
+    pairs = zip(parts, known, strict=True)
+    return torch.stack([part.detach().float() if isinstance(part, torch.Tensor) else number for part, number in pairs])

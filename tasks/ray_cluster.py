@@ -1,0 +1,199 @@
+"""A Ray cluster: connected to while it is needed, and looked at before long work hangs on it."""
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts import versions
+from artifacts.fingerprint import code_version
+from pipeline.errors import InputError
+from pipeline.runtime.processes import ROOT, environment, workers
+from pipeline.runtime.work import Machine
+from tasks.api import healthy
+from tasks.stages import STAGES
+
+if TYPE_CHECKING:
+    from prefect_ray import RayTaskRunner
+
+COMPUTING = ("torch", "numpy", "faiss")
+PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH")
+"""Of a child's environment: what the workers of a cluster need of it."""
+SHARED = "all machines of the cluster must see the store under the same path"
+SECONDS_TO_CONNECT = 5.0
+SECONDS_TO_LOOK = 120.0
+OBJECTS = 1 << 27
+"""Bytes of a local cluster's object store. Parts send each other nothing."""
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+WORDS = 40
+"""Of Ray's long errors, which go on for pages."""
+
+
+@contextlib.contextmanager
+def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRunner"]:
+    """Connects to the cluster, or starts one of `workers` cores that ends with the block. Its chatter goes to `log`.
+
+    Raises InputError where that fails.
+    """
+    check_address(machine.ray)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+    from prefect_ray import RayTaskRunner
+
+    # This code, on other machines too where it lies under the same path; elsewhere it must be installed.
+    given: dict[str, Any] = {"runtime_env": {"env_vars": {name: environment()[name] for name in PASSED_ON}}}
+    given |= {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    if machine.ray == "local":
+        given |= {"num_cpus": workers(machine), "include_dashboard": False, "object_store_memory": OBJECTS}
+    handler = signal.getsignal(signal.SIGTERM)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(Lines(log)))
+        stack.callback(ray.shutdown)
+        try:
+            with contextlib.chdir(ROOT):  # Ray's workers look for modules there first
+                runner = stack.enter_context(RayTaskRunner(address=machine.ray, init_kwargs=given))
+        except Exception as error:  # ConnectionError, ValueError, RuntimeError, gRPC's own
+            raise InputError(f"machine.ray: {machine.ray}: {brief(error.__cause__ or error)}") from error
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)  # Ray's own would end a run before it has tidied up
+        yield runner
+
+
+class Lines(io.TextIOBase):
+    """What is printed goes to a log, a line at a time."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.log = log
+
+    def write(self, text: str) -> int:
+        for line in filter(None, map(str.strip, text.splitlines())):
+            self.log(brief(line))
+        return len(text)
+
+
+def resources(machine: Machine) -> tuple[str, int]:
+    """(the device of all parts, how many such devices or cores the connected cluster has).
+
+    One device for all: vectors of a CPU and of a GPU differ in their last bits.
+    """
+    import ray
+
+    found = ray.cluster_resources()
+    gpus, cores = int(found.get("GPU", 0)), int(found.get("CPU", 0))
+    if machine.device == "cuda" and not gpus:
+        raise InputError(f"machine.device: cuda, but the Ray cluster {machine.ray} has no GPU")
+    if not cores:
+        raise InputError(f"machine.ray: the Ray cluster {machine.ray} has no core to work with")
+    return ("cuda", gpus) if gpus and machine.device != "cpu" else ("cpu", cores)
+
+
+def check_address(address: str | None) -> None:
+    """Raises InputError where Ray is not installed, or nothing answers at a cluster's address."""
+    if address is None:
+        return
+    if find_spec("ray") is None or find_spec("prefect_ray") is None:
+        raise InputError("machine.ray: Ray is not installed: pip install 'cocondenser[ray]'")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        return
+    try:
+        socket.create_connection((host, int(port)), SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        why = str(error.strerror or error).lower()
+        line = f"machine.ray: {address}: no Ray cluster answers ({why}); `ray start --head` starts one"
+        raise InputError(line) from error
+
+
+def check(machine: Machine, store: Path, api: str | None, log: Callable[[str], None]) -> None:
+    """Raises InputError where a machine of the cluster lacks the store, this code, or Prefect's server at `api`."""
+    check_address(machine.ray)
+    if machine.ray in (None, "local"):
+        return
+    store.mkdir(parents=True, exist_ok=True)
+    token = store / f"ray-{uuid.uuid4().hex}"
+    token.write_text(token.name)
+    try:
+        with cluster(machine, log):
+            for host, seen in look_around(token, api):
+                said = complaint(seen, store, api)
+                if said:
+                    raise InputError(f"machine.ray: {host} {said}")
+    finally:
+        token.unlink(missing_ok=True)
+
+
+def look_around(token: Path, api: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(host, what `look` gives there) of each machine that makes parts."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    asked = []
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("CPU"):
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            on_it = ray.remote(look).options(num_cpus=0, scheduling_strategy=there)
+            asked.append((node["NodeManagerHostname"], on_it.remote(str(token), api)))
+    for host, answer in asked:
+        try:
+            yield host, ray.get(answer, timeout=SECONDS_TO_LOOK)
+        except ray.exceptions.RayError as error:
+            raise InputError(f"machine.ray: {host} cannot run cocondenser: {brief(error)}") from error
+
+
+def look(token: str, api: str | None) -> dict[str, Any]:
+    """What the machine that runs this sees."""
+    path = Path(token)
+    return {
+        "store": path.is_file() and path.read_text() == path.name,
+        "writable": os.access(path.parent, os.W_OK),
+        "code": code(),
+        "libraries": libraries(),
+        "page": api is None or healthy(api, SECONDS_TO_CONNECT),
+    }
+
+
+def complaint(seen: dict[str, Any], store: Path, api: str | None) -> str | None:
+    if not seen["store"]:
+        return f"does not see {store}: {SHARED}"
+    if not seen["writable"]:
+        return f"may not write in {store}"
+    if seen["code"] != code():
+        return "has another version of cocondenser than this machine"
+    for name, version in libraries().items():
+        if seen["libraries"][name] != version:
+            return f"has {name} {seen['libraries'][name]}, this machine {version}: vectors would differ"
+    if not seen["page"]:
+        return (
+            f"does not reach Prefect at {api}: `prefect server start --host 0.0.0.0` on one machine, and on this one "
+            "PREFECT_API_URL=http://THAT_MACHINE:4200/api"
+        )
+    return None
+
+
+def code() -> str:
+    """A hash of all that makes parts."""
+    parts = [code_version(stage.function) for stage in STAGES.values() if stage.parts]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def libraries() -> dict[str, str]:
+    """Versions of what computes a part's bytes, whatever their build: this machine may have no GPU where others do."""
+    return {name: version.partition("+")[0] for name, version in versions.of(COMPUTING).items()}
+
+
+def brief(said: BaseException | str) -> str:
+    """One line of it, without colours."""
+    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(said)).split()[:WORDS]) or type(said).__name__

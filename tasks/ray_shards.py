@@ -1,0 +1,142 @@
+"""A stage's shards on a Ray cluster: each part, a task run of Prefect's, makes some of them in a child process there.
+
+The cluster is used only while shards are built, so that no training depends on it. Where a worker or a machine dies,
+Ray starts its part again; finished shards are not built again.
+"""
+
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
+from pipeline.errors import InputError
+from pipeline.evaluate.short_tables import counted
+from pipeline.runtime import shards
+from pipeline.runtime.launch import ENCODING, launch
+from pipeline.runtime.shards import Job
+from pipeline.runtime.work import Machine, Progress, silent
+from tasks.api import send_the_rest
+from tasks.locks import turn_on_gpus
+from tasks.ray_cluster import SHARED, brief, cluster, resources
+
+PARTS = 3
+"""For each core or GPU of the cluster: a part takes seconds to begin, and the last ones are waited for."""
+RETRIES = 3
+SECONDS_BETWEEN_LOOKS = 0.3
+LOOKS_BETWEEN_LISTINGS = 10
+"""A listing of thousands of shards is work for a network's file system."""
+SECONDS_TO_STOP = 5.0
+FOUND = "Cached"
+"""The state of a part of which nothing had to be made."""
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    function: str
+    arguments: Mapping[str, Any]
+    folder: Path
+    numbers: Sequence[int]
+    machine: Machine
+    finished: bool
+
+
+def tell(_task: Any, _run: Any, state: State[Any]) -> None:
+    """Where a part ran, before Ray ends its worker: the page would miss its end."""
+    if state.name != FOUND:  # those are told where the flow runs, which sends all at its end
+        send_the_rest()
+
+
+@task(
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    task_run_name="{part.name}",
+    on_completion=[tell],
+    on_failure=[tell],
+)
+def make(part: Part) -> State[str]:
+    """Makes what is missing of a part's shards, in one child process; a state named Cached tells that nothing was."""
+    host = socket.gethostname()
+    if part.finished:
+        return Completed(name=FOUND, message=counted(len(part.numbers), "shards"), data=host)
+    if not part.folder.is_dir():
+        raise InputError(f"machine.ray: {host} does not see {part.folder}: {SHARED}")
+    log = get_run_logger()
+    with turn_on_gpus(part.machine.device, lambda index: log.info("waiting for GPU %d of %s", index, host)):
+        arguments = {**part.arguments, "workers": 1, "numbers": list(part.numbers)}
+        launch(part.function, arguments, part.machine, silent, part.folder, ENCODING)
+    return Completed(message=f"{counted(len(part.numbers), 'shards')} on {host}", data=host)
+
+
+def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
+    """Make what is missing of the job's shards on the cluster that `machine` names.
+
+    Raises what a part raises, and RuntimeError for one that the cluster gives up.
+    """
+    import ray
+    from prefect_ray.context import remote_options
+
+    with cluster(machine, get_run_logger().info) as runner:
+        device, slots = resources(machine)
+        parts = cut(node, job, machine.model_copy(update={"device": device, "ranks": 1}), PARTS * slots)
+        waiting: dict[Any, tuple[str, Any]] = {}
+        with stopping(waiting), remote_options(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES):
+            for part in parts:
+                if part.finished:
+                    make(part, return_state=True)
+                else:
+                    future = runner.submit(make, {"part": part})
+                    waiting[future.wrapped_future] = part.name, future
+            total = shards.row_count(job.spans, range(len(job.spans)))
+            looks = 0
+            while waiting:
+                looks += 1
+                time.sleep(SECONDS_BETWEEN_LOOKS)  # not in ray.wait: a signal there is lost in an error of Ray's
+                ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+                for one in ended:
+                    name, future = waiting.pop(one)
+                    try:
+                        future.result()
+                    except ray.exceptions.RayTaskError as error:  # before the part began: its code cannot be imported
+                        raise RuntimeError(f"{name}: {brief(error)}") from error
+                    except ray.exceptions.RayError as error:
+                        raise RuntimeError(f"{name}: Ray gave it up after {RETRIES} retries: {brief(error)}") from error
+                if ended or looks % LOOKS_BETWEEN_LISTINGS == 0:
+                    progress(shards.row_count(job.spans, shards.present(job.folder, job.spans)), total, job.unit)
+    if left := job.missing():
+        raise InputError(f"machine.ray: of the cluster's shards {len(left)} are not in {job.folder}: {SHARED}")
+
+
+def cut(node: str, job: Job, machine: Machine, most: int) -> list[Part]:
+    """The job in at most `most` parts of about as many rows each, named `NODE 3/12`."""
+    numbers, missing = shards.by_size(job.spans, range(len(job.spans))), {*job.missing()}
+    count = min(most, len(numbers))
+    owned = [numbers[i::count] for i in range(count)]
+    return [
+        Part(f"{node} {i}/{count}", job.function, job.arguments, job.folder, own, machine, missing.isdisjoint(own))
+        for i, own in enumerate(owned, 1)
+    ]
+
+
+@contextmanager
+def stopping(waiting: Mapping[Any, Any]) -> Iterator[None]:
+    """However the block ends: what still waits is cancelled, kindly first, so that it ends its child and says so."""
+    import ray
+
+    try:
+        yield
+    finally:
+        left = list(waiting)
+        for force in (False, True):
+            for one in left:
+                ray.cancel(one, force=force)
+            if left:
+                _, left = ray.wait(left, num_returns=len(left), timeout=SECONDS_TO_STOP)
