@@ -1,7 +1,7 @@
-"""The version of a stage's code: hashes of the syntax trees that it is made of.
+"""The version of a stage's code: a hash of each syntax tree that it consists of.
 
-Comments, docstrings and layout are of no account; a change in any first-party module that the stage imports is. Nothing
-is imported to find out: the files are read as text.
+A change in any first-party module that the stage imports counts. Comments, docstrings, layout and the messages of
+exceptions do not. The files are read as text; nothing is imported.
 """
 
 import ast
@@ -9,7 +9,7 @@ import hashlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,12 @@ from artifacts.errors import StoreError
 NOT_DATA = (".py", ".pyc", ".md", ".typed")
 
 
-def code_version(function: Callable[..., Any], roots: tuple[str, ...] = ("pipeline",)) -> dict[str, str]:
+def code_version(
+    function: Callable[..., Any], roots: tuple[str, ...] = ("pipeline",), uncounted: Collection[str] = ()
+) -> dict[str, str]:
     """File -> hash, for the module of `function` and, transitively, all that it imports of the packages `roots`.
+
+    `uncounted`: modules that change no byte of an artifact. They are left out, with what only they import.
 
     Files are named from the folder that holds the package (`pipeline/negatives/mine.py`). What counts as an import:
     - every import statement, those inside functions too, and the packages on the way to the module;
@@ -37,7 +41,7 @@ def code_version(function: Callable[..., Any], roots: tuple[str, ...] = ("pipeli
     while waiting:
         module = waiting.pop()
         path = _resolve(module, roots)
-        if path is None or module in seen:
+        if path is None or module in seen or module in uncounted:
             continue
         seen.add(module)
         found[_relative(path, roots)] = _read(path)[0]
@@ -113,19 +117,21 @@ def _read(path: Path) -> tuple[str, list[Import]]:
             tree = ast.parse(path.read_bytes())
         except SyntaxError as error:
             raise StoreError(f"{path}:{error.lineno}: {error.msg}") from None
-        _drop_docstrings(tree)
+        _drop_texts(tree)
         out: list[str] = []
         _write(tree, out)
         _cache[path] = (state, hashlib.sha256("\0".join(out).encode("utf-8", "surrogatepass")).hexdigest(), _find(tree))
     return _cache[path][1:]
 
 
-def _drop_docstrings(tree: ast.AST) -> None:
-    """Removes every string that stands as a statement: those under functions, classes and fields."""
+def _drop_texts(tree: ast.AST) -> None:
+    """Removes what only people read: strings that are statements (docstrings), and what an exception is raised with."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             body[:] = [s for s in body if not (isinstance(s, ast.Expr) and _is_string(s.value))]
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc.args, node.exc.keywords = [], []
 
 
 def _is_string(node: ast.AST) -> bool:

@@ -5,9 +5,9 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from artifacts import dates, files, locks, objects, records, sources, versions
 from artifacts.build_clock import Clock
 from artifacts.errors import Damaged, StoreError
-from artifacts.keys import Key
+from artifacts.keys import Key, code_hash, renamed
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
 from artifacts.suspects import suspects
@@ -101,9 +101,11 @@ class Store:
         return sources.digests(named, self.sources)
 
     def lookup(self, key: Key) -> Ref | None:
-        """The artifact of `key`, if all of it is there (stat only)."""
+        """The artifact of `key`, or of equivalent code, if all of it is there (stat only)."""
         record = self.record(key.hex)
-        if record is None or self.inspect(record.digest, deep=False) is not None:
+        if record is None or self.problem(record) is not None:
+            record = self.equivalent(key)
+        if record is None:
             return None
         self._use(record)
         return self.ref(record)
@@ -147,6 +149,13 @@ class Store:
                     return found
                 ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, reads or {}, on_damage)
                 return Built(ref, hit=False, kept=False)
+
+    def equivalent(self, key: Key) -> Record | None:
+        """The newest whole artifact that older code built, where `key.equivalent` says that it builds the same bytes."""
+        if not key.equivalent.code:
+            return None
+        same = (record for record in self.records(key.stage) if _is_equivalent(record, key))
+        return next((record for record in same if self.problem(record) is None), None)
 
     def older(self, key: Key) -> Record | None:
         """The newest whole artifact of the same stage, configuration, sources, inputs and libraries, of other code."""
@@ -282,11 +291,11 @@ class Store:
         since: datetime | None,
         on_damage: Callable[[str], None],
     ) -> Built | None:
-        record = self.record(key.hex)
-        old = record is not None and since is not None and dates.age(record.created) < (True, since)
-        if record is not None and not old and self._clear(record, on_damage, deep=False):
-            self._use(record)
-            return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
+        for record in self._candidates(key):
+            old = record is not None and since is not None and dates.age(record.created) < (True, since)
+            if record is not None and not old and self._clear(record, on_damage, deep=False):
+                self._use(record)
+                return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
         older = self.older(key) if keep and since is None else None
         if older is None:
             return None
@@ -294,6 +303,10 @@ class Store:
         with self.commit_lock():
             self.write(record)
         return Built(self.ref(record), hit=True, kept=True)
+
+    def _candidates(self, key: Key) -> Iterator[Record | None]:
+        yield self.record(key.hex)
+        yield self.equivalent(key)
 
     def _make(
         self,
@@ -403,13 +416,21 @@ def _start(work: Path, since: datetime | None) -> Path:
 
 
 def _components(key: Key) -> dict[str, Any]:
-    components = asdict(key)
-    return components | {"key": components.pop("hex")}
+    return key.components() | {"key": key.hex}
 
 
 def _differs_in_code_alone(record: Record, key: Key) -> bool:
     parts = ("config", "sources", "inputs", "libraries")
     return record.key != key.hex and all(getattr(record, part) == getattr(key, part) for part in parts)
+
+
+def _is_equivalent(record: Record, key: Key) -> bool:
+    fields = key.equivalent.fields
+    return (
+        (record.inputs, record.libraries) == (key.inputs, key.libraries)
+        and (renamed(record.config, fields), renamed(record.sources, fields)) == (key.config, key.sources)
+        and code_hash(record.code) in key.equivalent.code
+    )
 
 
 def _now() -> str:

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from artifacts import dates
 from artifacts.build_clock import Clock
-from artifacts.keys import Key
+from artifacts.keys import Key, code_hash
 from artifacts.locks import Holder
 from artifacts.records import Ref
 from artifacts.store import Built, Store
@@ -145,10 +145,12 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
 
 def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
     """Whole artifacts that the code of `key` has made of anything, newest first; with `since` none that is older."""
+    same = (key.code, *key.equivalent.code)
     made = (
         record
         for record in store.records(key.stage)
-        if (record.code, record.libraries, record.kept_from) == (key.code, key.libraries, None)
+        if (record.code in same or code_hash(record.code) in same)
+        and (record.libraries, record.kept_from) == (key.libraries, None)
         and (since is None or dates.age(record.created) >= (True, since))
     )
     return [store.ref(record).path for record in islice(made, EARLIER) if store.problem(record) is None]

@@ -244,12 +244,14 @@ def test_those_of_the_projects_own_recipes_count_from_the_current_folder() -> No
 
 @pytest.mark.parametrize("linked", ["code", "here/of/the/code", "flows"])
 def test_those_of_own_recipes_where_the_code_is_reached_by_a_link(tmp_path: Path, linked: str) -> None:
-    root = Path(yaml_layers.__file__).resolve().parents[1]
+    root = Path(yaml_layers.__file__).resolve().parents[2]
     link = tmp_path / linked
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(root / "flows" if linked == "flows" else root)
     code = link.parent if linked == "flows" else link
-    script = "from flows.recipes import yaml_layers as y; print(y.__file__, y.read('marco').folder(('ingest', 'corpus')))"
+    script = (
+        "from flows.recipes import yaml_layers as y; print(y.__file__, y.read('marco').folder(('ingest', 'corpus')))"
+    )
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script],
         env={**os.environ, "PYTHONPATH": f"{code}{os.pathsep}{root}"},
@@ -310,7 +312,7 @@ def test_modules_of_the_current_folder_come_last(entry: str, rest: list[str]) ->
 def test_a_users_own_module_is_not_taken_for_ours_where_the_install_is_editable(tmp_path: Path, name: str) -> None:
     """Such an install finds its packages after all of sys.path."""
     (tmp_path / f"{name}.py").write_text("raise SystemExit('the own one')")
-    root = Path(yaml_layers.__file__).resolve().parents[1]
+    root = Path(yaml_layers.__file__).resolve().parents[2]
     script = f"""
 import sys, importlib.util
 own, of = {str(root / "flows")!r}, importlib.util.spec_from_file_location
