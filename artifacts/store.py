@@ -151,7 +151,7 @@ class Store:
                 return Built(ref, hit=False, kept=False)
 
     def equivalent(self, key: Key) -> Record | None:
-        """The newest whole artifact that older code built, where `key.equivalent` says that it builds the same bytes."""
+        """The newest whole artifact of older code that builds the same bytes, as `key.equivalent` says."""
         if not key.equivalent.code:
             return None
         same = (record for record in self.records(key.stage) if _is_equivalent(record, key))

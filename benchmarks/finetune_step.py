@@ -19,8 +19,9 @@ from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, ratio
 from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare, new_module
 from pipeline.data.barred import Texts, between
+from pipeline.data.judged import Lists
 from pipeline.finetune import examples, losses
-from pipeline.finetune.pools import Lists, Pools
+from pipeline.finetune.pools import Pools
 from pipeline.finetune.step import Piece, backward, pieces
 from pipeline.modeling.biencoder import Encoder, vectors
 from pipeline.modeling.inputs import Form, pack, passage_rows, question_rows

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from pipeline.modeling.cross_entropy import contrastive
 from pipeline.modeling.inputs import Ids
+from pipeline.modeling.packing import Batch
 from pipeline.modeling.precision import autocast
-from pipeline.pretrain.batches import Batch
 
 
 class Padded(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
 from pipeline.config import Config
-from pipeline.data.readers.text import TextConfig
+from pipeline.data.readers.text_config import TextConfig
 from pipeline.evaluate.evaluate import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
 

@@ -43,3 +43,10 @@ class Config(BaseModel):
         if isinstance(value, list | tuple):
             return type(value)(cls._homes_are_expanded(item) for item in value)
         return value
+
+
+def each_once(splits: list[str]) -> list[str]:
+    """A validator: a split searched twice would stand twice in the run."""
+    if len({*splits}) < len(splits):
+        raise ValueError("names a split twice")
+    return splits

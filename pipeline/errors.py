@@ -13,3 +13,7 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(escaped(str(line)) for line in self.args)
+
+
+LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
+"""What helps where a training does not fit."""

@@ -15,7 +15,6 @@ from artifacts.store import Store
 from pipeline.config import Config
 from tasks.stages import STAGES
 
-
 UNCOUNTED = (
     "pipeline.advice",
     "pipeline.errors",
@@ -23,10 +22,8 @@ UNCOUNTED = (
     "pipeline.paths",
     "pipeline.runtime.checkpoints",
     "pipeline.runtime.child",
-    "pipeline.runtime.death",
     "pipeline.runtime.hub",
     "pipeline.runtime.launch",
-    "pipeline.runtime.limits",
     "pipeline.runtime.multi_node",
     "pipeline.runtime.network",
     "pipeline.runtime.processes",
@@ -35,8 +32,8 @@ UNCOUNTED = (
 )
 """Modules that say how a stage runs and what a user reads, never what an artifact holds: no key counts them."""
 TABLE = Path(__file__).parent / "equivalent_code.json"
-"""{stage: {"code": {hash of older code: hash of the code that builds the same bytes}, "fields": {name then: name now}}};
-written by `make equivalent`."""
+"""{stage: {"code": {hash of older code: hash of code that builds the same bytes}, "fields": {name then: name now}}}.
+`make equivalent` writes it."""
 
 
 def stage_code(stage: str) -> dict[str, str]:

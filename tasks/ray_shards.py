@@ -18,11 +18,10 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from pipeline.errors import InputError
-from pipeline.evaluate.short_tables import counted
+from pipeline.formatting import counted
 from pipeline.runtime import shards
 from pipeline.runtime.launch import ENCODING, launch
-from pipeline.runtime.shards import Job
-from pipeline.runtime.work import Machine, Progress, silent
+from pipeline.runtime.work import Job, Machine, Progress, silent
 from tasks.api import send_the_rest
 from tasks.locks import turn_on_gpus
 from tasks.ray_cluster import SHARED, brief, cluster, resources
@@ -111,13 +110,13 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
                         raise RuntimeError(f"{name}: Ray gave it up after {RETRIES} retries: {brief(error)}") from error
                 if ended or looks % LOOKS_BETWEEN_LISTINGS == 0:
                     progress(shards.row_count(job.spans, shards.present(job.folder, job.spans)), total, job.unit)
-    if left := job.missing():
+    if left := shards.missing(job.folder, job.spans):
         raise InputError(f"machine.ray: of the cluster's shards {len(left)} are not in {job.folder}: {SHARED}")
 
 
 def cut(node: str, job: Job, machine: Machine, most: int) -> list[Part]:
     """The job in at most `most` parts of about as many rows each, named `NODE 3/12`."""
-    numbers, missing = shards.by_size(job.spans, range(len(job.spans))), {*job.missing()}
+    numbers, missing = shards.by_size(job.spans, range(len(job.spans))), {*shards.missing(job.folder, job.spans)}
     count = min(most, len(numbers))
     owned = [numbers[i::count] for i in range(count)]
     return [

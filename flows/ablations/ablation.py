@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from artifacts.schema import Name
 from flows.recipes.recipe import Recipe, change
 from flows.recipes.yaml_layers import Keys, Layer, hint, override
-from pipeline.ablation.ablation import SEEDED, UNTUNED, Negatives
+from pipeline.ablation.config import SEEDED, UNTUNED, Negatives
 from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
 from pipeline.evaluate.measure_name import Measure

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from flows.ablations.ablation import MOST, NONE_ALONE, Ablation, size_text, starts
 from flows.recipes.yaml_layers import Layer, hint, override
-from pipeline.ablation.ablation import UNTUNED, Negatives
+from pipeline.ablation.config import UNTUNED, Negatives
 from pipeline.errors import InputError
 
 GREATEST_SEED = (1 << 63) - 2

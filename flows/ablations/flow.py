@@ -16,9 +16,10 @@ from flows.ablations.results import show
 from flows.ablations.shared_nodes import Needs, Part, Union, union
 from flows.graph import run_nodes
 from flows.graph.selection import store_folder
-from pipeline.ablation.ablation import AblationConfig, Negatives, training_questions
+from pipeline.ablation.config import AblationConfig, Negatives
+from pipeline.ablation.data import training_questions
 from pipeline.errors import InputError
-from pipeline.evaluate.evaluate import SPLITS
+from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.questions import read_asked
 

@@ -8,7 +8,7 @@ from rich import box
 from rich.markup import escape
 
 from artifacts.records import Ref
-from pipeline.ablation.ablation import AblationConfig
+from pipeline.ablation.config import AblationConfig
 from pipeline.data.stored import told
 from tasks import page
 from tasks.terminal import TERMINAL, print_whole

@@ -10,7 +10,7 @@ from flows.dag import Node, nodes
 from flows.graph.selection import up_to
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe
-from pipeline.ablation.ablation import UNTUNED, AblationConfig, CellConfig, Negatives
+from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig, Negatives
 from pipeline.ablation.data import Place
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION

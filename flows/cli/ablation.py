@@ -82,7 +82,7 @@ def plan(
     from flows.ablations.file import load
     from flows.ablations.plan import plan_rows, total
     from flows.graph.selection import store_folder
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
     from tasks.terminal import duration
 
     own, cells = _cells(load(name), _choice(set, rows, negatives, sizes, seeds, reference))
@@ -158,7 +158,7 @@ def run(
     machine = preflight.with_device(shared.machine, device)
     preflight.check(Store(root), cells.nodes, cells.nodes, machine, shared.tracking)
 
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
 
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
     with prefect(own.title, size, root):

@@ -51,7 +51,7 @@ def list_artifacts(
     """List the artifacts, newest first."""
     from flows.recipes.yaml_layers import hint
     from pipeline.errors import InputError
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
     from tasks.terminal import duration, size
 
     shelf = opened(store)

@@ -42,7 +42,7 @@ def compare(
     """Compare two runs: each system that both have, what was best on dev, and the questions that changed most."""
     from flows.runs.compare import comparison
     from flows.runs.evaluated import found
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
 
     shelf = opened(store)
     with terminal.status("Comparing ..."):
@@ -79,7 +79,8 @@ def as_dict(both: "Comparison") -> dict[str, Any]:
 
 def table(systems: "list[Compared]") -> Table:
     """A row a pair of systems."""
-    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts, share_text
+    from pipeline.evaluate.short_tables import DIFFERENCE, difference_texts
+    from pipeline.formatting import share_text
 
     shown = columns()
     shown.add_column("", min_width=10)
@@ -96,7 +97,7 @@ def table(systems: "list[Compared]") -> Table:
 
 def show(question: "Question") -> None:
     """Its text, and a line for the first passage of each side."""
-    from pipeline.evaluate.short_tables import share_text
+    from pipeline.formatting import share_text
 
     out.print(f"\n{escape(question.text)}", style="bold", highlight=False)
     for name, figure, answer in (("a", question.a, question.a_first), ("b", question.b, question.b_first)):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from flows.cli.options import (
@@ -21,6 +20,7 @@ from flows.cli.options import (
     out,
     print_json,
     print_table,
+    table,
     terminal,
     warn,
 )
@@ -134,7 +134,7 @@ def evaluate_runs(
 ) -> None:
     """Measures files, outside the store."""
     from pipeline.evaluate.run_files import evaluate_files
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
 
     with terminal.status("Measuring ..."):
         found = evaluate_files(runs, qrels, relevance, test, samples, seed)
@@ -151,20 +151,6 @@ def evaluate_runs(
     for name, counts in found.counts.items():
         for line in warnings(counts):
             warn(f"{name}: {line}")
-
-
-def table(systems: "dict[str, Estimates]") -> Table:
-    """A row a measure, a column a system."""
-    from pipeline.evaluate.short_tables import estimate_text
-
-    shown = columns()
-    shown.add_column("")
-    for name, figures in systems.items():
-        widest = max(len(estimate_text(figure)) for figure in figures.values())
-        shown.add_column(escape(name), justify="right", min_width=widest)
-    for measure in next(iter(systems.values())):
-        shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
-    return shown
 
 
 def difference(figures: "Estimates") -> Table:

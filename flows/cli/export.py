@@ -29,7 +29,7 @@ def export(
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.runs.export import export as write
-    from pipeline.evaluate.short_tables import share_text
+    from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
     with shown_in(terminal):

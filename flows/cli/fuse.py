@@ -44,7 +44,8 @@ def fuse(
 ) -> None:
     """Join runs of any systems into one, by reciprocal ranks or scores; dev's judgements choose method and weight."""
     from pipeline.evaluate.fuse_files import fuse_files
-    from pipeline.evaluate.short_tables import METHODS, counted, share_text
+    from pipeline.evaluate.short_tables import METHODS
+    from pipeline.formatting import counted, share_text
 
     fused = fuse_files(runs, output, qrels=qrels, method=method, weight=weight, relevance=relevance, depth=depth)
     if as_json:

@@ -3,15 +3,19 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pipeline.notices import escaped
 from pipeline.paths import given
 from tasks.printable import guard_consoles, json_text
+
+if TYPE_CHECKING:
+    from pipeline.evaluate.run_files import Estimates
 
 guard_consoles()
 out = Console(soft_wrap=False, emoji=False)
@@ -76,3 +80,17 @@ def fail(text: str, code: int) -> NoReturn:
     terminal.print("[red]error:[/] ", end="")
     terminal.print(text, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)
+
+
+def table(systems: "dict[str, Estimates]") -> Table:
+    """A row a measure, a column a system."""
+    from pipeline.formatting import estimate_text
+
+    shown = columns()
+    shown.add_column("")
+    for name, figures in systems.items():
+        widest = max(len(estimate_text(figure)) for figure in figures.values())
+        shown.add_column(escape(name), justify="right", min_width=widest)
+    for measure in next(iter(systems.values())):
+        shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
+    return shown

@@ -33,7 +33,7 @@ def export_run(
     """Write a run with its lineage, configuration, metrics and artifacts into one file, for `artifacts import`."""
     from artifacts.pack import pack
     from flows.runs.evaluated import found_run
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
     from tasks.terminal import size
 
     shelf = opened(store)
@@ -63,7 +63,7 @@ def import_run(
     from artifacts.store import Store
     from artifacts.unpack import unpack
     from flows.graph.selection import store_folder
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
     from tasks.terminal import size
 
     shelf = Store(store_folder(store))

@@ -21,7 +21,7 @@ def plan(
     from flows.graph.preflight import missing
     from flows.graph.selection import select, store_folder
     from flows.recipes.recipe import resolve
-    from pipeline.evaluate.short_tables import counted
+    from pipeline.formatting import counted
     from tasks.terminal import duration, size
 
     shelf = Store(store_folder(store))

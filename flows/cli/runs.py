@@ -124,7 +124,8 @@ def notes(rows: list[Listed]) -> list[str]:
 
 def table(rows: list[Listed]) -> Table:
     """A row a run: means alone, of the measures that one of them has."""
-    from pipeline.evaluate.short_tables import SHORT, share_text
+    from pipeline.evaluate.short_tables import SHORT
+    from pipeline.formatting import share_text
 
     there = {measure for row in rows for figures in (row.systems or {}).values() for measure in figures}
     measures = {measure: heading for measure, heading in SHORT.items() if measure in there}

@@ -35,8 +35,9 @@ def search(
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.serving.answers import as_json
-    from flows.serving.ask import Question, ask, checked, notices
+    from flows.serving.ask import ask, checked, notices
     from flows.serving.engine import newest_engine
+    from flows.serving.question import Question
     from flows.serving.session import opened
 
     if where is not None and not where.strip():  # a variable of the shell that is not set

@@ -64,8 +64,9 @@ def keep(path: Path, text: str) -> None:
 
 def show(metrics: dict) -> None:
     """Every measure of every system, a table a split; the flow's own table has but three."""
-    from flows.cli.evaluate import table
-    from pipeline.evaluate.short_tables import counted, shallow_notes
+    from flows.cli.options import table
+    from pipeline.evaluate.short_tables import shallow_notes
+    from pipeline.formatting import counted
 
     for split, judged in metrics["splits"].items():
         for found, kind in ((judged, ""), (judged.get("answers"), " with answers")):

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from pipeline.runtime.death import signal_with_parent
-from pipeline.runtime.processes import python
+from pipeline.runtime.processes import python, signal_with_parent
 
 STOP_SECONDS = 20
 

@@ -14,14 +14,14 @@ from pipeline.cross_encoder.soft_labels import ScoresConfig
 from pipeline.data.collection import passage_id_array
 from pipeline.data.stored import read_table
 from pipeline.dense.encode import EncodeConfig
-from pipeline.dense.index import IndexConfig
-from pipeline.dense.index_kinds import check_dimension, check_passages
+from pipeline.dense.index_kinds import IndexConfig, check_dimension, check_passages
 from pipeline.errors import InputError
 from pipeline.evaluate import systems
-from pipeline.evaluate.evaluate import SPLITS, EvaluateConfig
+from pipeline.evaluate.config import SPLITS, EvaluateConfig
 from pipeline.evaluate.questions import read_asked
 from pipeline.finetune import training_pools
-from pipeline.finetune.finetune import FinetuneConfig, check_finetune, smaller
+from pipeline.finetune.config import FinetuneConfig
+from pipeline.finetune.finetune import check_finetune, smaller
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.model_config import model_config, positions
 from pipeline.pretrain.cocondenser import CocondenserConfig, check_cocondenser
@@ -31,12 +31,13 @@ from pipeline.runtime.work import silent
 from pipeline.tokenization.token_files import Tokens
 
 if TYPE_CHECKING:
-    from pipeline.finetune.pools import Judged
+    from pipeline.data.judged import Judged
 
 
 def training_data(ingest: Ref, wanted: list[Node]) -> None:
     """Judged training questions and negatives, for every training that is wanted."""
-    from pipeline.finetune.pools import read_judged, with_barred
+    from pipeline.data.judged import read_judged
+    from pipeline.finetune.pools import with_barred
 
     @cache  # seconds for millions of passages
     def questions(split: str) -> "Judged":

@@ -56,8 +56,8 @@ def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) 
         return Step(node.name, "build", [str(error)], seconds, size, None)
     ref = store.lookup(key)
     if ref is not None:
-        why = [] if ref.key == key.hex else ["built by older code that the table of equivalent code names"]
-        return Step(node.name, "reuse", why, 0.0, 0, ref)
+        matched = ["matched through the table of equivalent code"] if ref.key != key.hex else []
+        return Step(node.name, "reuse", matched, 0.0, 0, ref)
     return Step(node.name, "build", explain(store, key, node.name), seconds, size, None)
 
 

@@ -10,8 +10,7 @@ from flows.dag import Node
 from flows.graph.plan import plan
 from flows.graph.selection import up_to
 from pipeline.data.readers.single import placed
-from pipeline.dense.index import IndexConfig
-from pipeline.dense.index_kinds import check_dimension
+from pipeline.dense.index_kinds import IndexConfig, check_dimension
 from pipeline.errors import InputError
 from pipeline.modeling.adopt import AdoptConfig, dimension
 from pipeline.paths import shown

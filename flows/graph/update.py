@@ -11,7 +11,7 @@ from flows.recipes.recipe import Recipe, resolve
 from flows.runs.schema import recipe_of
 from flows.serving.engine import Engine, engines
 from pipeline.errors import InputError
-from pipeline.evaluate.short_tables import counted
+from pipeline.formatting import counted
 
 
 def update(store: Store, recipe: str, given: list[str]) -> tuple[Recipe, list[str], Engine]:

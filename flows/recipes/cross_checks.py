@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.advice import option
-from pipeline.cross_encoder.score_pairs import SPECIAL_TOKENS
+from pipeline.cross_encoder.lengths import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from flows.recipes.recipe import Recipe
     from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
     from pipeline.cross_encoder.soft_labels import ScoresConfig
-    from pipeline.finetune.finetune import FinetuneConfig
+    from pipeline.finetune.config import FinetuneConfig
 
 Limit = tuple[str, int, str, int]
 """Field, its value, the field that limits it, that one's value."""

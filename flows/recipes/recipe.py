@@ -18,12 +18,12 @@ from pipeline.cross_encoder.rerank import RerankConfig
 from pipeline.cross_encoder.soft_labels import ScoresConfig
 from pipeline.data.ingest import IngestConfig
 from pipeline.dense.encode import EncodeConfig
-from pipeline.dense.index import IndexConfig
+from pipeline.dense.index_kinds import IndexConfig
 from pipeline.dense.search import SearchConfig
 from pipeline.errors import InputError
 from pipeline.evaluate.attention import AttentionConfig
-from pipeline.evaluate.evaluate import EvaluateConfig
-from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.evaluate.config import EvaluateConfig
+from pipeline.finetune.config import FinetuneConfig
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.initial import InitialConfig
 from pipeline.negatives.denoise import DenoiseConfig

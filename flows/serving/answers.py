@@ -14,8 +14,7 @@ from pipeline.data.metadata import EXACT, Value
 from pipeline.data.stored import read_table
 
 if TYPE_CHECKING:
-    from flows.serving.ask import Question
-    from flows.serving.session import Opened
+    from flows.serving.question import Opened, Question
 
 
 @dataclass(frozen=True)

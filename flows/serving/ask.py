@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flows.serving.answers import Answers, described
-from flows.serving.engine import By
+from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import WIDER, Failed, Mask, Ranking, join
 from pipeline.bm25.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
-from pipeline.evaluate.short_tables import counted
+from pipeline.formatting import counted
 from pipeline.notices import one_line
 
 if TYPE_CHECKING:
-    from flows.serving.session import Opened
+    from flows.serving.question import Opened
 
 EXTRA = 5
 """Passages looked at first for each document wanted: several of them may be of one document."""
@@ -27,8 +27,6 @@ MOST = 1000
 DEEPEST = 100_000
 """Passages of lists that are joined and then filtered, a second's work of Lucene's. Where these leave too few, lists
 are filtered and then joined."""
-LONGEST = 10_000
-"""Characters of a question: fewer than BM25 reads (lucene.QUERY_CHARACTERS), so that it cuts none."""
 
 
 class Depths(NamedTuple):
@@ -36,15 +34,6 @@ class Depths(NamedTuple):
 
     dense: int
     bm25: int
-
-
-class Question(NamedTuple):
-    text: str
-    k: int
-    """Documents wanted."""
-    by: By
-    where: str | None = None
-    """A filter on the collection's further columns."""
 
 
 def checked(run: "Opened", question: Question) -> Question:

@@ -11,7 +11,7 @@ from artifacts.store import Store
 from flows.graph.summary import read_metrics
 from flows.recipes import yaml_layers
 from flows.runs.schema import recipe_of
-from pipeline.bm25.bm25 import read_settings
+from pipeline.bm25.settings import read_settings
 from pipeline.data.stored import again
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION

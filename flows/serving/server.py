@@ -21,11 +21,11 @@ from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from flows.serving.answers import Answer, as_json
-from flows.serving.ask import Question, ask, checked, notices
+from flows.serving.ask import ask, checked, notices
 from flows.serving.batching import Batches, Busy
 from flows.serving.engine import By
+from flows.serving.question import Opened, Question
 from flows.serving.rankings import Mask
-from flows.serving.session import Opened
 from pipeline.bm25.bm25 import Ended
 from pipeline.errors import InputError
 from pipeline.templates import styles

@@ -1,52 +1,21 @@
 """A run opened once, to be asked often."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from flows.serving.answers import questions_of
-from flows.serving.ask import Question, ask
+from flows.serving.ask import ask
 from flows.serving.engine import By, Engine, check_whole
-from flows.serving.rankings import Dense, Lexical, open_dense
+from flows.serving.question import Opened, Question
+from flows.serving.rankings import Lexical, open_dense
 from pipeline.bm25.bm25 import Ended
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
-from pipeline.data.passages import Passages, in_memory_map, in_parquet
+from pipeline.data.passages import in_memory_map, in_parquet
 from pipeline.errors import InputError
-
-WAYS: tuple[By, ...] = ("fusion", "dense", "bm25")
-
-
-@dataclass(frozen=True)
-class Opened:
-    """What a run needs to answer."""
-
-    engine: Engine
-    passages: Passages
-    where: Where
-    known: Callable[[Sequence[str]], Mapping[str, str]]
-    """Passage ids -> {passage id: a question that it is judged relevant to}, at least of those that have one."""
-    dense: Dense | None
-    lexical: Lexical | None
-    beside: ThreadPoolExecutor
-    """One thread that waits for BM25 while another encodes."""
-    problems: Mapping[By, str]
-    """Why the run cannot be asked so."""
-
-    @property
-    def collection(self) -> Path:
-        return self.engine.collection
-
-    @property
-    def ways(self) -> list[By]:
-        """How it can be asked."""
-        ready = {"dense": self.dense is not None, "bm25": self.lexical is not None}
-        ready["fusion"] = all(ready.values()) and bool(self.engine.metrics["fusion"])
-        return [way for way in WAYS if ready[way]]
 
 
 @contextmanager

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pipeline.ablation.ablation import AblationConfig, CellConfig, Negatives, training_questions
+from pipeline.ablation.config import AblationConfig, CellConfig, Negatives
 from pipeline.data.stored import read_json, read_table
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import HITS, MEASURES
-from pipeline.evaluate.short_tables import counted
+from pipeline.formatting import counted
 from pipeline.report.histories import Curve, dev_by_epoch, entropies, loss_by_epoch
 from pipeline.runtime.work import Progress
 
@@ -199,3 +199,9 @@ def _curves(cell: CellConfig, stage1: Path | None, attention: Path | None) -> Cu
 
 def _digests(folders: Mapping[str, Path | None]) -> dict[str, str]:
     return {name: folder.name for name, folder in folders.items() if folder and DIGEST.fullmatch(folder.name)}
+
+
+def training_questions(collection: Path) -> int:
+    """Those with a relevant passage: what a cell of all questions is trained on."""
+    train = [("split", "=", "train"), ("relevance", ">=", 1)]
+    return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import pandas as pd
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from pipeline.ablation.ablation import AblationConfig, Negatives
+from pipeline.ablation.config import AblationConfig, Negatives
 from pipeline.ablation.data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing, known_cut
 from pipeline.config import Config
 from pipeline.data.parquet import read_parquet, write_parquet

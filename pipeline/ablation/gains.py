@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.ablation.ablation import UNTUNED, Negatives
+from pipeline.ablation.config import UNTUNED, Negatives
 from pipeline.ablation.data import AblationData, values
 from pipeline.ablation.table import Group, differences, groups
 

@@ -6,7 +6,8 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.ablation.ablation import SEEDED, UNTUNED, AblationConfig, CellConfig, render
+from pipeline.ablation.ablation import render
+from pipeline.ablation.config import SEEDED, UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, Asked, Cell, Place, Run, asked, differing, questions_text
 from pipeline.ablation.files import FILES, read
 from pipeline.errors import InputError

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipeline.ablation import table
-from pipeline.ablation.ablation import UNTUNED, AblationConfig, CellConfig
+from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, cell_name
 from pipeline.ablation.table import HEADINGS, Figure
 from pipeline.evaluate import significance
-from pipeline.evaluate.short_tables import counted, p_text, share_text
+from pipeline.formatting import counted, p_text, share_text
 from pipeline.report.build import ATTENTION
 from pipeline.report.figures import Picture
 from pipeline.report.panels import entropy_panels, first_epochs, size_curves, training_curves

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.ablation.ablation import UNTUNED, AblationConfig, CellConfig, Negatives
+from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig, Negatives
 from pipeline.ablation.data import RUN_COLUMNS, AblationData, Kind, known_cut, values
 from pipeline.evaluate import significance
 from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.measures import HITS, MEASURES
 from pipeline.evaluate.rows import FUSION
 from pipeline.evaluate.shallow import shallow
-from pipeline.evaluate.short_tables import TABLE, share_text
+from pipeline.evaluate.short_tables import TABLE
+from pipeline.formatting import share_text
 from pipeline.runtime.work import Metrics
 
 HEADINGS: dict[str, str] = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", FUSION: "+ BM25"}

@@ -13,16 +13,13 @@ from typing import IO, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.bm25 import other_systems
+from pipeline.bm25.settings import write_settings
 from pipeline.config import Config
 from pipeline.data import run_files
-from pipeline.data.stored import read_json
 from pipeline.data.text_files import wrong_beginning
 from pipeline.errors import InputError
 from pipeline.runtime.processes import ending, environment, listen, python, workers
 from pipeline.runtime.work import Metrics, Work
-
-SETTINGS = "bm25.json"
-"""What a search in `index/` must know, `scores` among it: `bm25`, `weights`, or `run` where there is no index."""
 
 
 class Ended(RuntimeError):
@@ -97,7 +94,9 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     depths = {"train": config.negatives_depth, "dev": config.depth, "test": config.depth}
     if config.run:
         write_settings(work.out, {"scores": "run"})
-        return run_files.from_run(config.run, depths, collection, work)
+        from pipeline.bm25.first_stage import from_run
+
+        return from_run(config.run, depths, collection, work)
     settings = config.model_dump(include={"k1", "b", "titles", "stemmer", "split_identifiers", "depth"})
     settings["scores"] = scores(config)
     write_settings(work.out, settings)
@@ -125,15 +124,6 @@ def scores(config: BM25Config) -> str:
     """`bm25`, or `weights` where the passages given hold them. Raises InputError."""
     first = next(other_systems.passages(config.passages), None) if config.passages else None
     return "weights" if first and isinstance(first[2], dict) else "bm25"
-
-
-def write_settings(out: Path, settings: Mapping[str, Any]) -> None:
-    (out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
-
-
-def read_settings(artifact: Path) -> dict[str, Any]:
-    """Those that an artifact was made with. Raises InputError."""
-    return {"scores": "bm25", **read_json(artifact / SETTINGS)}  # older artifacts know no other
 
 
 def start(

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data import runs
+from pipeline.data import run_files, runs
 from pipeline.data.barred import ById, Dropped, free
-from pipeline.data.collection import Query, read_qrels, read_queries
+from pipeline.data.collection import Query, passage_ids, read_qrels, read_queries
 from pipeline.data.parquet import parquet_writer
-from pipeline.notices import Examples, keep, of_counts
-from pipeline.runtime.work import Progress
+from pipeline.notices import Examples, keep, noticed, of_counts
+from pipeline.runtime.work import Metrics, Progress, Work
 
 QUESTIONS = 512
 """Questions searched between two writes."""
@@ -122,3 +122,34 @@ def negative_rows(
         dropped.count([query_id] * len(ids), ids, reason_N)
         for place in free(reason_N):
             yield query_id, ids[place], "bm25", place + 1, scores[place]
+
+
+def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work) -> Metrics:
+    """Write the artifact from a run that may hold questions of all splits, in any order.
+
+    Passages of a question stand by score, whatever their ranks were. Rows of questions that the collection does not
+    ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
+    Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
+    """
+    from pipeline.data.barred import by_id
+
+    ids, dropped = passage_ids(collection), Dropped()
+    questions = asked(collection)
+    place = {q.query_id: n for n, q in enumerate(questions)}
+    row = {passage_id: n for n, passage_id in enumerate(ids)}
+    examples: Examples = {}
+    found, counts = run_files.read(path, place.get, row.get, work.progress, examples)
+    start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
+
+    def find(piece: Sequence[Query], depth: int) -> list[Hits]:
+        spans = ((start_Q[n], min(start_Q[n] + depth, start_Q[n + 1])) for n in (place[q.query_id] for q in piece))
+        return [hits(found, slice(*span), ids) for span in spans]
+
+    barred = by_id(collection)
+    counts.update(write(work.out, questions, barred, dropped, depths, find, work.progress, examples))
+    return {**counts, **dropped.metrics(), **noticed(notices(counts, examples, dropped))}
+
+
+def hits(found: run_files.Rows, span: slice, ids: Sequence[str]) -> Hits:
+    """The rows of one question."""
+    return [ids[row] for row in found.passage_R[span]], found.score_R[span].tolist()

@@ -21,8 +21,7 @@ from pipeline.data.collection import Query, at_rows, passage_batches, passage_co
 from pipeline.data.words import run_share
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
-from pipeline.runtime.death import die_with_parent
-from pipeline.runtime.processes import Say, reporter
+from pipeline.runtime.processes import Say, die_with_parent, reporter
 
 QUERY_TERMS = 4_000
 """What is read of a question of weights."""

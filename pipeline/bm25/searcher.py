@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from pipeline.bm25.bm25 import check, read_settings, start
+from pipeline.bm25.bm25 import check, start
+from pipeline.bm25.settings import read_settings
 from pipeline.errors import InputError
 from pipeline.runtime.processes import cores
 

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline.config import Config, Seed
-from pipeline.cross_encoder.score_pairs import Lengths, check_lengths, count_cut
+from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.modeling.initial import check_vocabulary

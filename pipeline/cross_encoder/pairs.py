@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.cross_encoder.score_pairs import Lengths
+from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.packing import cut
 from pipeline.modeling.precision import autocast
-from pipeline.pretrain.batches import cut
 from pipeline.tokenization.token_files import Specials, Tokens
 
 CrossEncoder = Any

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline.config import Config
-from pipeline.cross_encoder.score_pairs import check_cross_encoder, count_cut, score
+from pipeline.config import Config, each_once
+from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
+from pipeline.cross_encoder.score_pairs import score
 from pipeline.data.collection import passage_ids, read_queries
-from pipeline.dense.search import each_once
 from pipeline.errors import InputError
 from pipeline.runtime.work import Metrics, Work
 

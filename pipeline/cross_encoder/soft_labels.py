@@ -7,7 +7,8 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.config import Config
-from pipeline.cross_encoder.score_pairs import check_cross_encoder, count_cut, score
+from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
+from pipeline.cross_encoder.score_pairs import score
 from pipeline.data.parquet import parquet_writer
 from pipeline.data.stored import read_table
 from pipeline.finetune.training_pools import first_negatives

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
+from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.cross_encoder.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_pair_form
-from pipeline.cross_encoder.score_pairs import write_lengths
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
 from pipeline.finetune.step import Piece, backward, pieces

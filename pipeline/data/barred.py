@@ -25,11 +25,10 @@ import numpy as np
 from pipeline.data.collection import passage_batches
 from pipeline.data.ids import hash_id
 from pipeline.data.stored import read_table, told
-from pipeline.finetune.scheduling.similarity import matches
 from pipeline.notices import EXAMPLES, notice
 
 if TYPE_CHECKING:
-    from pipeline.finetune.pools import Judged
+    from pipeline.data.judged import Judged
 
 REASONS = ("judged", "duplicate", "question")
 DESCRIPTIONS = {
@@ -234,7 +233,7 @@ class ById:
 
 def by_id(collection: Path, barred: Barred | None = None) -> ById:
     """The rule of all training questions. `barred`: what `of_training` gives, where the caller has it already."""
-    from pipeline.finetune.pools import read_questions
+    from pipeline.data.judged import read_questions
 
     known = read_questions(collection, "train")
     return ById(read(collection, known) if barred is None else barred, known)
@@ -242,7 +241,7 @@ def by_id(collection: Path, barred: Barred | None = None) -> ById:
 
 def of_training(collection: Path) -> Barred:
     """What is barred of all training questions, as `by_id` numbers them."""
-    from pipeline.finetune.pools import read_questions
+    from pipeline.data.judged import read_questions
 
     return read(collection, read_questions(collection, "train"))
 
@@ -289,3 +288,13 @@ class Dropped:
             for reason, what in DESCRIPTIONS.items()
             if self.counts[reason] and reason not in expected
         ]
+
+
+def matches(left_H: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(place in `left_H`, place in `right_N`) of every two equal values, by place in `left_H`."""
+    order_N = np.argsort(right_N, kind="stable")
+    begin_H, end_H = (np.searchsorted(right_N, left_H, side, sorter=order_N) for side in ("left", "right"))
+    count_H = end_H - begin_H
+    hit_R = np.repeat(np.arange(len(left_H)), count_H)
+    inside_R = np.arange(len(hit_R)) - np.repeat(count_H.cumsum() - count_H, count_H)
+    return hit_R, order_N[begin_H[hit_R] + inside_R]

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from pipeline.data.parquet import parquet_file, parquet_writer
 from pipeline.data.stored import AGAIN, read_batches, read_table, told
 from pipeline.errors import InputError
@@ -204,3 +206,12 @@ def read_qrels_table(path: Path, splits: Sequence[str]) -> dict[str, dict[str, i
         if split in splits:
             qrels.setdefault(query_id, {})[passage_id] = relevance
     return qrels
+
+
+def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
+    """{training question: its positives, in the order of qrels.parquet}; none is empty."""
+    found = {
+        query: tuple(passage for passage, relevance in judged.items() if relevance > 0)
+        for query, judged in read_qrels(collection, ["train"]).items()
+    }
+    return {query: judged for query, judged in found.items() if judged}

@@ -2,28 +2,25 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.data.collection import Query, passage_ids
 from pipeline.data.ids import check_id
+from pipeline.data.runs import LARGEST
 from pipeline.data.text_files import integer, is_plain, table_lines, words
 from pipeline.errors import InputError
-from pipeline.notices import Examples, keep, noticed, one_line
-from pipeline.runtime.work import Metrics, Progress, Work
+from pipeline.notices import Examples, keep, one_line
+from pipeline.runtime.work import Progress
 
 if TYPE_CHECKING:
-    from pipeline.bm25.first_stage import Hits
     from pipeline.data.runs import Run
 
 UNKNOWN_SHARE = 0.01
 """Of the rows of known questions may name unknown passages; more means that the two do not belong together."""
-LARGEST = 1e38
-"""Of scores, either way: a 32-bit float below which there is room to tell thousands of equal ones apart."""
 BLOCK = 1 << 22
 """Rows that are checked and sorted at once."""
 COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
@@ -91,33 +88,6 @@ def _score(place: str, written: str) -> float:
     if not is_plain(written):
         raise InputError(f"{place}: score '{one_line(written)}' is not written as a plain number, such as 10 or 0.5")
     return score
-
-
-def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work) -> Metrics:
-    """Write the artifact from a run that may hold questions of all splits, in any order.
-
-    Passages of a question stand by score, whatever their ranks were. Rows of questions that the collection does not
-    ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
-    Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
-    """
-    from pipeline.bm25 import first_stage
-    from pipeline.data.barred import Dropped, by_id
-
-    ids, dropped = passage_ids(collection), Dropped()
-    questions = first_stage.asked(collection)
-    place = {q.query_id: n for n, q in enumerate(questions)}
-    row = {passage_id: n for n, passage_id in enumerate(ids)}
-    examples: Examples = {}
-    found, counts = read(path, place.get, row.get, work.progress, examples)
-    start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
-
-    def find(piece: Sequence[Query], depth: int) -> "list[Hits]":
-        spans = ((start_Q[n], min(start_Q[n] + depth, start_Q[n + 1])) for n in (place[q.query_id] for q in piece))
-        return [hits(found, slice(*span), ids) for span in spans]
-
-    barred = by_id(collection)
-    counts.update(first_stage.write(work.out, questions, barred, dropped, depths, find, work.progress, examples))
-    return {**counts, **dropped.metrics(), **noticed(first_stage.notices(counts, examples, dropped))}
 
 
 def read(
@@ -201,8 +171,3 @@ def _blocks(question_R: np.ndarray) -> Iterator[slice]:
         stop = int(np.searchsorted(question_R, question_R[min(start + BLOCK, end) - 1], side="right"))
         yield slice(start, stop)
         start = stop
-
-
-def hits(found: Rows, span: slice, ids: Sequence[str]) -> "Hits":
-    """The rows of one question."""
-    return [ids[row] for row in found.passage_R[span]], found.score_R[span].tolist()

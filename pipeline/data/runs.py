@@ -223,3 +223,7 @@ def again(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
     by = np.argsort(pair_R, kind="stable")
     twice = by[1:][pair_R[by[1:]] == pair_R[by[:-1]]]
     return int(twice.min()) if len(twice) else None
+
+
+LARGEST = 1e38
+"""Of scores, either way: a 32-bit float below which there is room to tell thousands of equal ones apart."""

@@ -18,7 +18,7 @@ from pipeline.modeling.sentence_transformers_files import read_vector, side
 from pipeline.notices import noticed
 from pipeline.runtime import shards
 from pipeline.runtime.shards import Tick
-from pipeline.runtime.work import Metrics, Progress, Work
+from pipeline.runtime.work import Job, Metrics, Progress, Work
 
 if TYPE_CHECKING:
     from pipeline.modeling.inputs import Form
@@ -63,7 +63,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
         "spans": str(bounds),
         "token_budget": work.machine.token_budget,
     }
-    job = shards.Job("pipeline.dense.encode:run", arguments, folder, spans, "passages")
+    job = Job("pipeline.dense.encode:run", arguments, folder, spans, "passages")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     listed = []
     for number, ((start, stop), key) in enumerate(zip(spans, keys, strict=True)):

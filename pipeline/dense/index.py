@@ -3,16 +3,15 @@
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from pipeline.config import Config, Seed
 from pipeline.data.collection import passage_batches
 from pipeline.data.stored import AGAIN, read_json, told
 from pipeline.dense import index_kinds
 from pipeline.dense.index_files import flat_header, write_description
+from pipeline.dense.index_kinds import IndexConfig
 from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
 from pipeline.notices import one_line
@@ -23,23 +22,6 @@ BLOCK = 16384
 """Passages added at a time. What HNSW makes of them hangs on it."""
 DIGEST = ".sha256"
 """Of a checkpoint, beside it."""
-
-
-class IndexConfig(Config):
-    kind: Literal["flat", "hnsw", "ivf", "ivfpq", "int8", "binary"]
-    """`flat`: exact inner products. Approximate: `hnsw` (a graph of neighbours; Malkov and Yashunin 2018), `ivf`
-    (lists of k-means; Jégou et al. 2011, section 4), `ivfpq` (the same, product-quantised, section 3), `int8` (a byte a
-    dimension), `binary` (a bit a dimension). Their candidates are rescored exactly from vectors kept beside them."""
-    hnsw_neighbours: int = Field(ge=2, le=256)
-    """Neighbours of a passage in the graph (M). 32; twice that in its lowest layer."""
-    hnsw_construction: int = Field(ge=1)
-    """Candidates for each new passage's neighbours (efConstruction). 200."""
-    ivf_lists: int = Field(ge=0)
-    """Lists of ivf and ivfpq. 0: 4 times the root of the passages, as far as 40 passages a list go."""
-    pq_bytes: int = Field(ge=1)
-    """Bytes of a passage in ivfpq; divides the dimension."""
-    seed: Seed
-    """Of the graph's layers, and of the sample and the beginning of k-means. Its lowest 31 bits count."""
 
 
 def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -> Metrics:

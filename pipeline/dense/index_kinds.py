@@ -7,16 +7,15 @@ Shapes: N passages, D dimension, L lists, B passages of a block.
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from pipeline.advice import Changes, check_fits
+from pipeline.config import Config, Seed
 from pipeline.dense.exact import exact_top_k
 from pipeline.errors import InputError
-
-if TYPE_CHECKING:
-    from pipeline.dense.index import IndexConfig
 
 POINTS = 40  # passages to train a centroid from; FAISS warns below 39
 CODES = 256  # centroids of a byte of product quantisation
@@ -34,28 +33,45 @@ READ = {
 """Fields of the configuration that each kind looks at."""
 
 
-def unread(config: "IndexConfig") -> tuple[str, ...]:
+class IndexConfig(Config):
+    kind: Literal["flat", "hnsw", "ivf", "ivfpq", "int8", "binary"]
+    """`flat`: exact inner products. Approximate: `hnsw` (a graph of neighbours; Malkov and Yashunin 2018), `ivf`
+    (lists of k-means; Jégou et al. 2011, section 4), `ivfpq` (the same, product-quantised, section 3), `int8` (a byte a
+    dimension), `binary` (a bit a dimension). Their candidates are rescored exactly from vectors kept beside them."""
+    hnsw_neighbours: int = Field(ge=2, le=256)
+    """Neighbours of a passage in the graph (M). 32; twice that in its lowest layer."""
+    hnsw_construction: int = Field(ge=1)
+    """Candidates for each new passage's neighbours (efConstruction). 200."""
+    ivf_lists: int = Field(ge=0)
+    """Lists of ivf and ivfpq. 0: 4 times the root of the passages, as far as 40 passages a list go."""
+    pq_bytes: int = Field(ge=1)
+    """Bytes of a passage in ivfpq; divides the dimension."""
+    seed: Seed
+    """Of the graph's layers, and of the sample and the beginning of k-means. Its lowest 31 bits count."""
+
+
+def unread(config: IndexConfig) -> tuple[str, ...]:
     """The fields that an index of its kind does not look at."""
     return tuple(name for name in type(config).model_fields if name not in ("kind", *READ[config.kind]))
 
 
-def libraries(config: "IndexConfig") -> tuple[str, ...]:
+def libraries(config: IndexConfig) -> tuple[str, ...]:
     """FAISS, where the bytes are its own; a flat index is this project's."""
     return () if config.kind == "flat" else ("faiss",)
 
 
-def lists(config: "IndexConfig", passages: int) -> int:
+def lists(config: IndexConfig, passages: int) -> int:
     """Lists of an index of so many passages."""
     return config.ivf_lists or max(1, min(round(LISTS_PER_ROOT * passages**0.5), passages // POINTS))
 
 
-def check_passages(config: "IndexConfig", passages: int) -> None:
+def check_passages(config: IndexConfig, passages: int) -> None:
     """Raise InputError, with values that fit, where there are too few passages to train the index."""
     fewer: list[Changes] = [{"ivf_lists": passages // POINTS}, {"kind": "flat"}]
     check_fits("index", config, lambda c: _check_passages(c, passages), lambda: fewer)
 
 
-def _check_passages(config: "IndexConfig", passages: int) -> None:
+def _check_passages(config: IndexConfig, passages: int) -> None:
     needed = {}
     if config.kind in WITH_LISTS:
         needed[f"index.ivf_lists: {lists(config, passages)}"] = POINTS * lists(config, passages)
@@ -66,10 +82,10 @@ def _check_passages(config: "IndexConfig", passages: int) -> None:
             raise InputError(f"{field} needs {least:,} passages to train on, but the collection has {passages:,}")
 
 
-def check_dimension(config: "IndexConfig", *dimensions: int) -> None:
+def check_dimension(config: IndexConfig, *dimensions: int) -> None:
     """Raise InputError, with a number that fits, where product quantisation cannot cut vectors into equal parts."""
 
-    def check(config: "IndexConfig") -> None:
+    def check(config: IndexConfig) -> None:
         for dimension in dimensions if config.kind == "ivfpq" else ():
             if dimension % config.pq_bytes:
                 raise InputError(
@@ -85,7 +101,7 @@ def most_bytes(most: int, *dimensions: int) -> int:
     return next(number for number in range(most, 0, -1) if common % number == 0)
 
 
-def empty(config: "IndexConfig", vectors_ND: np.ndarray) -> Any:
+def empty(config: IndexConfig, vectors_ND: np.ndarray) -> Any:
     """A trained index without vectors. Memory: the sample, 40 vectors a list and at least 65,536."""
     import faiss
 

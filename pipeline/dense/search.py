@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from pipeline.config import Config
-from pipeline.data.collection import Query, passage_id_array, read_queries
+from pipeline.config import Config, each_once
+from pipeline.data.collection import Query, passage_id_array, read_queries, train_positives
 from pipeline.data.stored import AGAIN
 from pipeline.dense import shard_reuse
 from pipeline.dense.approximate import ApproximateConfig, approximate_top_k, recall
@@ -22,10 +22,10 @@ from pipeline.dense.exact import Found, exact_top_k
 from pipeline.dense.index_files import Index, open_index
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.negatives.write import train_positives
 from pipeline.notices import noticed
 from pipeline.runtime import shards
-from pipeline.runtime.work import Metrics, Progress, Work
+from pipeline.runtime.spans import Span, shard_spans
+from pipeline.runtime.work import Job, Metrics, Progress, Work
 
 SHARD = {"cpu": 256, "cuda": 8192}
 """Questions of a list file. On the CPU few, so that all cores share them; a GPU is sent the passages for each file. Not
@@ -57,13 +57,6 @@ class SearchConfig(Config):
 def libraries(config: SearchConfig) -> tuple[str, ...]:
     """FAISS, where what is found is its own."""
     return () if config.approximate is None else ("faiss",)
-
-
-def each_once(splits: list[str]) -> list[str]:
-    """A validator: a split searched twice would stand twice in the run."""
-    if len({*splits}) < len(splits):
-        raise ValueError("names a split twice")
-    return splits
 
 
 def search(
@@ -100,7 +93,7 @@ def search(
         "size": size,
         "token_budget": work.machine.token_budget,
     }
-    job = shards.Job("pipeline.dense.search:run", arguments, folder, _spans(asked, size), "questions")
+    job = Job("pipeline.dense.search:run", arguments, folder, _spans(asked, size), "questions")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     artifact = Tokens.open(tokens)
     form = read_form(encoder, checkpoint, artifact.specials)
@@ -194,7 +187,7 @@ def _record(k: int) -> np.dtype:
     return np.dtype([*lists, ("seconds", np.float64), ("short", np.int64)])
 
 
-def _write(asked: Asked, job: shards.Job, collection: Path, out: Path) -> Metrics:
+def _write(asked: Asked, job: Job, collection: Path, out: Path) -> Metrics:
     """The run of all questions, and its figures; questions a second are of one core or GPU. Memory: passages' ids."""
     import pyarrow as pa
 
@@ -230,11 +223,11 @@ def _asked(collection: Path, splits: Sequence[str], unjudged: bool) -> Asked:
     return [(row, query) for split in splits for row, query in queries if query.split == split and wanted(query)]
 
 
-def _spans(asked: Asked, size: int) -> list[shards.Span]:
+def _spans(asked: Asked, size: int) -> list[Span]:
     """At most `size` questions of one split each."""
     changes = [i for i in range(1, len(asked)) if asked[i][1].split != asked[i - 1][1].split]
     edges = pairwise([0, *changes, len(asked)])
-    return [(low + start, low + stop) for low, high in edges for start, stop in shards.spans(high - low, size)]
+    return [(low + start, low + stop) for low, high in edges for start, stop in shard_spans(high - low, size)]
 
 
 def top_k(

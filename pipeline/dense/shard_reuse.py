@@ -18,7 +18,7 @@ from pipeline.data.stored import read_json
 from pipeline.errors import InputError
 from pipeline.modeling.sentence_transformers_files import side
 from pipeline.runtime import shards
-from pipeline.runtime.shards import Span
+from pipeline.runtime.spans import Span
 from pipeline.tokenization.token_files import Tokens
 
 ROWS = 1 << 16  # passages looked at together

@@ -3,16 +3,17 @@
 Legend of suffixes: P pairs of a question and a passage.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import regex
 
 from pipeline.data.collection import at_rows
 from pipeline.data.runs import Run
-from pipeline.evaluate.answer_hits import holds_answer, normalised
 from pipeline.runtime.work import Progress
 
 DEPTH = 100
@@ -107,3 +108,23 @@ def _holding(
             if (n + 1) % SHOWN == 0 or n + 1 == len(passage_N):
                 progress(n + 1, len(passage_N), "passages")
     return holds_P
+
+
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+
+
+def normalised(text: str) -> str:
+    """The tokens of a text, each between spaces: ` the u . s . `; a single space where it has none.
+
+    No token holds a space, so that one text's tokens stand in a row in another's if and only if this string does.
+    """
+    tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
+    return f" {' '.join(map(str.lower, tokens))} ".replace("  ", " ")
+
+
+def holds_answer(passage: str, answers: Iterable[str]) -> bool:
+    """Whether one of the answers stands in the passage; both as `normalised` writes them.
+
+    An answer without a token stands nowhere (in DPR's code: everywhere).
+    """
+    return any(answer.strip() and answer in passage for answer in answers)

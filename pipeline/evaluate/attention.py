@@ -4,21 +4,28 @@ Shapes: N sections, L layers, H heads.
 """
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from pipeline.config import Config, Seed
 from pipeline.data.parquet import write_parquet
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
+from pipeline.modeling.bert import embed, keys_values, rest_of_layer
+from pipeline.modeling.inputs import Ids, Packed, pack
 from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.packing import Rows, cut
 from pipeline.modeling.sentence_transformers_files import side
 from pipeline.runtime import shards
-from pipeline.runtime.work import Metrics, Progress, Work
+from pipeline.runtime.spans import Span, shard_spans
+from pipeline.runtime.work import Job, Metrics, Progress, Work
 
 SHARD = 250
 """Sections in a shard."""
@@ -67,7 +74,7 @@ def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: 
         "token_budget": work.machine.token_budget,
     }
     spans = of_models(len(models), len(row_N))
-    job = shards.Job("pipeline.evaluate.attention:run", arguments, folder, spans, "sections")
+    job = Job("pipeline.evaluate.attention:run", arguments, folder, spans, "sections")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     entropies = np.concatenate([np.load(folder / shards.name(i)) for i in range(len(spans))])
     mean_LH = dict(zip(models, [part.mean(0, np.float64) for part in np.split(entropies, len(models))], strict=True))
@@ -95,9 +102,9 @@ def drawn(offsets: np.ndarray, sections: int, seed: int) -> np.ndarray:
     return np.sort(rng.choice(filled, min(sections, len(filled)), replace=False))
 
 
-def of_models(models: int, sections: int) -> list[shards.Span]:
+def of_models(models: int, sections: int) -> list[Span]:
     """Shards of all models' sections, model after model; none spans two."""
-    own = shards.spans(sections, SHARD)
+    own = shard_spans(sections, SHARD)
     return [(first + start, first + stop) for first in range(0, models * sections, sections) for start, stop in own]
 
 
@@ -114,7 +121,6 @@ def run(
     numbers: list[int] | None,
 ) -> dict:
     """The child of `attention`: shards of entropies, float32 [N, L, H], that `folder` still lacks."""
-    from pipeline.evaluate.attention_entropy import entropy_rows
     from pipeline.modeling.checkpoint import load_encoder
     from pipeline.tokenization.token_files import Tokens
 
@@ -152,3 +158,50 @@ def _write(path: Path, mean_LH: dict[str, np.ndarray]) -> None:
         for layer, heads in enumerate(entropies, 1)
     ]
     write_parquet(pa.Table.from_pylist(rows, pa.schema(types)), path)
+
+
+def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
+    """Entropies of rows in their order, float32 [N, L, H]. `model`: a `BertModel` or `RobertaModel`, dropout off.
+
+    Rows of like length share a forward call of about `budget` tokens; `done` is told how many each call finished.
+    """
+    shape = model.config
+    found_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
+    length_N = np.array([len(row) for row in ids], np.int64)
+    with torch.inference_mode():
+        for row_B in filter(len, cut(length_N, 0, budget)):
+            packed = pack([ids[i] for i in row_B], model.device.type)
+            found_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
+            done(len(row_B))
+    return found_NLH
+
+
+def cls_entropies(model: Any, packed: Packed) -> Tensor:
+    """Entropy in nats of the weights by which each row's first token attends to all its tokens, [B, L, H].
+
+    In float32 on every device: the masks, which hide nothing, keep CUDA from its kernel for half precision.
+    """
+    every, layers = packed.every, model.encoder.layer
+    masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
+    hidden_TD = embed(model, packed.ids_T, packed.position_T)
+    found = []
+    for layer in layers:
+        key_TD, value_TD = keys_values(layer, hidden_TD)
+        query_BD = layer.attention.self.query(hidden_TD[packed.first.at_R])
+        found.append(entropy(query_BD, key_TD, every, layer.attention.self.num_attention_heads))
+        if layer is not layers[-1]:
+            hidden_TD = rest_of_layer(layer, hidden_TD, (key_TD, value_TD), every, every, masks)
+    return torch.stack(found, 1)
+
+
+def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int) -> Tensor:
+    """Entropy in nats of each head's softmax of one query a row over the keys of its row, [B, H]."""
+    found = []
+    queries = query_BD.split([rows for rows, _ in keys.groups])
+    of_rows = key_TD.split([rows * length for rows, length in keys.groups])
+    for query_SD, key_SnD, (rows, length) in zip(queries, of_rows, keys.groups, strict=True):
+        query_SHd = query_SD.unflatten(1, (heads, -1))
+        key_SnHd = key_SnD.unflatten(0, (rows, length)).unflatten(2, (heads, -1))
+        score_SHn = torch.einsum("shd,snhd->shn", query_SHd, key_SnHd) / query_SHd.shape[-1] ** 0.5
+        found.append(torch.special.entr(score_SHn.softmax(-1)).sum(-1))
+    return torch.cat(found)

@@ -31,7 +31,7 @@ def read_asked(collection: Path, split: str, relevance: int) -> Asked:
     """The questions of a split. `relevance`: the least judgement that is relevant."""
     import pyarrow as pa
 
-    from pipeline.evaluate.answer_hits import normalised
+    from pipeline.evaluate.answer_qrels import normalised
 
     queries = read_queries(collection, [split])
     _, qrels, without = judged(collection, split, relevance, [q.query_id for q in queries])

@@ -9,7 +9,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate.short_tables import FIRST_STAGES, label
 
 if TYPE_CHECKING:
-    from pipeline.evaluate.evaluate import EvaluateConfig
+    from pipeline.evaluate.config import EvaluateConfig
 
 FUSION = "fusion"
 """The row that joins BM25 with the last dense run."""
@@ -38,7 +38,7 @@ def fusion_rows(config: "EvaluateConfig", names: Sequence[str]) -> dict[str, lis
 
 def labels(bm25: Path | None, names: Sequence[str], joined: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """What tables call each row."""
-    from pipeline.bm25.bm25 import read_settings
+    from pipeline.bm25.settings import read_settings
 
     found = {name: label(name) for name in names}
     if bm25 is not None:

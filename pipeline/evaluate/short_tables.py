@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.evaluate.shallow import shallow
+from pipeline.formatting import counted, estimate_text, p_text
 from pipeline.notices import first
 
 if TYPE_CHECKING:
@@ -172,24 +173,3 @@ def difference_texts(figures: Mapping[str, float]) -> list[str]:
     """Of {mean, low, high, p_holm, wins, ties, losses}: the difference with its interval, then DIFFERENCE."""
     counts = (f"{figures[key]:,}" for key in ("wins", "ties", "losses"))
     return [estimate_text(figures), p_text(figures["p_holm"]), *counts]
-
-
-def counted(count: int, things: str) -> str:
-    """`1 question`, `1,234 questions`. `things`: the plural, whose `s` one alone goes without."""
-    return f"{count:,} {things.removesuffix('s') if count == 1 else things}"
-
-
-def estimate_text(figure: Mapping[str, float]) -> str:
-    """`.497 [.475, .519]`, as papers print shares."""
-    mean, low, high = (share_text(figure[key]) for key in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
-
-
-def share_text(share: float) -> str:
-    """`.497`, `−.012`; `.000` for what rounds to nothing from either side."""
-    return f"{round(share, 3) + 0.0:.3f}".replace("0.", ".", 1).replace("-", "−")
-
-
-def p_text(p: float) -> str:
-    """`.043`, `< .001`."""
-    return "< .001" if p < 0.001 else share_text(p)

@@ -23,7 +23,7 @@ from pipeline.evaluate.significance import tabulated
 from pipeline.runtime.work import Work
 
 if TYPE_CHECKING:
-    from pipeline.evaluate.evaluate import EvaluateConfig
+    from pipeline.evaluate.config import EvaluateConfig
 
 Values = dict[str, np.ndarray]
 """{system: its figures, [questions, measures]}."""

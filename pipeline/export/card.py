@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.data.stored import read_json
-from pipeline.evaluate.short_tables import counted, shallow_notes
+from pipeline.evaluate.short_tables import shallow_notes
 from pipeline.export.source import Source
+from pipeline.formatting import counted
 from pipeline.report.results import HEADS, parts, rows
 from pipeline.report.trainings import training
 

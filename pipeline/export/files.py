@@ -8,7 +8,7 @@ import pyarrow as pa
 from pipeline.data.collection import passage_id_array, read_qrels, read_queries
 from pipeline.data.runs import read, trec_ids, writer
 from pipeline.dense.index_files import read_description
-from pipeline.evaluate.evaluate import SPLITS
+from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.fusion import Choice, fuse
 from pipeline.export.source import Source
 from pipeline.runtime.work import Progress

@@ -12,7 +12,7 @@ from pipeline.data.collection import passage_id_array
 from pipeline.data.runs import ranked
 from pipeline.dense.index_files import open_index
 from pipeline.dense.search import top_k
-from pipeline.evaluate.evaluate import SPLITS
+from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.questions import judged
 from pipeline.export.source import Source, form_of, judged_places

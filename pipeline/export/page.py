@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.evaluate.evaluate import SPLITS
+from pipeline.evaluate.config import SPLITS
 from pipeline.export.source import Source, prompt
 
 
@@ -22,8 +22,8 @@ def write_page(
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from pipeline.dense.index_files import open_index
-    from pipeline.evaluate.short_tables import counted, share_text
     from pipeline.export.card import card, markdown
+    from pipeline.formatting import counted, share_text
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),

@@ -11,7 +11,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from pipeline.errors import InputError
-from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.finetune.config import FinetuneConfig
 from pipeline.modeling.biencoder import Encoder, check_fits, encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig

@@ -7,39 +7,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, reasons
 from pipeline.data.barred import read as read_barred
-from pipeline.data.collection import unknown_question
+from pipeline.data.judged import Judged, Lists, _lists, positions, read_judged, take
 from pipeline.data.stored import read_table, told
 from pipeline.errors import InputError
 
 NEGATIVES = "negatives.parquet"
 EXACT = 100_000  # passages: a second of hashing
 SUBSET = 1  # first word of a seed, so that no two draws share a stream (pipeline/finetune/examples.py has the others)
-
-
-@dataclass(frozen=True)
-class Lists:
-    """n lists of passages in one flat array."""
-
-    flat: np.ndarray
-    """[total] int32."""
-    offsets: np.ndarray
-    """[n + 1] int64."""
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        return self.flat[self.offsets[i] : self.offsets[i + 1]]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets)
 
 
 @dataclass(frozen=True)
@@ -60,58 +38,6 @@ class Pools:
     def listed(self) -> np.ndarray:
         """Rows of the passages that are judged or negatives of a question, none twice."""
         return np.unique(np.concatenate([self.judged.flat, *(lists.flat for lists in self.negatives)]))
-
-
-@dataclass(frozen=True)
-class Judged:
-    """n questions of a split, and the ids that tables name things by."""
-
-    queries: np.ndarray
-    """[n] int64, ascending."""
-    lists: Lists
-    """All judged passages of each, in the order of qrels.parquet."""
-    query_ids: pa.ChunkedArray
-    """Ids of the n questions."""
-    passage_ids: pa.ChunkedArray
-    """Ids of all passages."""
-    all_barred_n: np.ndarray | None = None
-    """How many passages are barred of each (pipeline/data/barred.py), where it is known."""
-
-    @property
-    def barred_n(self) -> np.ndarray:
-        """How many passages are barred of each, as far as it is known: at least the judged ones."""
-        return self.lists.lengths if self.all_barred_n is None else self.all_barred_n
-
-
-def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
-    """All questions of `split`, judged or not. `more`: a further qrels.parquet (pseudo-labels).
-
-    Unknown passages are left out. Raises InputError for an unknown question.
-    """
-    passage_ids = read_table(collection / "passages.parquet", columns=["passage_id"]).column(0)
-    table = read_table(collection / "queries.parquet", columns=["query_id", "split"])
-    rows = np.flatnonzero(pc.equal(table["split"], split).to_numpy())
-    query_ids = table["query_id"].take(pa.array(rows))
-    filters = [("split", "=", split), ("relevance", ">", 0)]
-    paths = [path for path in (collection / "qrels.parquet", more) if path]
-    tables = [read_table(path, filters=filters) for path in paths]
-    for path, one in zip(paths, tables, strict=True):
-        unknown = one.filter(pc.invert(pc.is_in(one["query_id"], value_set=query_ids.combine_chunks())))
-        if len(unknown):
-            raise unknown_question(path, unknown["query_id"][0].as_py())
-    qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
-    lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
-    return Judged(rows.astype(np.int64), lists, query_ids, passage_ids)
-
-
-def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
-    """The questions of `split` with a judged passage (see `read_questions`). Raises InputError where there is none."""
-    known = read_questions(collection, split, more)
-    chosen = np.flatnonzero(known.lists.lengths)
-    if not len(chosen):
-        name = "training" if split == "train" else split
-        raise InputError(f"{collection / 'qrels.parquet'}: no {name} question has a judged passage")
-    return take(known, chosen)
 
 
 def read_pools(
@@ -159,18 +85,6 @@ def subset(judged: Judged, most: int, seed: int) -> Judged:
     return take(judged, np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(judged.queries))[:most]))
 
 
-def take(known: Judged, chosen: np.ndarray) -> Judged:
-    """The questions at the places `chosen`."""
-    query_ids = known.query_ids.take(pa.array(chosen))
-    all_barred_n = None if known.all_barred_n is None else known.all_barred_n[chosen]
-    return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids, all_barred_n)
-
-
-def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
-    """The same questions with these judged passages, in their order."""
-    return replace(known, lists=_lists(questions, passages, len(known.queries)))
-
-
 def with_barred(collection: Path, known: Judged) -> Judged:
     """The same questions, and how many passages are barred of each, for a check before the work.
 
@@ -215,26 +129,6 @@ def joined(*kinds: Lists) -> Lists:
     return _lists(queries, passages, len(kinds[0]))
 
 
-def positions(
-    table: pa.Table, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(places in `query_ids`, in `passage_ids`) of a table's query_id and passage_id, int32 [N]; -1 where unknown."""
-    queries = pc.fill_null(pc.index_in(table["query_id"], value_set=query_ids), -1)
-    passages = pc.fill_null(pc.index_in(table["passage_id"], value_set=passage_ids), -1)
-    return queries.to_numpy(), passages.to_numpy()
-
-
-def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> Lists:
-    """Group pairs by question, in their order, without unknown ones and repetitions."""
-    known = (queries >= 0) & (passages >= 0)
-    queries, passages = queries[known].astype(np.int64), passages[known]
-    first = np.sort(np.unique(queries << 32 | passages, return_index=True)[1])
-    queries, passages = queries[first], passages[first]
-    order = np.argsort(queries, kind="stable")
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(queries, minlength=n))))
-    return Lists(passages[order].astype(np.int32), offsets)
-
-
 def _pairs(lists: Lists) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(np.arange(len(lists)), lists.lengths), lists.flat
 
@@ -243,13 +137,6 @@ def _best(lists: Lists, depth: int) -> tuple[np.ndarray, np.ndarray]:
     queries, passages = _pairs(lists)
     inside = np.arange(len(passages)) - lists.offsets[queries] < depth
     return queries[inside], passages[inside]
-
-
-def _take(lists: Lists, chosen: np.ndarray) -> Lists:
-    lengths = lists.lengths[chosen]
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-    return Lists(lists.flat[np.repeat(lists.offsets[chosen], lengths) + inside], offsets)
 
 
 def save_pools(pools: Pools, path: Path) -> None:

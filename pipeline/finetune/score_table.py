@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.data.judged import positions
 from pipeline.data.stored import read_table
-from pipeline.finetune.pools import positions
 
 NO_PAIR = np.iinfo(np.int64).max
 

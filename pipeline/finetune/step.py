@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.pretrain.batches import share
+from pipeline.modeling.packing import share
 from pipeline.runtime import ranks
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from pipeline.data.parquet import write_parquet
 from pipeline.finetune import examples, losses
+from pipeline.finetune.config import FinetuneConfig
 from pipeline.finetune.encoders import Towers, encode_all, starting_towers, write_checkpoint
-from pipeline.finetune.finetune import FinetuneConfig
 from pipeline.finetune.pools import load_pools
 from pipeline.finetune.scheduling import order as orders
 from pipeline.finetune.score_table import Scores

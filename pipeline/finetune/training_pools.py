@@ -9,7 +9,8 @@ from pipeline.runtime.work import Metrics
 
 if TYPE_CHECKING:
     from pipeline.data.barred import Dropped
-    from pipeline.finetune.pools import Judged, Pools
+    from pipeline.data.judged import Judged
+    from pipeline.finetune.pools import Pools
 
 
 class Drawing(Protocol):

@@ -14,7 +14,7 @@ from pipeline.config import Config
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pipeline.finetune.pools import Judged
+    from pipeline.data.judged import Judged
 
 CUTOFF = 10
 
@@ -45,8 +45,8 @@ class Candidates(NamedTuple):
 
 def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) -> "Judged":
     """The dev questions that validate. Raises InputError where one has too few passages that nobody judged."""
+    from pipeline.data.judged import take
     from pipeline.finetune.examples import check_enough
-    from pipeline.finetune.pools import take
 
     known = take(judged, np.sort(rng.permutation(len(judged.queries))[: config.questions]))
     check_enough("validation.candidates", config.candidates - 1, known.barred_n, len(known.passage_ids), positives=1)
@@ -61,8 +61,9 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
     """
     from pipeline.data.barred import numbers_barred
     from pipeline.data.barred import read as read_barred
+    from pipeline.data.judged import read_judged
     from pipeline.finetune.examples import check_enough, fill
-    from pipeline.finetune.pools import read_judged, read_lists
+    from pipeline.finetune.pools import read_lists
 
     rng = np.random.default_rng(seed)
     known = drawn(config, read_judged(collection, "dev"), rng)

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import head_objective, load_backbone_for_mlm, load_head
 from pipeline.modeling.cross_entropy import cross_entropy
-from pipeline.modeling.packing import Rows, attend
-from pipeline.pretrain.batches import Chunk
+from pipeline.modeling.packing import Chunk, Rows, attend
 
 LanguageModel = Any
 """`BertForMaskedLM` or `RobertaForMaskedLM`."""

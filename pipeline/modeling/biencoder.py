@@ -17,9 +17,9 @@ from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.checkpoint import load_encoder, longest_input
 from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.packing import cut
 from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
-from pipeline.pretrain.batches import cut
 from pipeline.tokenization.token_files import Specials
 
 

@@ -7,6 +7,8 @@ Shapes: B sequences of T tokens, R rows that ask (queries), P those rows padded 
 D dimensions.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from pipeline.runtime import ranks
 
 
 class Rows(NamedTuple):
@@ -134,3 +138,63 @@ def _by_kernel(
         return context.flatten(1)
     # The public function has no dropout; this is the kernel that it calls.
     return torch.ops.aten._flash_attention_forward(query, key, value, *layout, dropout, False, False)[0].flatten(1)
+
+
+class Chunk(NamedTuple):
+    """Sequences in order of length, packed without padding."""
+
+    number: int
+    """Over all chunks of all ranks; keys dropout."""
+    row_B: Tensor
+    """The sequences' rows in the global batch."""
+    ids_T: Tensor
+    """What the model reads: [CLS], the corrupted tokens, [SEP]; sequence after sequence."""
+    position_T: Tensor
+    """Places within the sequence, from 0."""
+    label_M: Tensor
+    """True ids of the masked tokens."""
+    every: Rows
+    cls: Rows
+    """Each sequence's first token."""
+    masked: Rows
+    """The masked tokens."""
+
+
+class Batch(NamedTuple):
+    chunks: list[Chunk]
+    """This rank's share."""
+    sequences: int
+    """Of all ranks."""
+    masked: int
+    """Masked tokens of all ranks."""
+    tokens: int
+    """Tokens of all ranks, special tokens included."""
+
+
+def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
+    """(number, rows) of this rank's chunks (see `cut`), dealt to and fro; each rank has as many, or one fewer."""
+    rank, world = ranks.rank(), ranks.world()
+    chunks = enumerate(cut(length_S, chunk, budget, world))
+    mine = [(n, row_B) for n, row_B in chunks if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
+    # The largest first: what is freed then has room for all that follows.
+    return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
+
+
+def cut(length_S: np.ndarray, chunk: int, budget: int, multiple: int = 1) -> list[np.ndarray]:
+    """Sequences in order of length, cut into chunks.
+
+    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, about `budget` or fewer, and the
+    number of chunks is a multiple of `multiple` (some may be empty).
+    """
+    order_S = np.argsort(length_S, kind="stable")
+    if not len(order_S):
+        return []
+    if chunk:
+        edges = np.append(np.arange(0, len(order_S), chunk), len(order_S))
+    else:
+        ends_S = np.cumsum(length_S[order_S])
+        chunks = multiple * math.ceil(ends_S[-1] / budget / multiple)
+        # A sequence belongs to the chunk that holds its middle.
+        middle_S = ends_S - length_S[order_S] / 2
+        edges = np.searchsorted(middle_S, ends_S[-1] / chunks * np.arange(chunks + 1))
+    return [order_S[a:b] for a, b in itertools.pairwise(edges.tolist())]

@@ -13,15 +13,16 @@ from pydantic import Field, field_validator
 from pipeline.config import Config, Seed
 from pipeline.data import text_files
 from pipeline.data.barred import Dropped, by_id, free
-from pipeline.data.collection import ROWS, passage_batches, passage_id_array
+from pipeline.data.collection import ROWS, passage_batches, passage_id_array, train_positives
 from pipeline.data.heading import NEGATIVES, order
 from pipeline.data.ids import check_id, hash_id
 from pipeline.data.parquet import parquet_file
 from pipeline.data.readers import dpr
-from pipeline.data.run_files import LARGEST
+from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.negatives.write import Ranking, Taken, sample, train_positives, write
+from pipeline.negatives.ranking import Ranking, Taken, sample
+from pipeline.negatives.write import write
 from pipeline.notices import one_line
 from pipeline.runtime.work import Metrics, Work
 

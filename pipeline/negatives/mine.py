@@ -10,14 +10,16 @@ from pydantic import Field
 
 from pipeline.config import Config, Seed
 from pipeline.data import barred
-from pipeline.data.collection import ROWS
+from pipeline.data.collection import ROWS, train_positives
 from pipeline.data.parquet import parquet_file
 from pipeline.data.stored import read_batches, told
 from pipeline.errors import InputError
-from pipeline.negatives.write import Ranking, Taken, best_place, sample, train_positives, write
+from pipeline.negatives.ranking import Ranking, Taken, best_place, sample
+from pipeline.negatives.write import write
 from pipeline.notices import keep
 from pipeline.runtime import shards
-from pipeline.runtime.work import Metrics, Progress, Work
+from pipeline.runtime.spans import shard_spans
+from pipeline.runtime.work import Job, Metrics, Progress, Work
 
 QUESTIONS = 10_000
 """In a shard: some seconds of work."""
@@ -62,7 +64,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     if not (folder / BARRED).exists():
         with shards.whole(folder / BARRED) as file:
             np.savez(file, **barred.of_training(collection)._asdict())
-    spans = shards.spans(len(first_Q) - 1, QUESTIONS)
+    spans = shard_spans(len(first_Q) - 1, QUESTIONS)
     arguments: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
         "collection": str(collection),
@@ -72,7 +74,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     }
     if len(spans) == 1:  # quicker than to start a process
         sample_pools(progress=work.progress, device="cpu", **arguments, workers=0, numbers=None)
-    job = shards.Job("pipeline.negatives.mine:sample_pools", arguments, folder, spans, "questions")
+    job = Job("pipeline.negatives.mine:sample_pools", arguments, folder, spans, "questions")
     machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
     shards.finish(job, work, machine, workers(work.machine))
 
@@ -140,7 +142,7 @@ def sample_pools(
             tick(1)
         return made
 
-    spans = shards.spans(len(first_Q) - 1, size)
+    spans = shard_spans(len(first_Q) - 1, size)
     shards.build(
         Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
     )

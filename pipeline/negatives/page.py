@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.data.collection import ROWS
 from pipeline.data.stored import read_batches
-from pipeline.negatives.write import Taken, best_place
+from pipeline.negatives.ranking import Taken, best_place
 from pipeline.runtime.work import Metrics
 from pipeline.templates import environment, styles
 

@@ -7,14 +7,15 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.config import Config
-from pipeline.cross_encoder.score_pairs import check_cross_encoder, count_cut, relevance, score
+from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
+from pipeline.cross_encoder.score_pairs import relevance, score
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, noticed, of_counts
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
-    from pipeline.finetune.pools import Judged
+    from pipeline.data.judged import Judged
 
 NOTICES = {
     "questions_without_positives": ("questions without a pseudo-label", "pseudo.positive_above"),
@@ -54,7 +55,7 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
     import pyarrow as pa
 
     from pipeline.data import barred, runs
-    from pipeline.finetune.pools import judged_as
+    from pipeline.data.judged import judged_as
     from pipeline.tokenization.token_files import Tokens
 
     lengths = check_cross_encoder(cross_encoder, tokens)
@@ -107,7 +108,7 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
 
 def unjudged(collection: Path) -> "Judged":
     """The training questions without a judged passage."""
-    from pipeline.finetune.pools import read_questions, take
+    from pipeline.data.judged import read_questions, take
 
     known = read_questions(collection, "train")
     return take(known, np.flatnonzero(known.lists.lengths == 0))

@@ -4,71 +4,20 @@ import heapq
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from pipeline.data.barred import Dropped
-from pipeline.data.collection import read_qrels, write_table
+from pipeline.data.collection import write_table
 from pipeline.data.ids import hash_id
 from pipeline.errors import InputError
+from pipeline.negatives.ranking import Sampling, Taken, best_place
 from pipeline.notices import notice, noticed
 from pipeline.runtime.work import Metrics, Work
 
 SHORT = {"mined": "mine.depth, mine.number", "given": "given.number"}
 """{source: the fields to change where questions have few negatives}."""
-
-
-class Sampling(Protocol):
-    """The fields of a stage's configuration that say what it takes of the pools; described in `MineConfig`."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def page_questions(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The candidates of one question, best first, judged passages among them."""
-
-    query_id: str
-    passage_ids: list[str]
-    scores: np.ndarray
-    """float32; NaN where a file gives none."""
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What became of one question."""
-
-    ranking: Ranking
-    places: np.ndarray
-    """Places in the ranking of its negatives, ascending."""
-
-
-def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
-    """{training question: its positives, in the order of qrels.parquet}; none is empty."""
-    found = {
-        query: tuple(passage for passage, relevance in judged.items() if relevance > 0)
-        for query, judged in read_qrels(collection, ["train"]).items()
-    }
-    return {query: judged for query, judged in found.items() if judged}
-
-
-def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
-    """At most `number` of `places` (0: all), ascending; a function of (seed, question) and the pool alone."""
-    return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[: number or None])
-
-
-def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
-    """Place of the first positive; None: not among the candidates."""
-    positives = set(judged)
-    return next((i for i, passage in enumerate(ranking.passage_ids) if passage in positives), None)
 
 
 def write(

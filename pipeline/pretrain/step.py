@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from pipeline.modeling.bert import States, backbone
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.cross_entropy import contrastive
-from pipeline.modeling.packing import has_kernel
+from pipeline.modeling.packing import Batch, Chunk, has_kernel
 from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import read_vector
-from pipeline.pretrain.batches import Batch, Chunk
 from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
 from pipeline.runtime.work import Metrics

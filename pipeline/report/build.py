@@ -10,7 +10,8 @@ from pydantic import Field, JsonValue
 
 from pipeline.config import Config, Seed
 from pipeline.data.stored import read_json
-from pipeline.evaluate.short_tables import counted, estimate_text, shallow_notes, way_of
+from pipeline.evaluate.short_tables import shallow_notes, way_of
+from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
 from pipeline.report.lineage import Step, notices, summary
 from pipeline.report.published import Published

@@ -20,7 +20,7 @@ from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.evaluate.short_tables import share_text
+from pipeline.formatting import share_text
 from pipeline.templates import styles
 from pipeline.training.loop import losses
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.evaluate.short_tables import TABLE, counted, estimate_text, p_text, shallow_notes, share_text
+from pipeline.evaluate.short_tables import TABLE, shallow_notes
 from pipeline.evaluate.significance import sure
+from pipeline.formatting import counted, estimate_text, p_text, share_text
 from pipeline.report.published import Published
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}

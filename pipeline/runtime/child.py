@@ -10,8 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from pipeline.runtime.death import die_with_parent
-from pipeline.runtime.processes import errors_told, python, reporter
+from pipeline.runtime.processes import die_with_parent, errors_told, python, reporter
 
 
 def become_torchrun(text: str) -> None:

@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from pipeline.errors import InputError
+from pipeline.errors import LESS_MEMORY, InputError
 from pipeline.runtime.checkpoints import saved_state
-from pipeline.runtime.limits import LESS_MEMORY
 from pipeline.runtime.processes import cores, ending, environment, listen, python
 from pipeline.runtime.work import Machine, Progress
 

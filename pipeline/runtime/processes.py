@@ -1,6 +1,7 @@
 """What all child processes of the library share: how they find its code, are listened to, and how their end is told."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -111,3 +112,18 @@ def cores() -> int:
 def workers(machine: Machine) -> int:
     """Processes that encode, search, score and mine on the CPU, and threads of Lucene."""
     return machine.workers or min(cores(), 8)
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def signal_with_parent(number: int) -> None:
+    """Asks the kernel to send this process the signal when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process with the thread that started it; PIPELINE_PARENT holds the parent's id."""
+    signal_with_parent(signal.SIGKILL)
+    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # it died before the kernel was asked
+        os._exit(1)

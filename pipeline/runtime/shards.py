@@ -7,14 +7,14 @@ import contextlib
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from pipeline.errors import InputError
-from pipeline.runtime.work import Machine, Progress, Work
+from pipeline.runtime.spans import Span
+from pipeline.runtime.work import Job, Machine, Progress, Work
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,53 +23,28 @@ PART = ".part"
 """Ending of a file that is being written."""
 WRITING_SECONDS = 3600
 """Without a write, after which such a file has no writer any more."""
-Span = tuple[int, int]
-"""First row, row after the last."""
 Tick = Callable[[int], None]
 """Told how many rows are finished."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """The shards of a stage, for any process that sees `folder` to make."""
-
-    function: str
-    """As `launch` calls it: with `arguments`, `workers` (processes on a CPU) and `numbers` (the shards to make; None:
-    all), of which it makes what is missing."""
-    arguments: Mapping[str, Any]
-    folder: Path
-    """Where the finished ones are: `name(0)`, `name(1)` ..."""
-    spans: Sequence[Span]
-    unit: str
-    """Of the rows."""
-
-    def missing(self) -> list[int]:
-        return missing(self.folder, self.spans)
 
 
 def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
     """Make what is missing: where `work.elsewhere` says, else on this one, in child processes as `machine` has them."""
     from pipeline.runtime.launch import ENCODING, launch
 
-    if not job.missing():
+    if not missing(job.folder, job.spans):
         return
     remove_left_over(job.folder)
     if work.elsewhere is not None:
         work.elsewhere(job, machine)
         return
     # The same list for all ranks: what one of them has finished meanwhile must not change the others' shares.
-    arguments = {**job.arguments, "workers": workers, "numbers": job.missing()}
+    arguments = {**job.arguments, "workers": workers, "numbers": missing(job.folder, job.spans)}
     launch(job.function, arguments, machine, work.progress, work.checkpoints, ENCODING)
 
 
 def name(number: int) -> str:
     """File name of a shard."""
     return f"shard-{number:05d}.npy"
-
-
-def spans(rows: int, size: int) -> list[Span]:
-    """The shards of `size` rows each."""
-    return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def row_count(of: Sequence[Span], numbers: Iterable[int]) -> int:
@@ -209,7 +184,7 @@ def fork(
     import multiprocessing
     import traceback
 
-    from pipeline.runtime.death import die_with_parent
+    from pipeline.runtime.processes import die_with_parent
 
     context, parent = multiprocessing.get_context("fork"), os.getpid()
     places = range(min(workers, len(numbers)))

@@ -4,14 +4,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import Field, field_validator
 
 from pipeline.config import Config
-
-if TYPE_CHECKING:
-    from pipeline.runtime.shards import Job
+from pipeline.runtime.spans import Span
 
 Metrics = dict[str, float | int | str | None]
 
@@ -61,6 +59,21 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
+class Job:
+    """The shards of a stage, for any process that sees `folder` to make."""
+
+    function: str
+    """As `launch` calls it: with `arguments`, `workers` (processes on a CPU) and `numbers` (the shards to make; None:
+    all), of which it makes what is missing."""
+    arguments: Mapping[str, Any]
+    folder: Path
+    """Where the finished ones are: `name(0)`, `name(1)` ..."""
+    spans: Sequence[Span]
+    unit: str
+    """Of the rows."""
+
+
+@dataclass(frozen=True)
 class Work:
     """Where a stage works and how."""
 
@@ -72,7 +85,7 @@ class Work:
     progress: Progress
     earlier: Sequence[Path] = ()
     """Artifacts of this stage's same code, newest first: what they hold may be taken over, and changes no byte."""
-    elsewhere: "Callable[[Job, Machine], None] | None" = None
+    elsewhere: Callable[[Job, Machine], None] | None = None
     """Makes what a job lacks. None: processes of `machine` do."""
 
 

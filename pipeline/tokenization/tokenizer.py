@@ -3,21 +3,25 @@
 import json
 from collections import Counter
 from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 from tokenizers import Tokenizer
 
 from pipeline.config import Config
-from pipeline.data.collection import passage_batches, passage_count
+from pipeline.data.collection import at_rows, passage_batches, passage_count, sample
 from pipeline.errors import InputError
-from pipeline.notices import notice, noticed, one_line
+from pipeline.notices import EXAMPLES, notice, noticed, one_line
 from pipeline.runtime import hub
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.token_files import Specials
-from pipeline.tokenization.unknown import Unknown, unknown
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 HUB_FILES = (*FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "config.json")
@@ -207,6 +211,18 @@ def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
         work.progress(round_ * total + done, 2 * total, "passages")
 
 
+@dataclass(frozen=True)
+class Unknown:
+    passages: int
+    """In the sample."""
+    characters: int
+    """Of their titles and texts, without white space, that became [UNK]."""
+    share: float
+    """Of all their characters without white space."""
+    words: list[str]
+    """The first unknown words."""
+
+
 def _warnings(lost: Unknown, source: str) -> list[str]:
     if lost.share <= UNKNOWN_NOTICED:
         return []
@@ -227,3 +243,23 @@ def _description(names: dict[str, str]) -> dict[str, object]:
         "clean_up_tokenization_spaces": False,
         **names,
     }
+
+
+def unknown(tokenizer: "Tokenizer", unk: int, collection: Path) -> Unknown:
+    """Counts characters, because one token [UNK] may stand for a word of any length."""
+    rows = sample(passage_count(collection))
+    columns = at_rows(collection / "passages.parquet", rows, ["title", "text"]).to_pydict()
+    texts = [*columns["title"], *columns["text"]]
+    total = lost = 0
+    words: dict[str, None] = {}
+    for text, encoding in zip(texts, tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
+        total += _length(text)
+        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if token == unk:
+                lost += _length(text[start:end])
+                words[text[start:end]] = None
+    return Unknown(len(rows), lost, lost / max(1, total), [*islice(words, EXAMPLES)])
+
+
+def _length(text: str) -> int:
+    return sum(map(len, text.split()))

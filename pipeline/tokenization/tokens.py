@@ -16,7 +16,6 @@ from pipeline.config import Config
 from pipeline.data.collection import passage_batches, passage_count, read_queries
 from pipeline.data.words import UNSPACED_END, blank
 from pipeline.runtime.work import Metrics, Work
-from pipeline.tokenization.npy_stream import Flat
 from pipeline.tokenization.tokenizer import kind, read_tokenizer, special_tokens
 
 BATCH_ROWS = 512
@@ -171,3 +170,29 @@ def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> 
         total += len(ids[-1])
         cut += len(ids[-1]) < len(encoding.ids)
     return ids, starts, cut
+
+
+class Flat:
+    """Appends to PATH as .npy. The header, which gives the length, is put right on `close`."""
+
+    def __init__(self, path: Path, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        self.length = 0
+        self._file = path.open("wb")
+        self._write_header()
+
+    def write(self, values: np.ndarray) -> None:
+        """Append `values`, [n], as the file's type."""
+        self._file.write(np.ascontiguousarray(values, self.dtype).data)
+        self.length += len(values)
+
+    def close(self) -> None:
+        """Until then the file reads as empty."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header so that the first dimension may grow in place: its size is the same for any length.
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(self._file, header)

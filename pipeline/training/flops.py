@@ -8,8 +8,7 @@ import re
 import time
 from typing import Any
 
-from pipeline.modeling.packing import Rows
-from pipeline.pretrain.batches import Chunk
+from pipeline.modeling.packing import Chunk, Rows
 
 BACKWARD = 3
 """Products forward and backward for each one forward."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, model_validator
 
 from pipeline.config import Config, Seed
-from pipeline.errors import InputError
-from pipeline.runtime.limits import LESS_MEMORY
+from pipeline.errors import LESS_MEMORY, InputError
 from pipeline.runtime.work import Metrics, Progress
 
 if TYPE_CHECKING:

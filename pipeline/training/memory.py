@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pipeline.pretrain.batches import Batch
+from pipeline.modeling.packing import Batch
 
 SHARE = 0.5
 """Of the memory that is free: the rest is for the head, the vocabulary's logits and what the estimate overlooks."""

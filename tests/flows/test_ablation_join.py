@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from artifacts.objects import seal
 from flows.cli.main import app
 from pipeline.ablation import files
-from pipeline.ablation.ablation import AblationConfig, CellConfig
+from pipeline.ablation.config import AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, Cell, Run
 from pipeline.errors import InputError
 from pipeline.evaluate.bootstrap import summary

@@ -9,9 +9,10 @@ from answering import make_store
 from fused import fuse_lists
 from searched import hits_of
 
-from flows.serving.ask import Question, ask, best_passages, checked
+from flows.serving.ask import ask, best_passages, checked
 from flows.serving.engine import By, newest_engine
-from flows.serving.session import Opened, opened
+from flows.serving.question import Opened, Question
+from flows.serving.session import opened
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
 from pipeline.errors import InputError

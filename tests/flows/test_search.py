@@ -21,8 +21,9 @@ from artifacts.store import Store
 from flows.cli.main import app
 from flows.graph.summary import read_metrics
 from flows.serving.answers import Answer, questions_of
-from flows.serving.ask import LONGEST, Question, ask, checked
+from flows.serving.ask import ask, checked
 from flows.serving.engine import Engine, newest_engine
+from flows.serving.question import LONGEST, Question
 from flows.serving.session import opened
 from pipeline.bm25.index_process import cleaned
 from pipeline.dense.shard_reuse import sha256

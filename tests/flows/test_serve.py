@@ -13,8 +13,8 @@ from serving import SCRIPT, computed, make_run
 
 from flows.serving import ask
 from flows.serving.answers import Answer
-from flows.serving.ask import Question
 from flows.serving.batching import Batches
+from flows.serving.question import Question
 from flows.serving.server import BODY, application, conditions, read_page
 from pipeline.data.filter import MASKS
 from pipeline.errors import InputError

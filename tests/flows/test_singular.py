@@ -11,7 +11,8 @@ from artifacts.store import Store
 from flows.cli.main import app
 from flows.cli.zeroshot import show
 from flows.graph.update import described
-from pipeline.evaluate.short_tables import counted, headed
+from pipeline.evaluate.short_tables import headed
+from pipeline.formatting import counted
 
 FIGURES = {name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in ("RR@10", "nDCG@10", "R@100")}
 METRICS = {"labels": {"bm25": "BM25"}, "splits": {"test": {"questions": 1, "systems": {"bm25": FIGURES}}}}

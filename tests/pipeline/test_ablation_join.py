@@ -17,7 +17,8 @@ from machines import make_machine
 from searched import write_collection
 
 from pipeline.ablation import files as ablation_files
-from pipeline.ablation.ablation import AblationConfig, CellConfig, ablation
+from pipeline.ablation.ablation import ablation
+from pipeline.ablation.config import AblationConfig, CellConfig
 from pipeline.ablation.join import join_folders
 from pipeline.errors import InputError
 from pipeline.evaluate.bootstrap import summary

@@ -6,6 +6,7 @@ import torch
 from machines import make_machine
 
 from pipeline.errors import InputError
+from pipeline.modeling.packing import Batch, share
 from pipeline.pretrain import batches, sampling
 from pipeline.runtime import ranks
 from pipeline.tokenization.token_files import Ragged, Specials
@@ -27,7 +28,7 @@ LENGTHS = np.array([9, 4, 17, 4, 30, 9, 12])
 BEGINS = np.array([0, 800, 40, 60, 100, 300, 400])
 
 
-def make(chunk: int, budget: int = 1000) -> batches.Batch:
+def make(chunk: int, budget: int = 1000) -> Batch:
     machine = make_machine(chunk_spans=chunk, token_budget=budget)
     return batches.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
 
@@ -52,7 +53,7 @@ def test_chunks_hold_every_sequence_once(chunk, budget):
 
 def test_chunks_by_tokens_are_about_as_large():
     length_S = np.random.default_rng(0).integers(4, 128, 300)
-    sizes = [length_S[rows].sum() for _, rows in batches.share(length_S, 0, 2000)]
+    sizes = [length_S[rows].sum() for _, rows in share(length_S, 0, 2000)]
     assert len(sizes) == -(-length_S.sum() // 2000)
     assert max(sizes) <= 2000 + 128
     assert max(sizes) - min(sizes) < 2 * 128
@@ -75,7 +76,7 @@ def test_every_rank_has_as_many_chunks(monkeypatch):
     monkeypatch.setattr(ranks, "world", lambda: 3)
     for rank in range(3):
         monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
-        assert len(batches.share(np.full(60, 20), 0, 300)) == 2
+        assert len(share(np.full(60, 20), 0, 300)) == 2
 
 
 def test_an_epoch_has_every_item_at_most_once():

@@ -20,7 +20,7 @@ TAKEN = "from pathlib import Path; Path({!r}).touch()"
         ("pipeline.py", "pipeline.errors", None),
         ("pipeline/__init__.py", "pipeline.errors", "."),
         ("random.py", "pipeline.finetune.training_pools", ""),
-        ("json.py", "pipeline.runtime.death", ":nowhere"),
+        ("json.py", "pipeline.runtime.processes", ":nowhere"),
         ("sitecustomize.py", "pipeline.errors", "."),
         ("prefect.py", "prefect", None),
     ],

@@ -21,10 +21,12 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.evaluate import bootstrap
 from pipeline.evaluate.bootstrap import interval, resampled_means
-from pipeline.evaluate.evaluate import EvaluateConfig, evaluate, fusion_rows, missing
+from pipeline.evaluate.config import EvaluateConfig
+from pipeline.evaluate.evaluate import evaluate, fusion_rows, missing
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
-from pipeline.evaluate.short_tables import asked_first, notes, p_text, share_text, tables
+from pipeline.evaluate.short_tables import asked_first, notes, tables
+from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"

@@ -12,8 +12,7 @@ import yaml
 
 from pipeline.advice import Unfit, check_fits, raise_together
 from pipeline.config import Config
-from pipeline.dense.index import IndexConfig
-from pipeline.dense.index_kinds import check_dimension, check_passages
+from pipeline.dense.index_kinds import IndexConfig, check_dimension, check_passages
 from pipeline.errors import InputError
 from pipeline.modeling import model_config as starts
 from pipeline.pretrain.cocondenser import CocondenserConfig, check_cocondenser

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 from pipeline.modeling import bert, packing
+from pipeline.modeling.packing import Batch, Chunk
 from pipeline.pretrain import step
-from pipeline.pretrain.batches import Batch, Chunk
 from pipeline.pretrain.objectives import objective
 
 GOLDEN = Path(__file__).parents[1] / "golden"

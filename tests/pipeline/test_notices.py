@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline.cross_encoder.score_pairs import Lengths, count_cut
+from pipeline.cross_encoder.lengths import Lengths, count_cut
 from pipeline.data.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.modeling.inputs import Form, cut_notice, unread, unread_of_questions

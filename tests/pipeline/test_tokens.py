@@ -15,9 +15,8 @@ from pipeline.runtime.work import Work
 from pipeline.stage_notices import with_notices
 from pipeline.tokenization import tokens as stage
 from pipeline.tokenization import wordpiece
-from pipeline.tokenization.npy_stream import Flat
 from pipeline.tokenization.token_files import Tokens
-from pipeline.tokenization.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
+from pipeline.tokenization.tokens import Flat, TokensConfig, encode, sentence_tokens, tokens, word_start_table
 
 MACHINE = make_machine()
 NORMAL = wordpiece.Normal(lowercase=True, split_identifiers=True, drop_rules=True)

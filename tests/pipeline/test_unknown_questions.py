@@ -9,14 +9,13 @@ from searched import write_collection
 
 from flows.serving.answers import questions_of
 from pipeline.bm25.first_stage import asked
-from pipeline.data.collection import read_qrels, schemas, write_table
+from pipeline.data.collection import read_qrels, schemas, train_positives, write_table
+from pipeline.data.judged import read_judged
 from pipeline.data.qrels import read_qrels as read_file
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
 from pipeline.evaluate.questions import read_asked
-from pipeline.finetune.pools import read_judged
 from pipeline.negatives.pseudo_labels import unjudged
-from pipeline.negatives.write import train_positives
 
 READERS: dict[str, Callable[[Path], object]] = {
     "read_qrels": read_qrels,

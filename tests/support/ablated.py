@@ -10,7 +10,7 @@ from evaluating import EVALUATE
 from machines import make_machine
 from searched import write_collection
 
-from pipeline.ablation.ablation import AblationConfig, CellConfig
+from pipeline.ablation.config import AblationConfig, CellConfig
 from pipeline.data import runs
 from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate.evaluate import evaluate

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import RobertaConfig, RobertaModel
 
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
-from pipeline.cross_encoder.score_pairs import write_lengths
+from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.modeling.checkpoint import new_classifier, save_checkpoint, save_classifier
 from pipeline.tokenization.wordpiece import SPECIALS, Normal, build
 

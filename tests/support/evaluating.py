@@ -1,6 +1,6 @@
 """How the tests evaluate. Used by several test files, each of which says what it has otherwise."""
 
-from pipeline.evaluate.evaluate import EvaluateConfig
+from pipeline.evaluate.config import EvaluateConfig
 
 EVALUATE = EvaluateConfig(
     relevance=1,

@@ -2,7 +2,8 @@
 
 from encoders import ENCODER, TRAINING
 
-from pipeline.finetune.finetune import AbsConfig, FinetuneConfig, finetune
+from pipeline.finetune.config import AbsConfig, FinetuneConfig
+from pipeline.finetune.finetune import finetune
 from pipeline.finetune.validation import ValidationConfig
 
 CONFIG = FinetuneConfig(

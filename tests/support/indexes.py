@@ -8,9 +8,10 @@ import numpy as np
 
 from pipeline.data.collection import schemas, write_table
 from pipeline.dense.approximate import ApproximateConfig
-from pipeline.dense.index import IndexConfig
 from pipeline.dense.index_files import flat_header, write_description
+from pipeline.dense.index_kinds import IndexConfig
 from pipeline.runtime import shards
+from pipeline.runtime.spans import shard_spans
 
 FLAT = IndexConfig(kind="flat", hnsw_neighbours=8, hnsw_construction=40, ivf_lists=0, pq_bytes=4, seed=5)
 EFFORT = ApproximateConfig(hnsw_effort=32, ivf_probes=8, candidates=4)
@@ -29,7 +30,7 @@ def write_embeddings(folder: Path, vectors_ND: np.ndarray, rows: int, model: str
     """Shards of `rows` passages."""
     folder.mkdir()
     listed = []
-    for number, (start, stop) in enumerate(shards.spans(len(vectors_ND), rows)):
+    for number, (start, stop) in enumerate(shard_spans(len(vectors_ND), rows)):
         path = folder / shards.name(number)
         np.save(path, vectors_ND[start:stop].astype(np.float16))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from flows.serving.answers import Answer
-from flows.serving.ask import Question
 from flows.serving.engine import Engine
+from flows.serving.question import Question
 from pipeline.bm25.bm25 import Ended
 from pipeline.errors import InputError
 

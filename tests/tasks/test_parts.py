@@ -24,8 +24,8 @@ from flows.dag import nodes
 from flows.graph.preflight import check, on_ray
 from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
-from pipeline.runtime.shards import Job, name, row_count
-from pipeline.runtime.work import Machine, Metrics, Work
+from pipeline.runtime.shards import name, row_count
+from pipeline.runtime.work import Job, Machine, Metrics, Work
 from tasks import ray_cluster, ray_shards
 from tasks.ray_shards import Part, cut
 from tasks.stages import STAGES, Stage

@@ -19,8 +19,9 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
 from pipeline.errors import InputError
-from pipeline.runtime.shards import Job, name, spans
-from pipeline.runtime.work import Machine, silent
+from pipeline.runtime.shards import name
+from pipeline.runtime.spans import spans
+from pipeline.runtime.work import Job, Machine, silent
 from tasks import ray_cluster
 from tasks.ray_shards import spread
 

@@ -11,11 +11,12 @@ from urllib.parse import quote
 from pipeline.data import text_files
 from pipeline.data.ingest_notices import OTHER_ENDINGS
 from pipeline.data.readers.sections import Document, document, plain
+from pipeline.data.readers.text_config import _ending
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 
 if TYPE_CHECKING:
-    from pipeline.data.readers.text import TextConfig
+    from pipeline.data.readers.text_config import TextConfig
 
 MARKUP = {"md": "markdown", "markdown": "markdown", "html": "html", "htm": "html"}
 LEFT_OUT = ("hidden", "other", "empty", "binary", "undecodable", "unmatched", "link", "special")
@@ -98,19 +99,6 @@ def _no_text(name: str, path: Path) -> str:
         except UnicodeDecodeError:
             return "undecodable"
     return "undecodable" if decode.getstate()[0] else ""
-
-
-def ending_of(written: str) -> str:
-    """What `ingest.endings` means: `.rst`, `*.rst` and `RST` are `rst`. Raises ValueError for what no file ends in."""
-    ending = written.strip().removeprefix("*").removeprefix(".").lower()
-    if _ending(Path(f"a.{ending}")) != ending:
-        raise ValueError(f"{written!r} is no file's ending: name the last one, before a compression's (md of a.md.gz)")
-    return ending
-
-
-def _ending(path: Path) -> str:
-    """As `ingest.endings` names it: of a name without a dot all of it, such as makefile."""
-    return text_files.plain_name(path).rpartition(".")[2].lower()
 
 
 def _shown_ending(path: Path) -> str:

@@ -3,17 +3,17 @@
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.data.ids import hash_id
 from pipeline.data.readers.cut import cut
 from pipeline.data.readers.sections import Document, words
+from pipeline.data.readers.text_config import Kind
 from pipeline.data.words import UNSPACED_END, count, spans
 
 if TYPE_CHECKING:
-    from pipeline.data.readers.text import TextConfig
+    from pipeline.data.readers.text_config import TextConfig
 
-Kind = Literal["titles", "headings", "first_sentences", "crops"]
 
 # English headings of several words that stand over anything.
 SAYING_NOTHING = {

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from pipeline.data.collection import Source
 from pipeline.data.readers import beir, dpr, huggingface, irdatasets, msmarco, pydocs, text
+from pipeline.data.readers.text_config import TextConfig
 from pipeline.runtime.work import Progress
 
 READERS = {
@@ -28,7 +29,7 @@ SingleConfig = (
     | dpr.DprConfig
     | irdatasets.IrDatasetsConfig
     | huggingface.HuggingFaceConfig
-    | text.TextConfig
+    | TextConfig
 )
 PartConfig = Annotated[SingleConfig, Field(discriminator="reader")]
 

@@ -13,7 +13,7 @@ import torch
 
 from pipeline.data.barred import barred_pairs
 from pipeline.finetune import examples
-from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.finetune.config import FinetuneConfig
 from pipeline.finetune.pools import Pools
 from pipeline.finetune.scheduling import process
 from pipeline.finetune.scheduling.bm25_similarity import bm25_lists

@@ -30,8 +30,7 @@ from typing import IO, Literal
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.runtime.death import die_with_parent
-from pipeline.runtime.processes import ending, environment, errors_told, python, reporter
+from pipeline.runtime.processes import die_with_parent, ending, environment, errors_told, python, reporter
 
 DENSE = 10_000
 """Pairs up to which greedy search over vectors sees all similarities (1 GB while they are made); lists beyond."""

@@ -200,13 +200,3 @@ def within(rows: Rows, members: np.ndarray, n: int) -> Rows:
     question_R, passage_R = place_N[rows[0]], place_N[rows[1]]
     kept_R = (question_R >= 0) & (passage_R >= 0)
     return question_R[kept_R], passage_R[kept_R], rows[2][kept_R]
-
-
-def matches(left_H: np.ndarray, right_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(place in `left_H`, place in `right_N`) of every two equal values, by place in `left_H`."""
-    order_N = np.argsort(right_N, kind="stable")
-    begin_H, end_H = (np.searchsorted(right_N, left_H, side, sorter=order_N) for side in ("left", "right"))
-    count_H = end_H - begin_H
-    hit_R = np.repeat(np.arange(len(left_H)), count_H)
-    inside_R = np.arange(len(hit_R)) - np.repeat(count_H.cumsum() - count_H, count_H)
-    return hit_R, order_N[begin_H[hit_R] + inside_R]

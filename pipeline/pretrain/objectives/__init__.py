@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from pipeline.modeling.bert import LanguageModel, Seed, States
-from pipeline.pretrain.batches import Batch, Chunk
+from pipeline.modeling.packing import Batch, Chunk
 
 
 class Objective(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.modeling.bert import HEAD, LanguageModel, Seed, States, apply, prediction_losses
-from pipeline.pretrain.batches import Batch, Chunk
+from pipeline.modeling.packing import Batch, Chunk
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 

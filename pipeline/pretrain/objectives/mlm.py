@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pipeline.modeling.bert import LanguageModel, Seed, States, prediction_losses
-from pipeline.pretrain.batches import Batch, Chunk
+from pipeline.modeling.packing import Batch, Chunk
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 

@@ -19,7 +19,7 @@ from pipeline.modeling.bert import (
     prediction_losses,
     rest_of_layer,
 )
-from pipeline.pretrain.batches import Batch, Chunk
+from pipeline.modeling.packing import Batch, Chunk
 from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from searched import write_collection
 
 from pipeline.bm25 import first_stage
-from pipeline.cross_encoder.score_pairs import Lengths
-from pipeline.data import barred, run_files
+from pipeline.cross_encoder.lengths import Lengths
+from pipeline.data import barred
 from pipeline.data.collection import passage_ids, read_queries, schemas, write_table
 from pipeline.data.ids import hash_id
 from pipeline.data.runs import NEGATIVES, SCHEMA, writer
@@ -157,7 +157,7 @@ def test_run_file(collection, kind, work, tmp_path):
     lines = [f"q Q0 {p} {n} {100 - n} other\n" for n, p in enumerate(listed(collection), 1)]
     (tmp_path / "run.trec").write_text("".join(lines))
     done = work()
-    metrics = run_files.from_run(tmp_path / "run.trec", {"train": 100, "dev": 9, "test": 9}, collection, done)
+    metrics = first_stage.from_run(tmp_path / "run.trec", {"train": 100, "dev": 9, "test": 9}, collection, done)
     assert taken(done.out) == FREE
     check(metrics, kind, judged_is_news=False)
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, cross_encoder, missing
-from pipeline.cross_encoder.score_pairs import read_lengths
+from pipeline.cross_encoder.lengths import read_lengths
 from pipeline.cross_encoder.train import listwise, pointwise
 from pipeline.errors import InputError
 

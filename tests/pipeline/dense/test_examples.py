@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data import barred
+from pipeline.data.judged import Lists
 from pipeline.finetune import examples
 from pipeline.finetune.examples import Draw
-from pipeline.finetune.pools import Lists, Pools
+from pipeline.finetune.pools import Pools
 
 
 def lists(*values) -> Lists:

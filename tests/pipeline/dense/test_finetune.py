@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.finetune import examples
-from pipeline.finetune.finetune import FinetuneConfig
+from pipeline.finetune.config import FinetuneConfig
 from pipeline.finetune.validation import ValidationConfig
 from pipeline.modeling.sentence_transformers_files import read_vector
 

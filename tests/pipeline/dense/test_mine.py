@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from searched import write_collection
 
 from pipeline.data.barred import FREE, REASONS, ById
+from pipeline.data.collection import train_positives
 from pipeline.data.runs import writer
 from pipeline.errors import InputError
 from pipeline.negatives.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
-from pipeline.negatives.write import Ranking, sample, train_positives
+from pipeline.negatives.ranking import Ranking, sample
 from pipeline.notices import read_notices
 from pipeline.stage_notices import with_notices
 

@@ -10,8 +10,8 @@ from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from pipeline.cross_encoder.cross_encoder import lengths
+from pipeline.cross_encoder.lengths import Lengths, check_cross_encoder, read_lengths
 from pipeline.cross_encoder.pairs import PairForm, PairRows, pair_row, pair_rows, read_pair_form, score_rows
-from pipeline.cross_encoder.score_pairs import Lengths, check_cross_encoder, read_lengths
 from pipeline.cross_encoder.train import last_bias
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import load_classifier

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from crossed import CONFIG, make_cross_encoder
 
+from pipeline.cross_encoder.lengths import read_lengths
 from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
 from pipeline.cross_encoder.rerank import STEP, RerankConfig, rerank
-from pipeline.cross_encoder.score_pairs import read_lengths
 from pipeline.data.runs import writer
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import load_classifier

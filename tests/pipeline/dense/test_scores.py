@@ -16,8 +16,9 @@ import pytest
 from crossed import CONFIG, make_cross_encoder
 from machines import make_machine
 
+from pipeline.cross_encoder.lengths import read_lengths
 from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
-from pipeline.cross_encoder.score_pairs import read_lengths, relevance, score
+from pipeline.cross_encoder.score_pairs import relevance, score
 from pipeline.cross_encoder.soft_labels import ScoresConfig, scores
 from pipeline.errors import InputError
 from pipeline.finetune.score_table import find, read_scores

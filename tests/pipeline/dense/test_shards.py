@@ -9,7 +9,8 @@ from machines import make_machine
 
 from pipeline.errors import InputError
 from pipeline.runtime import shards
-from pipeline.runtime.work import Work, silent
+from pipeline.runtime.spans import shard_spans
+from pipeline.runtime.work import Job, Work, silent
 
 
 def rows(start, stop, tick):
@@ -27,9 +28,9 @@ def whole(folder):
 
 
 def test_spans_cover_all_rows_once():
-    assert shards.spans(7, 3) == [(0, 3), (3, 6), (6, 7)]
-    assert shards.spans(6, 3) == [(0, 3), (3, 6)]
-    assert shards.spans(0, 3) == []
+    assert shard_spans(7, 3) == [(0, 3), (3, 6), (6, 7)]
+    assert shard_spans(6, 3) == [(0, 3), (3, 6)]
+    assert shard_spans(0, 3) == []
 
 
 @pytest.mark.parametrize(("device", "workers"), [("cpu", 1), ("cpu", 3), ("cuda", 1)])  # nothing here touches a GPU
@@ -38,13 +39,13 @@ def test_shards_are_built_in_order_and_kept(tmp_path, device, workers):
     (tmp_path / shards.name(0)).with_suffix(".part").write_bytes(b"cut off")
     np.save(tmp_path / shards.name(2), np.arange(5))  # of another size: not this shard
     said = []
-    build(tmp_path, shards.spans(7, 3), rows, workers, device=device, progress=lambda *a: said.append(a))
+    build(tmp_path, shard_spans(7, 3), rows, workers, device=device, progress=lambda *a: said.append(a))
     assert whole(tmp_path) == [0, 1, 2, 30, 40, 50, 6]
     assert said[-1][:3] == (7, 7, "things")
 
 
 def test_of_a_job_the_shards_that_are_asked_for_are_made(tmp_path):
-    of = shards.spans(9, 3)
+    of = shard_spans(9, 3)
     for numbers, made in (([2], [6, 7, 8]), ([2, 0], [0, 1, 2, 6, 7, 8]), (None, [*range(9)])):
         build(tmp_path, of, rows, 2, numbers=numbers)
         assert whole(tmp_path) == made
@@ -90,7 +91,7 @@ def test_what_killed_writers_have_left_is_removed_where_a_run_begins(tmp_path, m
     for path, seconds in ((old, 3700), (new, 3500), (done, 3700)):
         path.touch()
         os.utime(path, (time.time() - seconds,) * 2)
-    job = shards.Job("of:nothing", {}, tmp_path, [(0, 2)], "things")
+    job = Job("of:nothing", {}, tmp_path, [(0, 2)], "things")
     shards.finish(job, Work(tmp_path, tmp_path, make_machine(), silent), make_machine(), 1)
     assert {*tmp_path.iterdir()} == {new, done}
 
@@ -124,7 +125,7 @@ def test_what_a_worker_raises_is_raised(tmp_path):
 
 def test_ranks_share_out_what_was_missing_at_first(tmp_path, monkeypatch):
     """Whatever the others have finished when a rank begins: each loads its model for a time of its own."""
-    of = shards.spans(24, 3)
+    of = shard_spans(24, 3)
     numbers = shards.missing(tmp_path, of)
     for place in (0, 1):
         monkeypatch.setattr(shards, "_place", lambda device, place=place: (place, 2))
@@ -134,7 +135,7 @@ def test_ranks_share_out_what_was_missing_at_first(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY"])
 def test_a_damaged_shard_is_made_again(tmp_path, content):
-    of = shards.spans(7, 3)
+    of = shard_spans(7, 3)
     build(tmp_path, of, rows, 1)
     path = tmp_path / shards.name(1)
     path.write_bytes(content or path.read_bytes()[:-3])
