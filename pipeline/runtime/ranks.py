@@ -45,16 +45,3 @@ def add(x: Tensor) -> Tensor:
     if world() > 1:
         dist.all_reduce(x)
     return x
-
-
-def gather(x: Tensor) -> list[Tensor]:
-    """The tensors of all ranks, in rank order; all must have the shape and type of `x`.
-
-    No gradient flows through them: put the local tensor in the place of `gather(x)[rank()]` where one is wanted.
-    """
-    x = x.detach().contiguous()
-    if world() == 1:
-        return [x]
-    parts = [torch.empty_like(x) for _ in range(world())]
-    dist.all_gather(parts, x)
-    return parts

@@ -99,7 +99,6 @@ class TripletConfig(Config):
         return checked(self)
 
 
-TableConfig = Annotated[ScoredConfig | LabelledConfig | TripletConfig, Field(discriminator="kind")]
 TEXTS = {
     "scored": ("sentence1", "sentence2"),
     "labelled": ("sentence1", "sentence2"),

@@ -18,8 +18,6 @@ from flows.sentences.recipe import SENTENCES, SentenceRecipe, change, resolve
 from flows.sentences.results import lines, markdown
 from pipeline.errors import InputError
 
-MODEL = {"models.BERT": "hub:bert-base-uncased@v1"}
-
 
 def dag(tmp_path: Path, *settings: str, recipe: str = "stsb") -> list:
     return nodes(resolve(recipe, settings), Store(tmp_path / "store"))
