@@ -1,24 +1,24 @@
 """A run's answers as a page and as JSON over HTTP, for this machine alone."""
 
-import asyncio
 import base64
 import hashlib
-import json
-import re
+import logging
 import socket
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.requests import ClientDisconnect
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.serving.answers import Answer, as_json
 from flows.serving.ask import ask, checked, notices
@@ -32,18 +32,18 @@ from pipeline.templates import styles
 from tasks.printable import json_text
 
 PAGE = Path(__file__).parent / "page"
-HOSTS = re.compile(rb"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names that this server goes by. Another name that leads here is that of a page that would read the answers."""
 BODY = 1 << 18
 """Bytes of a request: a question and a filter of the longest kind, escaped."""
-UNREAD = 1 << 26
-"""Bytes beyond these that are taken before a request is refused for its length."""
-LINGER_SECONDS = 2
-"""In which what is left of a refused request may come."""
 ENDING_SECONDS = 5
-"""For answers that are under way when the server is told to end."""
-READING_SECONDS = 3
-"""For a client to read the answers that it has: less than ENDING_SECONDS, after which uvicorn complains of it."""
+"""For answers that are under way when the server is told to end, and for their clients to read them."""
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "loggers": {"uvicorn": {"level": "CRITICAL"}, "asyncio": {"level": "ERROR"}},
+}
+"""Clients that send no HTTP, read no answers or outlast the server leave no trace; `of_fault` logs what fails here."""
 DOCUMENTS = 10
 """Shown where a request does not say how many."""
 WAITING_CONDITIONS = 64
@@ -70,11 +70,9 @@ def serve(run: Opened, place: socket.socket) -> None:
     batches: Batches[Wanted, list[Answer]] = Batches(lambda wanted: answers(run, wanted))
     settings = uvicorn.Config(
         application(run, batches, masks),
-        http=Protocol,
         ws="none",  # who asks for an upgrade is answered in HTTP
-        log_level="error",
+        log_config=LOGGING,
         access_log=False,
-        use_colors=False,  # its escape sequences would be shown as symbols
         timeout_graceful_shutdown=ENDING_SECONDS,
     )
     try:
@@ -120,7 +118,7 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
     @app.post("/api/search")
     async def search_body(request: Request) -> Response:
         try:
-            return await answered(Asked.model_validate_json(await body(request)))
+            return await answered(Asked.model_validate_json(await request.body()))
         except ValidationError as error:
             raise InputError(first_error(error.errors())) from None
 
@@ -150,8 +148,9 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
 
     @app.exception_handler(Exception)
     async def of_fault(request: Request, error: Exception) -> Response:
-        answer = refusal(f"the server failed: {type(error).__name__}", 500)  # more is for the log, uvicorn's
-        answer.headers["connection"] = "close"  # as it does once it has written there
+        logging.getLogger(__name__).error("%s", request.url.path, exc_info=error)
+        answer = refusal(f"the server failed: {type(error).__name__}", 500)
+        answer.headers["connection"] = "close"  # uvicorn closes it: Starlette raises the error again
         return answer
 
     @app.exception_handler(ClientDisconnect)
@@ -164,6 +163,8 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
         return refusal(str(error), 503)
 
     app.add_middleware(Guard)
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=BODY)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
     return app
 
 
@@ -199,20 +200,6 @@ def first_error(errors: Any) -> str:
     return f"{place or 'request'}: {first['msg']}{known}"
 
 
-async def body(request: Request) -> bytes:
-    """The request's body. Raises HTTPException 413 for one that is too long."""
-    read, size = bytearray(), 0
-    async for chunk in request.stream():  # to its end: a client that still sends would not see the answer
-        size += len(chunk)
-        if size <= BODY:
-            read += chunk
-        elif size > UNREAD:
-            break
-    if size > BODY:
-        raise HTTPException(413, f"the request is longer than {BODY:,} bytes")
-    return bytes(read)
-
-
 def read_page() -> tuple[str, str]:
     """(the page, its styles and script within; the policy that allows these and nothing else)."""
     parts = {name: (PAGE / name).read_text("utf-8") for name in ("search.css", "search.js")}
@@ -236,95 +223,25 @@ def read_page() -> tuple[str, str]:
     return page, "; ".join(f"{name} {value}" for name, value in policy.items())
 
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-
 class Guard:
-    """Refuses requests that name another host, that another site's page makes, or that outlast the server.
+    """Refuses requests that another site's page makes; answers HEAD as GET, of which uvicorn sends no body."""
 
-    HEAD is answered as GET; of that answer uvicorn sends no body.
-    """
-
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        if refused := reason(scope["method"], scope["headers"]):
-            return await refusal(refused, 403)(scope, receive, send)
-        if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
-        try:
-            await self.app(scope, receive, send)
-        except asyncio.CancelledError:  # by uvicorn, which would write a stack trace
-            await refusal("the server has ended", 503)(scope, receive, send)
+        app = self.app
+        if scope["type"] == "http":
+            if of_another_page(scope["method"], Headers(scope=scope)):
+                app = refusal("only this server's own page may ask it", 403)
+            if scope["method"] == "HEAD":
+                scope = {**scope, "method": "GET"}
+        await app(scope, receive, send)
 
 
-def reason(method: str, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Why a request may not be answered: a browser sends it for another site's page, or took that for this server."""
-    named: defaultdict[bytes, set[bytes]] = defaultdict(set)
-    for name, value in headers:
-        named[name].add(value.lower())
-    hosts = sorted(named[b"host"])
-    if len(hosts) != 1 or not HOSTS.fullmatch(hosts[0]):
-        shown = b", ".join(hosts).decode("latin-1")[:80]
-        return f"host {shown!r}: only 127.0.0.1 and localhost are answered"
-    elsewhere = named[b"sec-fetch-site"] & {b"cross-site", b"same-site"}  # the same site is any port of this machine
-    posted = method == "POST" and named[b"origin"] - {b"http://" + hosts[0]}
-    if posted or (elsewhere and named[b"sec-fetch-mode"] != {b"navigate"}):
-        return "only this server's own page may ask it"
-    return None
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP whose own refusals, such as of too long an address, are JSON too, and whose end waits for no client."""
-
-    refused = False
-    under_way: tuple[RequestResponseCycle, ...] = ()
-    """Requests of the connection that wait for their answers. uvicorn itself knows the last one alone, and would write
-    the answers to earlier ones into a connection that is closed."""
-
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        self.under_way = (*(one for one in self.under_way if not one.response_complete), self.cycle)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.drop_answers()
-
-    def drop_answers(self) -> None:
-        """None is written any more."""
-        for one in self.under_way:
-            one.disconnected = True
-            one.message_event.set()
-
-    def data_received(self, data: bytes) -> None:
-        if not self.refused:
-            super().data_received(data)
-
-    def send_400_response(self, msg: str) -> None:
-        text = json.dumps({"error": "no HTTP request, or one with too long an address"}).encode() + b"\n"
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n"
-        half_answered = any(one.response_started and not one.response_complete for one in self.under_way)
-        self.drop_answers()  # nobody who sends this waits for them
-        self.refused = True
-        if half_answered:
-            self.transport.close()
-            return
-        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + text)
-        # Closed before all has come, the connection would be reset, and the answer lost.
-        self.transport.write_eof()
-        self.loop.call_later(LINGER_SECONDS, self.transport.close)
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
-            self.transport.close()  # the request is yet to come
-        self.loop.call_later(READING_SECONDS, self.give_up)
-
-    def give_up(self) -> None:
-        if self.flow.write_paused:  # the client reads no answers
-            self.transport.abort()
+def of_another_page(method: str, headers: Headers) -> bool:
+    """Whether a browser sends the request for a page of another site, which may read or load this server's answers."""
+    own = f"http://{headers['host']}"
+    elsewhere = headers.get("sec-fetch-site") in {"cross-site", "same-site"}  # same-site: any port of this machine
+    posted = method == "POST" and headers.get("origin", own) != own
+    return posted or (elsewhere and headers.get("sec-fetch-mode") != "navigate")

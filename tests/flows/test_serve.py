@@ -179,26 +179,27 @@ def test_refusals_are_a_line_of_json(parameters, status, line, client) -> None:
     assert client.get("/api/search", params={"q": "zebra", "k": 1}).status_code == 200
 
 
+def test_a_fault_of_the_server_is_logged_with_its_trace(client, caplog) -> None:
+    client.get("/api/search", params={"q": "fault", "k": 1})
+    assert "Traceback" in caplog.text
+    assert "KeyError: 'secret'" in caplog.text
+
+
 def test_a_parameter_given_twice_is_refused(client) -> None:
     refused = client.get("/api/search?q=a&k=1&q=b")
     assert (refused.status_code, refused.json()) == (400, {"error": "q: given twice"})
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 400),
-        (b"[]", 400),
-        (b"{", 400),
-        (b'{"q": "\\ud800", "k": 1}', 400),
-        (b'{"q": 1}', 400),
-        (b"x" * (BODY + 1), 413),
-    ],
-)
-def test_bodies_that_are_none(body, status, client) -> None:
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"q": "\\ud800", "k": 1}', b'{"q": 1}'])
+def test_bodies_that_are_none(body, client) -> None:
     refused = client.post("/api/search", content=body)
-    assert refused.status_code == status
+    assert refused.status_code == 400
     assert [*refused.json()] == ["error"]
+
+
+@pytest.mark.parametrize("content", [b"x" * (BODY + 1), [b"x" * BODY, b"x"]], ids=["of known length", "in chunks"])
+def test_a_body_that_is_too_long(content, client) -> None:
+    assert client.post("/api/search", content=content).status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -217,27 +218,20 @@ def test_other_addresses(method, path, status, client) -> None:
         ("localhost", 200),
         ("127.0.0.1:8080", 200),
         ("[::1]:8080", 200),
-        ("evil.example", 403),
-        ("evil.example:8080", 403),
-        ("localhost.evil.example", 403),
-        ("127.0.0.1.evil.example:80", 403),
+        ("evil.example", 400),
+        ("evil.example:8080", 400),
+        ("localhost.evil.example", 400),
+        ("127.0.0.1.evil.example:80", 400),
         ("LocalHost", 200),
-        ("localhost:", 403),
-        ("localhost:80x", 403),
-        ("evil.example:80@localhost", 403),
-        ("", 403),
+        ("localhost:", 400),
+        ("localhost:80x", 400),
+        ("evil.example:80@localhost", 400),
+        ("", 400),
     ],
 )
 def test_only_this_machines_names_are_answered(host, status, client) -> None:
     for path in ("/", "/api", "/api/search?q=a&k=1"):
         assert client.get(path, headers={"Host": host}).status_code == status
-
-
-def test_two_hosts_are_refused(client) -> None:
-    named = [("Host", "localhost"), ("Host", "evil.example")]
-    for headers in (named, named[::-1], [("Host", "localhost"), ("Host", "127.0.0.1")]):
-        assert client.get("/api", headers=headers).status_code == 403
-    assert client.get("/api", headers=[named[0], named[0]]).status_code == 200
 
 
 @pytest.mark.parametrize(
