@@ -59,7 +59,7 @@ $(VENV)/bin/python:
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (some minutes, once) ..."
 	$(INSTALL) $(TORCH)
-	$(INSTALL) --editable '.[$(FAISS)]'
+	$(INSTALL) --editable '.[$(FAISS),demo]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -1,8 +1,10 @@
 """Docstrings as documents and questions; the collection that they make."""
 
 import hashlib
+import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from pipeline.data.readers import pydocs
 from pipeline.data.readers.docstrings import docstrings, documents, question_of
 from pipeline.errors import InputError
 
+ROOT = Path(__file__).resolve().parents[2]
 REST = "\n\n" + " ".join(f"word{i}" for i in range(20))
 
 
@@ -208,8 +211,20 @@ def test_a_distribution_that_is_not_installed(fields, ingested):
     wrong = fields | {"distributions": ["beta", "no-such-thing"]}
     config = TypeAdapter(IngestConfig).validate_python(wrong)
     assert missing(config) == ["ingest.distributions: no-such-thing is not installed: pip install no-such-thing"]
-    with pytest.raises(InputError, match="no-such-thing is not installed"):
+    with pytest.raises(InputError, match="no-such-thing is not installed: pip install no-such-thing"):
         ingested(**wrong)
+
+
+def test_what_the_demo_lacks_comes_with_its_extra(fields, monkeypatch):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [requirement.partition(">")[0] for requirement in extras["demo"]] == [*pydocs.DEMO]
+    assert "demo" in extras["dev"][0]
+    monkeypatch.setattr(pydocs.metadata, "distributions", lambda name: iter(()))
+    config = TypeAdapter(IngestConfig).validate_python(fields | {"distributions": ["scikit-learn"]})
+    line = "ingest.distributions: scikit-learn is not installed: pip install 'cocondenser[demo]'"
+    assert missing(config) == [line]
+    with pytest.raises(InputError, match=re.escape(line)):
+        pydocs.sources(config)
 
 
 def test_standard_library(ingested):

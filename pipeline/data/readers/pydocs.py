@@ -21,6 +21,8 @@ from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress
 
+DEMO = ("networkx", "scikit-learn")
+"""Distributions that the extra `demo` installs, and nothing else here."""
 STANDARD = "python"  # the standard library's name among the distributions
 TESTS = {"test", "tests", "idle_test"}
 VENDORED = {
@@ -60,10 +62,15 @@ class PydocsConfig(Config):
 def missing(config: PydocsConfig) -> list[str]:
     """Distributions that are not installed."""
     return [
-        f"ingest.distributions: {name} is not installed: pip install {name}"
+        _not_installed(name)
         for name in config.distributions
         if next(iter(metadata.distributions(name=name)), None) is None
     ]
+
+
+def _not_installed(name: str) -> str:
+    package = "'cocondenser[demo]'" if name in DEMO else name
+    return f"ingest.distributions: {name} is not installed: pip install {package}"
 
 
 def sources(config: PydocsConfig) -> dict[str, Path]:
@@ -75,8 +82,10 @@ def sources(config: PydocsConfig) -> dict[str, Path]:
     found = {f"{STANDARD}/{path}": library / path for path in _standard_files(library)}
     for name in config.distributions:
         distribution = next(iter(metadata.distributions(name=name)), None)
-        if distribution is None or distribution.files is None:
-            raise InputError(f"ingest.distributions: {name} is not installed, or without a record of its files")
+        if distribution is None:
+            raise InputError(_not_installed(name))
+        if distribution.files is None:
+            raise InputError(f"ingest.distributions: {name} has no record of its files: install it by pip")
         for path in distribution.files:
             if _taken(PurePosixPath(path)):
                 found[f"{name}/{path}"] = Path(str(path.locate()))
