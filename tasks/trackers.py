@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,9 @@ Figures = Mapping[str, float]
 Point = tuple[int, Figures]
 """An update, from 1, and its figures by name."""
 
-BATCH = 500
+BATCH = 25
+"""Updates sent to MLflow before they are recorded as sent."""
+FIGURES = 500
 """Figures in one request to MLflow, which takes 1,000."""
 LONGEST_PARAMETER = 500
 """Characters that every MLflow takes."""
@@ -157,20 +159,21 @@ def _times(known: Mapping[int, tuple[float, Any]], steps: Sequence[int]) -> dict
     return dict(zip(steps, np.interp(steps, at, [known[step][0] for step in at]).tolist(), strict=True))
 
 
-class Sent:
-    """What was sent, by update, also by a training that was killed."""
+class Once:
+    """Sends each update once, also where a training was killed: `path` lists the updates that were sent."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.steps = {int(line) for line in path.read_text().split()} if path.exists() else set()
+    def __init__(self, path: Path, send: Callable[[Sequence[Point]], None], at_once: int) -> None:
+        self.path, self.send, self.at_once = path, send, at_once
+        self.sent = {int(line) for line in path.read_text().split()} if path.exists() else set()
 
-    def left(self, points: Sequence[Point]) -> list[Point]:
-        return [point for point in points if point[0] not in self.steps]
-
-    def add(self, *steps: int) -> None:
-        self.steps.update(steps)
-        with self.path.open("a") as file:
-            file.write("".join(f"{step}\n" for step in steps))
+    def add(self, points: Sequence[Point]) -> None:
+        left = [point for point in points if point[0] not in self.sent]
+        for at in range(0, len(left), self.at_once):
+            batch = left[at : at + self.at_once]
+            self.send(batch)
+            self.sent.update(step for step, _ in batch)
+            with self.path.open("a") as file:
+                file.write("".join(f"{step}\n" for step, _ in batch))
 
 
 class WeightsAndBiases:
@@ -184,7 +187,7 @@ class WeightsAndBiases:
             os.environ.setdefault(f"WANDB_{name}_DIR", str(here))
         import wandb
 
-        self.sent, self.sent_more = Sent(of.folder / "wandb.steps"), Sent(of.folder / "wandb.more")
+        self.updates, self.more = (Once(of.folder / f"wandb.{kind}", self._send, 1) for kind in ("steps", "more"))
         group, _, node = of.name.rpartition("/")
         self.run = wandb.init(
             project=project,
@@ -203,19 +206,18 @@ class WeightsAndBiases:
         self.run.define_metric("*", step_metric="update")
 
     def add(self, step: int, figures: Figures) -> None:
-        if step not in self.sent.steps:
-            self.run.log({**figures, "update": step})
-            self.sent.add(step)
+        self.updates.add([(step, figures)])
 
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
-        for step, figures in rows:
-            self.add(step, figures)
-        for step, figures in self.sent_more.left(more):
-            self.run.log({**figures, "update": step})
-            self.sent_more.add(step)
+        self.updates.add(rows)
+        self.more.add(more)
 
     def close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))
+
+    def _send(self, points: Sequence[Point]) -> None:
+        for step, figures in points:
+            self.run.log({**figures, "update": step})
 
 
 class MLflow:
@@ -230,7 +232,7 @@ class MLflow:
             logging.getLogger(name).setLevel(logging.WARNING)
         address, artifacts = mlflow_address(where)
         self.client = MlflowClient(tracking_uri=address)
-        self.sent, self.sent_more = Sent(of.folder / "mlflow.steps"), Sent(of.folder / "mlflow.more")
+        self.updates, self.more = (Once(of.folder / f"mlflow.{kind}", self._send, BATCH) for kind in ("steps", "more"))
         known = of.folder / "mlflow.run"
         if known.exists():
             self.id = known.read_text()
@@ -247,19 +249,11 @@ class MLflow:
             self.client.log_batch(self.id, params=parameters[at : at + 100])
 
     def add(self, step: int, figures: Figures) -> None:
-        if step not in self.sent.steps:
-            self._send([(step, figures)])
-            self.sent.add(step)
+        self.updates.add([(step, figures)])
 
     def complete(self, rows: Sequence[Point], more: Sequence[Point]) -> None:
-        left = self.sent.left(rows)
-        at_once = max(BATCH // max((len(figures) for _, figures in left), default=1), 1)
-        for at in range(0, len(left), at_once):
-            self._send(left[at : at + at_once])
-            self.sent.add(*(step for step, _ in left[at : at + at_once]))
-        for point in self.sent_more.left(more):
-            self._send([point])
-            self.sent_more.add(point[0])
+        self.updates.add(rows)
+        self.more.add(more)
 
     def close(self, failed: bool) -> None:
         self.client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
@@ -269,8 +263,8 @@ class MLflow:
 
         now = int(1000 * time.time())
         metrics = [Metric(_name(name), value, now, step) for step, figures in points for name, value in figures.items()]
-        for at in range(0, len(metrics), BATCH):
-            self.client.log_batch(self.id, metrics=metrics[at : at + BATCH])
+        for at in range(0, len(metrics), FIGURES):
+            self.client.log_batch(self.id, metrics=metrics[at : at + FIGURES])
 
 
 def mlflow_address(where: str) -> tuple[str, str | None]:
