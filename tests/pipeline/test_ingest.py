@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data import collection
+from pipeline.data.barred import same_words
 from pipeline.data.ids import contains, forbid_repeats, hash_id, sort
 from pipeline.errors import InputError
 
