@@ -16,8 +16,8 @@ from benchmarks.paired import Figures, Step, Way, interleave, seconds
 from pipeline.modeling import bert
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
-from pipeline.pretrain.batches import batch
 from pipeline.pretrain.blocks import blocks
+from pipeline.pretrain.masking import batch
 from pipeline.pretrain.objectives import objective
 from pipeline.pretrain.spans import long_enough, spans
 from pipeline.runtime.work import Machine

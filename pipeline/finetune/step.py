@@ -4,14 +4,21 @@ Shapes: Q questions, N passages of each, P = Q * N, R = Q + P rows of the batch 
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline.finetune.encoders import Towers
+from pipeline.modeling.biencoder import vectors
+from pipeline.modeling.inputs import Ids, pack
 from pipeline.modeling.packing import share
 from pipeline.runtime import ranks
+from pipeline.runtime.ranks import world
+from pipeline.runtime.work import Machine
+from pipeline.training import flops, loop
+from pipeline.training.memory import keeps
 
 
 class Piece(NamedTuple):
@@ -72,3 +79,37 @@ def backward(
         vectors = part if keep else encode(piece)
         vectors.backward(gradient_RE[torch.from_numpy(piece.row_B).to(device)])
     return value.detach()
+
+
+def update(
+    towers: Towers,
+    ids: Ids,
+    questions: int,
+    loss: Callable[[Tensor], Tensor],
+    machine: Machine,
+    key: tuple[int, int],
+    device: str,
+) -> dict[str, Any]:
+    """Forward and backward of one update on this rank's pieces of the rows `ids`, the `questions` first.
+
+    `loss`: of the vectors of all rows. `key` and the piece's number key dropout: at the same pieces neither the number
+    of ranks nor the second pass of the gradient cache changes it.
+    """
+    shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
+    length_R = np.array([len(row) for row in ids])
+    given = pieces(length_R, questions, towers.tied, machine.chunk_spans, machine.token_budget)
+    tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
+    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.cache, device)
+    operations = 0.0
+
+    def encode(piece: Piece) -> Tensor:
+        nonlocal operations
+        loop.seed_dropout(*key, piece.number)
+        packed = pack([ids[row] for row in piece.row_B], device)
+        if torch.is_grad_enabled():
+            wanted = packed.first if pooling == "cls" else packed.every
+            operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)
+        return vectors(towers.encoders[piece.side], packed)
+
+    value = backward(encode, given, (len(ids), towers.encoders[0].dimension), loss, keep, device, towers.scorer)
+    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}

@@ -15,22 +15,20 @@ from torch import Tensor, nn
 from pipeline.data.parquet import write_parquet
 from pipeline.finetune import examples, losses
 from pipeline.finetune.config import FinetuneConfig
-from pipeline.finetune.encoders import Towers, encode_all, starting_towers, write_checkpoint
+from pipeline.finetune.encoders import encode_all, starting_towers, write_checkpoint
 from pipeline.finetune.pools import load_pools
 from pipeline.finetune.scheduling import order as orders
 from pipeline.finetune.score_table import Scores
 from pipeline.finetune.soft_targets import targets
-from pipeline.finetune.step import Piece, backward, pieces
+from pipeline.finetune.step import update
 from pipeline.finetune.validation import Candidates
 from pipeline.finetune.validator import Judge
-from pipeline.modeling.biencoder import vectors
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.inputs import Ids, pack, passage_rows, question_rows, read_form, unread
-from pipeline.runtime.ranks import rank, world
+from pipeline.modeling.inputs import passage_rows, question_rows, read_form, unread
+from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
 from pipeline.tokenization.token_files import Tokens
-from pipeline.training import flops, loop
-from pipeline.training.memory import keeps
+from pipeline.training import loop
 
 
 def train(
@@ -104,40 +102,6 @@ def train(
             if rows:
                 write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
     return {**loop.summary(history), **validated, **cut}
-
-
-def update(
-    towers: Towers,
-    ids: Ids,
-    questions: int,
-    loss: Callable[[Tensor], Tensor],
-    machine: Machine,
-    key: tuple[int, int],
-    device: str,
-) -> dict[str, Any]:
-    """Forward and backward of one update on this rank's pieces of the rows `ids`, the `questions` first.
-
-    `loss`: of the vectors of all rows. `key` and the piece's number key dropout: at the same pieces neither the number
-    of ranks nor the second pass of the gradient cache changes it.
-    """
-    shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
-    length_R = np.array([len(row) for row in ids])
-    given = pieces(length_R, questions, towers.tied, machine.chunk_spans, machine.token_budget)
-    tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
-    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.cache, device)
-    operations = 0.0
-
-    def encode(piece: Piece) -> Tensor:
-        nonlocal operations
-        loop.seed_dropout(*key, piece.number)
-        packed = pack([ids[row] for row in piece.row_B], device)
-        if torch.is_grad_enabled():
-            wanted = packed.first if pooling == "cls" else packed.every
-            operations += flops.BACKWARD * flops.encoder(shape, wanted, packed.every)
-        return vectors(towers.encoders[piece.side], packed)
-
-    value = backward(encode, given, (len(ids), towers.encoders[0].dimension), loss, keep, device, towers.scorer)
-    return {"loss": value / world(), "tokens": float(tokens), "operations": operations}
 
 
 def loss_of(

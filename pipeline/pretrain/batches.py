@@ -7,33 +7,8 @@ chunk, M masked tokens of a chunk.
 import numpy as np
 
 from pipeline.modeling.packing import Batch, Chunk, rows, share, to_device
-from pipeline.pretrain.masking import mask
 from pipeline.runtime.work import Machine
-from pipeline.tokenization.token_files import Ragged, Specials
-
-
-def batch(
-    texts: Ragged,
-    begin_S: np.ndarray,
-    length_S: np.ndarray,
-    row_S: np.ndarray,
-    fraction: float,
-    seed: int,
-    step: int,
-    specials: Specials,
-    machine: Machine,
-    device: str,
-) -> Batch:
-    """Masks the sequences texts.tokens[begin : begin + length] and packs this rank's share into chunks.
-
-    `row_S`: numbers that key the masks. All ranks compute the masks of the whole batch, so that each knows how many
-    tokens are masked.
-    """
-    first_S = np.cumsum(length_S) - length_S
-    at_T = np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
-    true_T = texts.tokens[at_T].astype(np.int64)
-    ids_T, masked_T = mask(true_T, texts.word_starts[at_T], length_S, row_S, fraction, seed, step, specials)
-    return packed(ids_T, true_T, masked_T, length_S, specials, machine, device)
+from pipeline.tokenization.token_files import Specials
 
 
 def packed(

@@ -191,7 +191,7 @@ def train_cocondenser(
     from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
     from pipeline.pretrain import step as pretraining
-    from pipeline.pretrain.batches import batch
+    from pipeline.pretrain.masking import batch
     from pipeline.pretrain.objectives import objective
     from pipeline.training.loop import train
 

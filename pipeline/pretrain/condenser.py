@@ -125,7 +125,7 @@ def train_condenser(
     """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
     from pipeline.modeling import bert
     from pipeline.pretrain import step as pretraining
-    from pipeline.pretrain.batches import batch
+    from pipeline.pretrain.masking import batch
     from pipeline.pretrain.objectives import objective
     from pipeline.training.loop import train
 

@@ -5,8 +5,11 @@ Shapes: S sequences of T tokens and W words together, M masked tokens, R of them
 
 import numpy as np
 
+from pipeline.modeling.packing import Batch
+from pipeline.pretrain.batches import packed
 from pipeline.pretrain.counter_rng import uniform
-from pipeline.tokenization.token_files import Specials
+from pipeline.runtime.work import Machine
+from pipeline.tokenization.token_files import Ragged, Specials
 
 WORDS, TOKENS = 0, 1  # what a draw is for; enters its key
 
@@ -70,3 +73,27 @@ def mask(
         random_R += random_R >= special
     corrupted_T[at_M[replaced_M]] = random_R
     return corrupted_T, masked_T
+
+
+def batch(
+    texts: Ragged,
+    begin_S: np.ndarray,
+    length_S: np.ndarray,
+    row_S: np.ndarray,
+    fraction: float,
+    seed: int,
+    step: int,
+    specials: Specials,
+    machine: Machine,
+    device: str,
+) -> Batch:
+    """Masks the sequences texts.tokens[begin : begin + length] and packs this rank's share into chunks.
+
+    `row_S`: numbers that key the masks. All ranks compute the masks of the whole batch, so that each knows how many
+    tokens are masked.
+    """
+    first_S = np.cumsum(length_S) - length_S
+    at_T = np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
+    true_T = texts.tokens[at_T].astype(np.int64)
+    ids_T, masked_T = mask(true_T, texts.word_starts[at_T], length_S, row_S, fraction, seed, step, specials)
+    return packed(ids_T, true_T, masked_T, length_S, specials, machine, device)

@@ -21,7 +21,7 @@ from pipeline.data.parquet import write_parquet
 from pipeline.evaluate.bootstrap import rounded
 from pipeline.finetune import examples
 from pipeline.finetune.encoders import Towers, encode_all
-from pipeline.finetune.train import update
+from pipeline.finetune.step import update
 from pipeline.modeling.biencoder import check_fits, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.sentence_transformers_files import read_vector

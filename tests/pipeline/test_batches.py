@@ -7,7 +7,7 @@ from machines import make_machine
 
 from pipeline.errors import InputError
 from pipeline.modeling.packing import Batch, share
-from pipeline.pretrain import batches, sampling
+from pipeline.pretrain import masking, sampling
 from pipeline.runtime import ranks
 from pipeline.tokenization.token_files import Ragged, Specials
 
@@ -30,7 +30,7 @@ BEGINS = np.array([0, 800, 40, 60, 100, 300, 400])
 
 def make(chunk: int, budget: int = 1000) -> Batch:
     machine = make_machine(chunk_spans=chunk, token_budget=budget)
-    return batches.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
+    return masking.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
 
 
 @pytest.mark.parametrize(("chunk", "budget"), [(1, 1000), (3, 1000), (7, 1000), (99, 1000), (0, 1000), (0, 40), (0, 1)])

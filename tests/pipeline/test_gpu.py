@@ -11,7 +11,7 @@ from machines import make_machine
 from transformers import BertConfig, BertForMaskedLM
 
 from pipeline.modeling import bert
-from pipeline.pretrain import batches
+from pipeline.pretrain import masking
 from pipeline.pretrain import step as pretraining
 from pipeline.pretrain.cocondenser import CocondenserConfig, cocondenser
 from pipeline.pretrain.condenser import CondenserConfig, condenser
@@ -61,7 +61,7 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
     begin_S, length_S, row_S = np.arange(32) * 100, rng.integers(5, 60, 32), np.arange(32)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        made = batches.batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, specials, machine, "cuda")
+        made = masking.batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, specials, machine, "cuda")
         parts = pretraining.update(
             module, made, objective("condenser"), skip_from=1, pairs=True, cache=cache, key=(0, 0), device="cuda"
         )

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForM
 
 from pipeline.errors import InputError
 from pipeline.modeling import bert
-from pipeline.pretrain import batches
+from pipeline.pretrain import masking
 from pipeline.pretrain.condenser import CondenserConfig, train_condenser
 from pipeline.pretrain.objectives import objective, retromae
 from pipeline.runtime.work import silent
@@ -38,7 +38,7 @@ def given(request):
     rng = np.random.default_rng(0)
     texts = Ragged(rng.integers(5, 60, 900).astype(np.uint16), np.array([0, 900]), rng.random(900) < 0.7, None)
     begin_S = np.array([0, 800, 40, 60, 100, 300, 400])
-    batch = batches.batch(
+    batch = masking.batch(
         texts, begin_S, LENGTHS, np.arange(7), 0.3, 1, 2, SPECIALS, make_machine(), "cpu"
     )  # fmt: skip
     return SimpleNamespace(lm=lm, head=bert.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])

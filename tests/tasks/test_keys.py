@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from sentences import SPLITS, scored
 
-from artifacts.fingerprint import code_version
 from artifacts.store import Store
 from flows.ablations import file as ablation_file
 from flows.ablations.shared_nodes import union
@@ -14,7 +13,7 @@ from flows.recipes.recipe import resolve
 from flows.sentences import recipe as of_sentences
 from flows.sentences.dag import nodes as sentence_nodes
 from pipeline.config import Config
-from tasks.keys import key_of, paths, sources_of, without_paths
+from tasks.keys import key_of, paths, sources_of, stage_code, without_paths
 from tasks.stages import STAGES
 
 
@@ -113,14 +112,14 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
 @pytest.mark.parametrize(
     ("stage", "inside", "outside"),
     [
-        ("bm25", {"bm25", "bm25_process", "lucene", "java"}, {"searcher", "searcher_process", "training"}),
-        ("encode", {"encode", "biencoder", "precision", "launch"}, {"searcher", "training", "exact"}),
-        ("index", {"index", "exact", "launch"}, {"searcher", "training", "biencoder"}),
-        ("search", {"search", "exact", "biencoder", "launch"}, {"searcher", "training", "passages"}),
+        ("bm25", {"bm25", "index_process", "lucene", "java"}, {"searcher", "search_process", "loop", "launch"}),
+        ("encode", {"encode", "biencoder", "precision"}, {"searcher", "loop", "exact", "launch"}),
+        ("index", {"index", "exact"}, {"searcher", "loop", "biencoder", "launch"}),
+        ("search", {"search", "exact", "biencoder"}, {"searcher", "loop", "passages", "launch"}),
     ],
 )
-def test_code_that_no_artifact_is_made_with_enters_no_key(stage, inside, outside) -> None:
-    modules = {Path(file).stem for file in code_version(STAGES[stage].function)}
+def test_code_that_no_artifact_is_built_with_enters_no_key(stage, inside, outside) -> None:
+    modules = {Path(file).stem for file in stage_code(stage)}
     assert inside <= modules
     assert not modules & outside
 

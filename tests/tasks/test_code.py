@@ -1,0 +1,101 @@
+"""Which changes of the source change a stage's key: those of what computes its bytes, and no others."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from artifacts import fingerprint
+from artifacts.keys import code_hash
+from tasks.keys import UNCOUNTED, stage_code
+from tasks.stages import STAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+Codes = dict[str, str]
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the library that keys are computed of."""
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(fingerprint, "_folder", lambda root: tmp_path / root)
+    fingerprint._cache.clear()
+    yield tmp_path / "pipeline"
+    fingerprint._cache.clear()
+
+
+def codes() -> Codes:
+    return {stage: code_hash(stage_code(stage)) for stage in STAGES}
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    before = path.read_text()
+    after = change(before)
+    assert after != before, path
+    path.write_text(after)
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    edit(path, lambda text: text.replace(old, new, 1))
+
+
+def test_uncounted_modules_change_no_key(source: Path) -> None:
+    before = codes()
+    for module in UNCOUNTED:
+        path = source.parent / f"{module.replace('.', '/')}.py"
+        edit(path, lambda text: f"{text}\nNEW = 'another message'\n")
+    assert codes() == before
+
+
+def test_messages_docstrings_and_comments_change_no_key(source: Path) -> None:
+    before = codes()
+    reworded = 0
+    for path in source.rglob("*.py"):
+        text = path.read_text()
+        changed, count = re.subn(r'(raise \w+\(\s*f?")(?!")', r"\1Reworded: ", text)
+        reworded += count
+        changed = re.sub(r'\A"""', '"""Reworded: ', changed)
+        path.write_text(f"{changed}\n# A comment.\n")
+    assert reworded > 200
+    assert codes() == before
+
+
+FORMULAS = {
+    "words that are masked": (
+        "pretrain/masking.py",
+        "draw_M < 0.8]] =",
+        "draw_M < 0.7]] =",
+        {"condenser", "cocondenser"},
+    ),
+    "loss of fine-tuning": (
+        "finetune/losses.py",
+        "passages_PE.T / temperature",
+        "passages_PE.T * temperature",
+        {"finetune"},
+    ),
+    "fusion": ("evaluate/fusion.py", "mean_Q / spread_Q", "mean_Q * spread_Q", {"evaluate"}),
+    "lists of an index": ("dense/index.py", "BLOCK = 16384", "BLOCK = 8192", {"index"}),
+    "exact search": ("dense/rescore.py", "np.float64", "np.float32", {"index", "search"}),
+    "order of sums over ranks": ("runtime/ranks.py", "dist.all_reduce(x)", "dist.all_reduce(-x)", None),
+}
+"""Formula: (file, code, other code, the stages that compute with it)."""
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_formula_changes_the_stages_that_compute_with_it(source: Path, formula: str) -> None:
+    name, old, new, stages = FORMULAS[formula]
+    before = codes()
+    replace(source / name, old, new)
+    after = codes()
+    changed = {stage for stage in STAGES if before[stage] != after[stage]}
+    if stages is None:
+        assert {"condenser", "cocondenser", "finetune"} <= changed
+        assert not changed & {"ingest", "tokenizer", "tokens", "bm25", "mine", "evaluate"}
+    else:
+        assert changed == stages
+
+
+def test_reranking_does_not_depend_on_indexes() -> None:
+    assert not [file for file in stage_code("rerank") if "/dense/" in file]
