@@ -1,18 +1,17 @@
 """The key of a stage's artifact: what it is made from, without paths, machines or times."""
 
-import json
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from artifacts import versions
 from artifacts.fingerprint import code_version
-from artifacts.keys import Equivalent, Key, code_hash, make_key
+from artifacts.keys import Key, make_key
 from artifacts.records import Ref
 from artifacts.store import Store
 from pipeline.config import Config
+from tasks.equivalent_code import equivalent
 from tasks.stages import STAGES
 
 UNCOUNTED = (
@@ -31,28 +30,11 @@ UNCOUNTED = (
     "pipeline.runtime.work",
 )
 """Modules that say how a stage runs and what a user reads, never what an artifact holds: no key counts them."""
-TABLE = Path(__file__).parent / "equivalent_code.json"
-"""{stage: {"code": {hash of older code: hash of code that builds the same bytes}, "fields": {name then: name now}}}.
-`make equivalent` writes it."""
 
 
 def stage_code(stage: str) -> dict[str, str]:
     """File -> hash, of the code that shapes the stage's bytes."""
     return code_version(STAGES[stage].function, uncounted=UNCOUNTED)
-
-
-@cache
-def read_table() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(TABLE.read_text())
-    return found
-
-
-def equivalent_code(stage: str, code: Mapping[str, str]) -> Equivalent:
-    """Which older code of the stage builds the same bytes as `code`."""
-    entry = read_table().get(stage, {})
-    now = code_hash(code)
-    older = frozenset(then for then, same in entry.get("code", {}).items() if same == now)
-    return Equivalent(older, entry.get("fields", {}))
 
 
 def key_of(
@@ -75,7 +57,7 @@ def key_of(
         sources=store.source_digests(sources_of(stage, config)),
         inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
         libraries=versions.of(entry.libraries(config)),
-        equivalent=equivalent_code(stage, code),
+        equivalent=equivalent(stage, code),
     )
 
 

@@ -1,0 +1,159 @@
+"""Code that builds equal bytes: after a refactoring the artifacts of older code stay valid.
+
+    python -m tasks.equivalent_code COMMIT
+
+runs the golden recipes with the code of COMMIT and with today's, compares every artifact byte by byte, and writes
+equivalent_code.json: {stage: {"code": {hash of older code: hash of today's}, "fields": {older name: today's name}}}.
+`fields` is written by hand where a configuration field gets another name (null: the field is gone).
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from artifacts.keys import Equivalent, code_hash
+from artifacts.objects import MANIFEST
+from artifacts.records import Record
+from artifacts.store import Store
+from tasks.stages import STAGES
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = Path(__file__).parent / "equivalent_code.json"
+Table = dict[str, dict[str, Any]]
+
+METHODS = [
+    *("condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"),
+    *("ict.steps=6", "ict.batch_passages=16", "encoder.tied=false", "encoder.projection=16", "attention.sections=20"),
+    *("cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1", "stage2.loss=soft_labels"),
+    *("denoise.threshold=0.6", "search.unjudged=true", "rerank={depth: 10, splits: [dev, test]}"),
+    "pseudo={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
+]
+GOLDEN = {
+    "tiny": ["run", "tiny"],
+    "methods": ["run", "tiny", *(word for setting in METHODS for word in ("--set", setting))],
+    "ablation": ["ablation", "run", "tiny"],
+}
+"""Commands whose artifacts must be equal, by the name of their store; together they build with nearly every stage."""
+VARYING = {"bm25": "index/*", "report": "report.html"}
+"""Files that differ from build to build of the same code: Lucene's, and a page that shows times."""
+
+
+class Comparison(NamedTuple):
+    codes: dict[str, tuple[str, str]]
+    """Stage -> (hash of the older code, hash of today's), of stages whose artifacts are all equal."""
+    different: dict[str, str]
+    """Stage -> the first artifact that differs, in one line."""
+
+
+@cache
+def read_table() -> Table:
+    found: Table = json.loads(TABLE.read_text())
+    return found
+
+
+def equivalent(stage: str, code: Mapping[str, str]) -> Equivalent:
+    """The older code of the stage that builds the same bytes as `code`."""
+    entry = read_table().get(stage, {})
+    now = code_hash(code)
+    older = frozenset(then for then, same in entry.get("code", {}).items() if same == now)
+    return Equivalent(older, entry.get("fields", {}))
+
+
+def compare(before: Iterable[Record], after: Iterable[Record], objects: Sequence[Path]) -> Comparison:
+    """Compares two builds of the same command, node by node. `objects`: the folders of their stores' objects."""
+    older = {record.node: record for record in before}
+    codes, different = {}, {}
+    for record in after:
+        then = older.get(record.node)
+        problem = f"{record.node}: not built by the older code" if then is None else difference(then, record, objects)
+        if problem is not None:
+            different.setdefault(record.stage, problem)
+        elif then is not None:
+            codes[record.stage] = (code_hash(then.code), code_hash(record.code))
+    return Comparison({stage: pair for stage, pair in codes.items() if stage not in different}, different)
+
+
+def difference(then: Record, now: Record, objects: Sequence[Path]) -> str | None:
+    """The file in which two artifacts differ, in one line; None if they are equal."""
+    files = [
+        {
+            entry["name"]: entry["sha256"]
+            for entry in json.loads((folder / record.digest / MANIFEST).read_text())["files"]
+            if not fnmatch.fnmatch(entry["name"], VARYING.get(record.stage, ""))
+        }
+        for folder, record in zip(objects, (then, now), strict=True)
+    ]
+    names = [name for name in sorted({*files[0], *files[1]}) if files[0].get(name) != files[1].get(name)]
+    return f"{now.node}: {names[0]} differs" if names else None
+
+
+def updated(table: Table, codes: Mapping[str, tuple[str, str]]) -> Table:
+    """The table with today's code of each stage of `codes`; older hashes that led to the older code lead to today's."""
+    result = {stage: dict(entry) for stage, entry in table.items()}
+    for stage, (then, now) in codes.items():
+        entry = result.setdefault(stage, {})
+        earlier = [old for old, same in entry.get("code", {}).items() if same in (then, now)]
+        entry["code"] = {old: now for old in sorted({*earlier, then}) if old != now}
+    return {stage: entry for stage, entry in sorted(result.items()) if entry.get("code") or entry.get("fields")}
+
+
+def run(code: Path, words: Sequence[str], store: Path) -> None:
+    """Runs the command line of a checkout. Raises CalledProcessError."""
+    environment = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", "flows.cli", *words, "--store", str(store)]
+    subprocess.run(command, cwd=code, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def checkout(commit: str) -> Any:
+    """A worktree of `commit`, for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "code"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(place), commit], cwd=ROOT, check=True)
+        try:
+            yield place
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(place)], cwd=ROOT, check=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tasks.equivalent_code", description=__doc__.partition("\n")[0])
+    parser.add_argument("commit", help="the commit whose artifacts are to stay valid")
+    parser.add_argument("--stores", type=Path, help="keep the stores of both builds in this folder, for another call")
+    parser.add_argument("--only", choices=GOLDEN, nargs="*", default=list(GOLDEN), help="these golden commands alone")
+    options = parser.parse_args()
+    found: dict[str, list[Comparison]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as temporary, checkout(options.commit) as older:
+        folder = options.stores or Path(temporary)
+        for name in options.only:
+            stores = [Store((folder / f"{name}-{side}").absolute()) for side in ("before", "after")]
+            for code, store in zip((older, ROOT), stores, strict=True):
+                print(f"{code.name if code == ROOT else options.commit}: {shlex.join(GOLDEN[name])}", file=sys.stderr)
+                run(code, GOLDEN[name], store.root)
+            found[name].append(compare(*(s.records() for s in stores), [s.objects for s in stores]))
+    parts = [part for parts in found.values() for part in parts]
+    different = {stage: line for part in parts for stage, line in part.different.items()}
+    codes = {stage: pair for part in parts for stage, pair in part.codes.items() if stage not in different}
+    for stage, line in different.items():
+        print(f"{stage}: {line}")
+    if different:
+        print("nothing is written: these bytes differ")
+        return 1
+    TABLE.write_text(json.dumps(updated(read_table(), codes), indent=1) + "\n")
+    print(f"{TABLE.relative_to(ROOT)}: {len(codes)} stages; not built: {', '.join(sorted({*STAGES} - {*codes}))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
