@@ -17,7 +17,7 @@ help:
 	@echo "make up         Prefect server, worker and deployments; Ctrl-C ends all"
 	@echo "make test       the tests (make test-slow: kills, browser, real server)"
 	@echo "make check      format, lint, types, import directions, docker files"
-	@echo "make bench      the benchmarks (half an hour); writes benchmarks/results.json and the README's table"
+	@echo "make bench      the benchmarks (half an hour); writes results.json and the tables of both READMEs"
 	@echo "make clean      remove $(VENV) (the store stays)"
 
 demo: $(VENV)/.installed
@@ -39,6 +39,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 bench: $(VENV)/.installed-dev
 	$(INSTALL) --editable '.[$(FAISS),dev,bench]'

@@ -1,7 +1,7 @@
 """Runs benchmarks by key and prints their ratios in one JSON line.
 
 python -m benchmarks cache_cost collate     these two
-python -m benchmarks --write                all; also writes benchmarks/results.json and the README's table
+python -m benchmarks --write                all; also writes results.json and the tables of both READMEs
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pipeline.runtime.processes import cores
 
 FOLDER = Path(__file__).parent
-RESULTS, README = FOLDER / "results.json", FOLDER.parent / "README.md"
+RESULTS, PAGE, README = FOLDER / "results.json", FOLDER / "README.md", FOLDER.parent / "README.md"
 # fmt: off
 MODULES = (
     "condenser_step", "cocondenser_step", "cache", "finetune_step", "encode", "search_flat", "abs", "loader",
@@ -62,6 +62,8 @@ GOALS = {
     "abs_greedy": Goal("batch scheduling, sums kept from swap to swap, against computing each swap's", 30, 60),
     "resamples": Goal("bootstrap over 10,570 questions, resamples kept, against drawing them", 8, None),
 }
+HEADLINES = ("condenser_step_spans", "cocondenser_step", "finetune_step", "encode_base")
+"""Those in the project's README."""
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 
@@ -88,7 +90,7 @@ def save(ratios: dict[str, float]) -> None:
 
 
 def table() -> str:
-    """The README's table, from results.json."""
+    """All results with their goals, and where they were measured."""
     results = json.loads(RESULTS.read_text())
     lines = ["| key | what | measured | floor | stretch |", "|---|---|---|---|---|"]
     for key, entry in results.items():
@@ -99,16 +101,24 @@ def table() -> str:
     return "\n".join([*lines, "", f"Measured {'; '.join(where)}."])
 
 
-def write_table() -> None:
-    before, rest = README.read_text().split(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
+def headlines() -> str:
+    """The few results that the project's README shows."""
+    results = json.loads(RESULTS.read_text())
+    rows = [f"| {GOALS[key].what} | {results[key]['ratio']:.1f} x |" for key in HEADLINES if key in results]
+    return "\n".join(["| what | speed |", "|---|---|", *rows])
+
+
+def write_tables() -> None:
+    for path, text in ((PAGE, table()), (README, headlines())):
+        before, rest = path.read_text().split(BEGIN)
+        path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
 
 
 def main() -> None:
     known = rows()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("keys", nargs="*", metavar="KEY", help=f"all if none: {', '.join(known)}")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/results.json and the README's table")
+    parser.add_argument("--write", action="store_true", help="write results.json and the tables of both READMEs")
     given = parser.parse_args()
     if unknown := set(given.keys) - set(known):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
@@ -120,7 +130,7 @@ def main() -> None:
         if given.write:
             save({key: ratios[key]})
     if given.write:
-        write_table()
+        write_tables()
     print(json.dumps(ratios))
     missed = [f"{key} ({ratio})" for key, ratio in ratios.items() if GOALS[key].missed(ratio)]
     if missed:

@@ -1,4 +1,4 @@
-"""Every command of the README runs, on the 300-document recipe in place of the demo's."""
+"""What README.md and docs/usage.md say is true: commands run, on the 300-document recipe instead of the demo's."""
 
 import os
 import re
@@ -14,36 +14,59 @@ import pytest
 from flows.deploy.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text()
+README, USAGE = (ROOT / "README.md").read_text(), (ROOT / "docs/usage.md").read_text()
 MOST_SECONDS = 300
 """Of a command."""
 SERVING = "serve-search"
-COMMANDS = re.findall(r"^    (cocondenser [^#\n]+?)\s*(?:#.*)?$", README, flags=re.MULTILINE)
+COMMANDS = [*dict.fromkeys(re.findall(r"^    (cocondenser [^#\n]+?)\s*(?:#.*)?$", USAGE + README, flags=re.MULTILINE))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/install.md", ROOT / "docs/usage.md"]
 
 
-def test_the_readme_has_commands() -> None:
-    assert len(COMMANDS) >= 12
+def test_the_pages_name_every_command_and_no_other() -> None:
+    from typer.main import get_command
+
+    from flows.cli.main import app
+
+    group = get_command(app)
+    named = set(re.findall(r"cocondenser ([a-z][a-z-]+)", USAGE))
+    assert named == set(group.commands)  # type: ignore[attr-defined]
+    assert {command.split()[1] for command in COMMANDS} <= named
 
 
-def test_the_readme_names_every_recipe() -> None:
+def test_the_pages_name_every_recipe() -> None:
     from flows.recipes.recipe import resolve
     from flows.recipes.yaml_layers import named
 
     shown = {name for name in named() if not resolve(name).hidden}
-    assert shown == set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \|", README, flags=re.MULTILINE))))
+    assert shown == set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \|", USAGE, flags=re.MULTILINE))))
 
 
-def test_the_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"make ([a-z-]+)", README)):
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_the_make_targets_and_linked_files_exist(page: Path) -> None:
+    makefile, text = (ROOT / "Makefile").read_text(), page.read_text()
+    for target in set(
+        re.findall(r"\bmake ([a-z-]+)", "\n".join(re.findall(r"`[^`]+`|^    .*", text, flags=re.MULTILINE)))
+    ):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    results = (ROOT / "docs/results.md").read_text()
+    rows = re.findall(r"^\| (\S+) \| (\.\d.*) \|$", README, flags=re.MULTILINE)
+    assert [label for label, _ in rows] == ["BERT", "Condenser", "coCondenser", "RetroMAE"]
+    for label, cells in rows:
+        published = "\n".join(re.findall(rf"^\| {label} \|.*$", results, flags=re.MULTILINE))
+        for figure in cells.split(" | "):
+            assert f" {figure} [" in published, (label, figure)
 
 
 def test_the_recipes_shown_are_complete(tmp_path: Path) -> None:
     from flows.recipes.recipe import resolve
 
     path, readers = tmp_path / "own.yaml", []
-    for shown in re.findall(r"^    extends: .*\n(?:    .*\n)+", README, flags=re.MULTILINE):
+    for shown in re.findall(r"^    extends: .*\n(?:    .*\n)+", USAGE, flags=re.MULTILINE):
         path.write_text(shown)
         readers.append(resolve(str(path)).ingest.reader)
     assert readers == ["beir", "text"]
@@ -54,12 +77,14 @@ def test_the_recipes_shown_are_complete(tmp_path: Path) -> None:
 def test_every_command_runs(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "COCONDENSER_"))}
     environment |= {"PREFECT_HOME": str(tmp_path / "prefect"), "COCONDENSER_STORE": str(tmp_path / "store")}
-    # The plan comes before the run in the README, as a newcomer would type it.
+    # The plan comes before the run on the page, as a newcomer would type it.
     for command in COMMANDS:
         code, said = ended(shlex.split(command.replace("pydocs-small", "tiny"))[1:], environment, tmp_path)
         assert code == 0, f"{command}\n{said}"
         assert said, command
-    assert (tmp_path / "my-model/model/modules.json").exists()
+    [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert len(found.stdout.splitlines()) == 5
 
 
 def ended(arguments: list[str], environment: dict[str, str], folder: Path) -> tuple[int, str]:

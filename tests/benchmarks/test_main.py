@@ -1,4 +1,4 @@
-"""The benchmarks' goals and the README's table."""
+"""The benchmarks' goals and the tables of both READMEs."""
 
 import json
 import sys
@@ -9,8 +9,9 @@ from benchmarks import __main__ as benchmarks
 from benchmarks.serve import missed
 
 
-def test_the_readmes_table_is_that_of_the_results():
-    assert benchmarks.table() in benchmarks.README.read_text()
+def test_the_tables_are_those_of_the_results():
+    assert benchmarks.table() in benchmarks.PAGE.read_text()
+    assert benchmarks.headlines() in benchmarks.README.read_text()
     assert set(json.loads(benchmarks.RESULTS.read_text())) == set(benchmarks.GOALS) == set(benchmarks.rows())
 
 
