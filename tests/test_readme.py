@@ -28,7 +28,7 @@ def test_the_pages_name_every_command_and_no_other() -> None:
     from flows.cli.main import app
 
     group = get_command(app)
-    named = set(re.findall(r"cocondenser ([a-z][a-z-]+)", USAGE))
+    named = set(re.findall(r"cocondenser\s([a-z][a-z-]+)", USAGE))
     assert named == set(group.commands)  # type: ignore[attr-defined]
     assert {command.split()[1] for command in COMMANDS} <= named
 
