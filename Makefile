@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # Whole files of tests go to one of two processes: tests/conftest.py says which go together.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
+WORDS := --paths README.md CONTRIBUTING.md CHANGELOG.md benchmarks/README.md $(filter-out docs/results.md,$(wildcard docs/*.md))
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo up test test-slow check bench format clean help
@@ -16,7 +17,7 @@ help:
 	@echo "make demo       install, then run the whole pipeline on the Python documentation of this environment"
 	@echo "make up         Prefect server, worker and deployments; Ctrl-C ends all"
 	@echo "make test       the tests (make test-slow: kills, browser, real server)"
-	@echo "make check      format, lint, types, import directions, docker files"
+	@echo "make check      format, lint, types, import directions, words, docker files"
 	@echo "make bench      the benchmarks (half an hour); writes results.json and the tables of both READMEs"
 	@echo "make clean      remove $(VENV) (the store stays)"
 
@@ -37,6 +38,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/words.py $(WORDS)
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
