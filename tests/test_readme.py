@@ -20,6 +20,8 @@ MOST_SECONDS = 300
 SERVING = "serve-search"
 COMMANDS = [*dict.fromkeys(re.findall(r"^    (cocondenser [^#\n]+?)\s*(?:#.*)?$", USAGE + README, flags=re.MULTILINE))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/install.md", ROOT / "docs/usage.md"]
+PROSE = [ROOT / "README.md", *ROOT.glob("C*.md"), ROOT / "benchmarks/README.md"]
+PROSE += [page for page in sorted(ROOT.glob("docs/*.md")) if page.name != "results.md"]
 
 
 def test_the_pages_name_every_command_and_no_other() -> None:
@@ -50,6 +52,13 @@ def test_the_make_targets_and_linked_files_exist(page: Path) -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda path: path.name)
+def test_prose_wraps_at_100_columns(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    prose = [line for line in text.splitlines() if not line.lstrip().startswith("|") and not line.startswith("    ")]
+    assert [line for line in prose if len(line) > 100] == []
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
