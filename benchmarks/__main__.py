@@ -98,7 +98,7 @@ def table() -> str:
         sign, stretch = "<=" if goal.most else ">=", "" if goal.stretch is None else f"{goal.stretch:g}"
         lines.append(f"| {key} | {goal.what} | {entry['ratio']:.3g} | {sign} {goal.floor:g} | {stretch} |")
     where = sorted({f"{entry['date']}, {entry['machine']}" for entry in results.values()})
-    return "\n".join([*lines, "", f"Measured {'; '.join(where)}."])
+    return "\n".join([*lines, "", "Measured:", *(f"- {place}" for place in where)])
 
 
 def headlines() -> str:

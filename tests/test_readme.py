@@ -91,6 +91,7 @@ def test_every_command_runs(tmp_path: Path) -> None:
         code, said = ended(shlex.split(command.replace("pydocs-small", "tiny"))[1:], environment, tmp_path)
         assert code == 0, f"{command}\n{said}"
         assert said, command
+    assert (tmp_path / "my-model/model/modules.json").exists()
     [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(found.stdout.splitlines()) == 5
