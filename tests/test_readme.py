@@ -61,6 +61,14 @@ def test_prose_wraps_at_100_columns(page: Path) -> None:
     assert [line for line in prose if len(line) > 100] == []
 
 
+@pytest.mark.parametrize("page", PROSE, ids=lambda path: path.name)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    named = set(
+        re.findall(r"\b(?:pipeline|artifacts|tasks|flows|tests|docs)/[\w./-]+\.(?:py|md|yaml)\b", page.read_text())
+    )
+    assert {name for name in named if not (ROOT / name).exists()} <= {"pipeline/NAME.py"}
+
+
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     results = (ROOT / "docs/results.md").read_text()
     rows = re.findall(r"^\| (\S+) \| (\.\d.*) \|$", README, flags=re.MULTILINE)
