@@ -171,14 +171,20 @@ def run(
 
 @ablation_app.command(epilog="Example: [bold]cocondenser ablation join one/ablation two/ablation --out both[/bold]")
 def join(
-    folders: Annotated[
+    parts: Annotated[
         list[Path],
-        typer.Argument(parser=given, metavar="FOLDER FOLDER...", help="Artifacts `ablation`, or copies of them."),
+        typer.Argument(
+            parser=given, metavar="PART PART...", help="Artifacts `ablation`, copies of them, or files of --keep."
+        ),
     ],
     to: Annotated[
         Path, typer.Option("--out", parser=given, metavar="DIR", help="Where the table of all goes: new, or empty.")
     ],
     reference: Reference = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(parser=given, metavar="FILE.parquet", help="Keep the figures of all parts in one small file too."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Join the tables of an ablation's parts, made on several machines, into one with tests over all rows."""
@@ -188,10 +194,10 @@ def join(
     from pipeline.ablation.join import join_folders
     from pipeline.errors import InputError
 
-    for file in (folder / name for folder in folders for name in FILES):
+    for file in (part / name for part in parts for name in FILES):
         if file.is_file() and changed(file):
             raise InputError(f"{file}: not as its manifest has it; {AGAIN}")
-    config = join_folders(folders, to, reference)
+    config = join_folders(parts, to, reference, keep)
     if as_json:
         print_json({"out": to, **figures_of(to)})
         return

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CELLS, QUESTIONS, CURVES = FILES = ("cells.json", "questions.parquet", "curves.json")
 CutAt = Annotated[int, Field(ge=1)]
+RunPlace = tuple[str, Negatives | None, int | None, int | None, str]
+"""Of a run: RUN_COLUMNS."""
 AGAIN = "copy it again, or `cocondenser ablation run` builds it again"
 
 
@@ -74,12 +76,10 @@ class Stored(Config):
     """The same."""
 
 
-def write(data: AblationData, out: Path) -> None:
-    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
-    import pyarrow as pa
-
+def stored(data: AblationData) -> dict[str, Any]:
+    """What `Stored` holds, ready for JSON."""
     cuts = {split: run.cut_at for split, run in data.first_stage.items() if run.cut_at is not None}
-    whole = {
+    return {
         "config": data.config.model_dump(mode="json"),
         "training_questions": data.training_questions,
         "collections": data.collections,
@@ -97,6 +97,13 @@ def write(data: AblationData, out: Path) -> None:
         ],
         "inputs": [cell.inputs for cell in data.cells],
     }
+
+
+def write(data: AblationData, out: Path) -> None:
+    """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
+    import pyarrow as pa
+
+    whole = stored(data)
     (out / CELLS).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     curves = [cell.curves and asdict(cell.curves) for cell in data.cells]
     (out / CURVES).write_text(json.dumps(curves, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -125,46 +132,67 @@ def _schema() -> "pyarrow.Schema":
 
 
 def read(folder: Path) -> AblationData:
-    """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not go with the others."""
+    """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not fit the others."""
     with told(folder / CELLS, AGAIN):
-        stored = _checked(TypeAdapter(Stored), json.loads((folder / CELLS).read_bytes()))
-        if not len(stored.runs) == len(stored.inputs) == len(stored.config.cells):
-            raise ValueError("config, runs and inputs have other numbers of cells")
-        for cell, runs in zip(stored.config.cells, stored.runs, strict=True):
-            if not {run.negatives for run in runs} <= {*cell.systems}:
-                raise ValueError(f"{cell.row}: runs that its systems do not name")
+        cells = checked_cells(json.loads((folder / CELLS).read_bytes()))
     with told(folder / CURVES, AGAIN):
-        curves = _checked(TypeAdapter(list[Curves | None]), json.loads((folder / CURVES).read_bytes()))
-        _check_curves(curves, len(stored.config.cells))
+        curves = checked_curves(json.loads((folder / CURVES).read_bytes()), cells)
     with told(folder / QUESTIONS, AGAIN):
-        questions = _questions(read_parquet(folder / QUESTIONS))
-        first = {
-            split: _run(
-                figures,
-                questions,
-                (stored.first_stage.label, None, None, None, split),
-                stored.first_stage.cut_at.get(split),
-            )
-            for split, figures in stored.first_stage.figures.items()
-        }
-        named: list[tuple[Any, ...]] = [(stored.first_stage.label, None, None, None, split) for split in first]
-        cells = []
-        for cell, runs, drawn, inputs in zip(stored.config.cells, stored.runs, curves, stored.inputs, strict=True):
-            places = [(cell.row, run.negatives, cell.size, cell.seed, run.split) for run in runs]
-            found = {
-                (run.split, run.negatives): _run(run.figures, questions, place, run.cut_at)
-                for run, place in zip(runs, places, strict=True)
-            }
-            cells.append(Cell(found, drawn, inputs))
-            named += places
-        _check_places(named, questions)
-        wanted: dict[str, Asked] = {}
-        for split, run in [*first.items(), *((split, run) for cell in cells for (split, _), run in cell.runs.items())]:
-            own = asked([(split, run)])
-            if differing(wanted.setdefault(split, own), own) is not None:
-                raise ValueError(f"runs of {split} have different questions")
+        return build(cells, curves, _questions(read_parquet(folder / QUESTIONS)))
+
+
+def checked_cells(found: Any) -> Stored:
+    """Raises ValueError with the first fault in a line."""
+    cells: Stored = _checked(TypeAdapter(Stored), found)
+    if not len(cells.runs) == len(cells.inputs) == len(cells.config.cells):
+        raise ValueError("config, runs and inputs have other numbers of cells")
+    for cell, runs in zip(cells.config.cells, cells.runs, strict=True):
+        if not {run.negatives for run in runs} <= {*cell.systems}:
+            raise ValueError(f"{cell.row}: runs that its systems do not name")
+    return cells
+
+
+def checked_curves(found: Any, cells: Stored) -> list[Curves | None]:
+    """Raises ValueError with the first fault in a line."""
+    curves: list[Curves | None] = _checked(TypeAdapter(list[Curves | None]), found)
+    _check_curves(curves, len(cells.config.cells))
+    return curves
+
+
+def places(cells: Stored) -> list[RunPlace]:
+    """Of all runs: the first stage's, then those of each cell."""
+    first: list[RunPlace] = [(cells.first_stage.label, None, None, None, split) for split in cells.first_stage.figures]
+    return first + [
+        (cell.row, run.negatives, cell.size, cell.seed, run.split)
+        for cell, runs in zip(cells.config.cells, cells.runs, strict=True)
+        for run in runs
+    ]
+
+
+def build(cells: Stored, curves: Sequence[Curves | None], questions: Mapping[RunPlace, pd.DataFrame]) -> AblationData:
+    """The data of which these are the parts. Raises ValueError where they do not fit each other."""
+    named = places(cells)
+    place = iter(named)
+    first = {
+        split: _run(figures, questions, next(place), cells.first_stage.cut_at.get(split))
+        for split, figures in cells.first_stage.figures.items()
+    }
+    built = [
+        Cell(
+            {(run.split, run.negatives): _run(run.figures, questions, next(place), run.cut_at) for run in runs},
+            drawn,
+            inputs,
+        )
+        for runs, drawn, inputs in zip(cells.runs, curves, cells.inputs, strict=True)
+    ]
+    _check_places(named, questions)
+    wanted: dict[str, Asked] = {}
+    for split, run in [*first.items(), *((split, run) for cell in built for (split, _), run in cell.runs.items())]:
+        own = asked([(split, run)])
+        if differing(wanted.setdefault(split, own), own) is not None:
+            raise ValueError(f"runs of {split} have different questions")
     return AblationData(
-        stored.config, cells, stored.first_stage.label, first, stored.training_questions, stored.collections
+        cells.config, built, cells.first_stage.label, first, cells.training_questions, cells.collections
     )
 
 
@@ -190,14 +218,14 @@ def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
             raise ValueError("a curve with what is no finite number")
 
 
-def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
+def _questions(table: "pyarrow.Table") -> dict[RunPlace, pd.DataFrame]:
     """{place: its questions}; a place's rows follow each other. Raises ValueError."""
     own, wanted = ([*zip(schema.names, schema.types, strict=True)] for schema in (table.schema, _schema()))
     if own != wanted:
         names = sorted({name for name, _ in {*own} ^ {*wanted}}) or ["their order"]
         raise ValueError(f"other columns, or of other types: {', '.join(names)}")
     measures = table.drop_columns([*RUN_COLUMNS])
-    found: dict[tuple[Any, ...], pd.DataFrame] = {}
+    found: dict[RunPlace, pd.DataFrame] = {}
     start = 0
     for place, rows in groupby(zip(*(table[name].to_pylist() for name in RUN_COLUMNS), strict=True)):
         if place in found:
@@ -208,7 +236,7 @@ def _questions(table: "pyarrow.Table") -> dict[tuple[Any, ...], pd.DataFrame]:
     return found
 
 
-def _check_places(named: Sequence[tuple[Any, ...]], questions: Mapping[tuple[Any, ...], pd.DataFrame]) -> None:
+def _check_places(named: Sequence[RunPlace], questions: Mapping[RunPlace, pd.DataFrame]) -> None:
     """Raises ValueError where `named`, the runs of cells.json, has one twice or lacks one that has questions."""
     twice = next((place for place, count in Counter(named).items() if count > 1), None)
     if twice:
@@ -220,8 +248,8 @@ def _check_places(named: Sequence[tuple[Any, ...]], questions: Mapping[tuple[Any
 
 def _run(
     figures: Mapping[str, Figure],
-    questions: Mapping[tuple[Any, ...], pd.DataFrame],
-    place: tuple[Any, ...],
+    questions: Mapping[RunPlace, pd.DataFrame],
+    place: RunPlace,
     cut_at: int | None,
 ) -> Run:
     """Raises ValueError where its questions are not there, or their means are not its figures."""
@@ -241,5 +269,5 @@ def _run(
     return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own, cut_at)
 
 
-def _name(place: tuple[Any, ...]) -> str:
+def _name(place: RunPlace) -> str:
     return ", ".join(str(part) for part in place if part is not None)

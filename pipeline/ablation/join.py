@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipeline.ablation import kept as ablation_kept
 from pipeline.ablation.ablation import render
 from pipeline.ablation.config import SEEDED, UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, Asked, Cell, Place, Run, asked, differing, questions_text
@@ -17,19 +18,23 @@ SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": 
 """Fields that parts have in common, and what an ablation's file calls them."""
 
 
-def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> AblationConfig:
-    """Write to `out`, new or empty, what the stage `ablation` would have made of the cells of all `folders`.
+def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: Path | None = None) -> AblationConfig:
+    """Write to `out`, new or empty, what the stage `ablation` would build of the cells of all `parts`.
 
-    A folder is such an artifact, or its FILES alone. `reference`: as for `join`. Raises InputError, before anything is
-    written, for parts that do not go together.
+    A part is such an artifact, its FILES alone, or a file of kept figures. `reference`: as for `join`. `keep`: the file
+    that the figures of all parts are kept in. Raises InputError, before anything is written, for parts that do not go
+    together.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: a new or an empty folder is asked for")
     if out.resolve() == Path.cwd():
         raise InputError(f"--out {out}: the current folder cannot be replaced; name another")
-    for folder in folders:
-        _check_folder(folder)
-    data = join([(str(folder), read(folder)) for folder in folders], reference)
+    if keep is not None and (keep.suffix != ablation_kept.SUFFIX or keep.is_dir() or not keep.parent.is_dir()):
+        raise InputError(f"--keep {keep}: expected a file *{ablation_kept.SUFFIX} in an existing folder")
+    for part in parts:
+        if not _is_kept(part):
+            _check_folder(part)
+    data = join([(str(part), ablation_kept.read(part) if _is_kept(part) else read(part)) for part in parts], reference)
     try:
         to = out.resolve()  # where a link points
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +45,13 @@ def join_folders(folders: Sequence[Path], out: Path, reference: str | None) -> A
             made.replace(to)  # all of it or nothing
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror or error}") from error
+    if keep is not None:
+        ablation_kept.write(data, keep)
     return data.config
+
+
+def _is_kept(part: Path) -> bool:
+    return part.suffix == ablation_kept.SUFFIX and part.is_file()
 
 
 def _check_folder(folder: Path) -> None:

@@ -62,6 +62,16 @@ def test_json_has_the_table_and_both_kinds_of_tests(parts: list[str], tmp_path: 
     assert {(g["row"], g["reference_negatives"]) for g in found["gains"]} == {("plain", "bm25"), ("good", "bm25")}
 
 
+def test_figures_are_kept_in_one_file_and_joined_from_it(parts: list[str], tmp_path: Path) -> None:
+    kept, tables = tmp_path / "kept.parquet", []
+    for given, out in ((parts, "both"), ([str(kept)], "again")):
+        arguments = ["ablation", "join", *given, "--out", str(tmp_path / out), "--keep", str(kept)]
+        shown = CliRunner().invoke(app, arguments)
+        assert shown.exit_code == 0, shown.output
+        tables.append((tmp_path / out / "table.json").read_bytes())
+    assert tables[0] == tables[1]
+
+
 @pytest.mark.parametrize("name", files.FILES)
 def test_what_a_manifest_contradicts_is_refused(parts: list[str], tmp_path: Path, name: str) -> None:
     """A figure within the bounds of all other checks, for one."""

@@ -20,6 +20,7 @@ from pipeline.ablation import files as ablation_files
 from pipeline.ablation.ablation import ablation
 from pipeline.ablation.config import AblationConfig, CellConfig
 from pipeline.ablation.join import join_folders
+from pipeline.data.parquet import read_parquet, write_parquet
 from pipeline.errors import InputError
 from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.measures import HITS, MEASURES
@@ -187,6 +188,54 @@ def test_joins_can_be_joined(make: Made, first: Path, whole: Path, tmp_path: Pat
     join_folders([first, good], tmp_path / "two", None)
     join_folders([tmp_path / "two", learned], tmp_path / "three", None)
     check_same(tmp_path / "three", whole)
+
+
+def test_kept_figures_are_a_part(first: Path, others: Path, whole: Path, tmp_path: Path) -> None:
+    """Alone, and together with other parts."""
+    all_of_it, some = tmp_path / "all.parquet", tmp_path / "some.parquet"
+    join_folders([first, others], tmp_path / "both", None, all_of_it)
+    join_folders([all_of_it], tmp_path / "again", None)
+    check_same(tmp_path / "again", whole)
+    join_folders([first], tmp_path / "one", None, some)
+    join_folders([some, others], tmp_path / "joined", None, tmp_path / "equal.parquet")
+    check_same(tmp_path / "joined", whole)
+    assert (tmp_path / "equal.parquet").read_bytes() == all_of_it.read_bytes()
+
+
+def test_where_lists_were_cut_is_kept(first: Path, tmp_path: Path) -> None:
+    part = damaged(first, tmp_path / "part", cut)
+    join_folders([part], tmp_path / "out", None, tmp_path / "kept.parquet")
+    join_folders([tmp_path / "kept.parquet"], tmp_path / "again", None)
+    check_same(tmp_path / "again", tmp_path / "out")
+
+
+def test_damaged_kept_figures_are_told_in_a_line(first: Path, tmp_path: Path) -> None:
+    join_folders([first], tmp_path / "out", None, tmp_path / "kept.parquet")
+    table = read_parquet(tmp_path / "kept.parquet")
+    (record,) = table.to_pylist(maps_as_pydicts="strict")
+    for change in (
+        lambda: record["questions"].pop(),
+        lambda: record["questions"][0]["outcomes"].pop(),
+        lambda: record["outcomes"].clear(),
+        lambda: record["runs"][0][0]["figures"]["RR@10"].update(mean=0.123),
+        lambda: record["curves"].clear(),
+        lambda: record.update(config="{"),
+    ):
+        change()
+        write_parquet(pa.Table.from_pylist([record], table.schema), tmp_path / "damaged.parquet")
+        told = refused([tmp_path / "damaged.parquet"], tmp_path / "new")
+        assert told.startswith(f"{tmp_path / 'damaged.parquet'}: cannot be read ")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "kept.parquet").read_bytes()[:-300])
+    for other in (tmp_path / "cut.parquet", first / "questions.parquet"):
+        assert refused([other], tmp_path / "new").startswith(f"{other}: cannot be read ")
+
+
+def test_a_place_where_nothing_can_be_kept_is_refused_first(first: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    for keep in (tmp_path / "kept.csv", tmp_path / "absent/kept.parquet", tmp_path / "folder.parquet"):
+        with pytest.raises(InputError, match=re.escape(f"--keep {keep}: ")):
+            join_folders([first], tmp_path / "out", None, keep)
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_stand_in_the_order_given_and_against_any_of_them(first: Path, others: Path, tmp_path: Path) -> None:
