@@ -1,4 +1,4 @@
-"""docs/results.md can be repeated: its files are complete, its commands' settings fit, its kept figures can be read."""
+"""docs/results.md can be repeated: its commands' settings fit, its tables are those of the kept figures."""
 
 import re
 import shlex
@@ -11,23 +11,36 @@ from flows.ablations.file import ABLATIONS, load
 from flows.recipes.recipe import resolve
 from flows.recipes.yaml_layers import named
 from flows.sentences.recipe import resolve as resolve_sentences
-from pipeline.ablation.join import join_folders
-from pipeline.modeling.checkpoint import head_objective
+from pipeline.ablation import table as ablation_table
+from pipeline.ablation.join import join
+from pipeline.ablation.kept import read
+from pipeline.data.parquet import read_parquet
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
+PRETRAINING = "pretraining.parquet"
+"""The loss of every update of each model."""
+
+
+def build_commands() -> dict[str, list[str]]:
+    """{model: the words of the command that builds it}."""
+    lines = re.findall(
+        r"^\| (\S+) \|.* `cocondenser run ([^`]+)` \|$", (RESULTS / "README.md").read_text(), re.MULTILINE
+    )
+    return {model: shlex.split(words) for model, words in lines}
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("ladder-*.yaml")), ids=lambda path: path.stem)
-def test_every_ablation_starts_from_models_that_are_there(path: Path) -> None:
+def test_every_ablation_starts_from_models_that_a_command_builds(path: Path) -> None:
     ablation = load(str(path))
+    built = {str(RESULTS / "models" / model) for model in build_commands()}
     for cell in cells(ablation):
         if cell.row == "initialisation only" or ablation.rows[cell.row].start is not None:
             continue
         sections = (cell.recipe.ict, cell.recipe.condenser, cell.recipe.cocondenser)
-        finished = [section.checkpoint for section in sections if section.checkpoint is not None]
+        finished = {str(ROOT / section.checkpoint) for section in sections if section.checkpoint is not None}
         assert finished, cell.row
-        assert all((ROOT / one / "model.safetensors").is_file() for one in finished), cell.row
+        assert finished <= built, cell.row
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("ladder-*.yaml")), ids=lambda path: path.stem)
@@ -43,23 +56,35 @@ def test_finished_models_are_fine_tuned_as_the_project_does(path: Path) -> None:
             assert getattr(recipe, stage) == getattr(ours[cell], stage), (cell, stage)
 
 
-def test_every_head_says_what_it_was_trained_for() -> None:
-    heads = sorted(RESULTS.glob("models/*/head.safetensors"))
-    assert heads
-    for head in heads:
-        assert head_objective(head.parent) == ("retromae" if head.parent.name == "RetroMAE" else "condenser")
-
-
-def test_the_models_of_the_sentence_tasks_are_there() -> None:
-    recipe = resolve_sentences(str(RESULTS / "stsb.yaml"))
-    assert {name for name in recipe.given.values() if not (ROOT / name / "model.safetensors").is_file()} == set()
+def test_the_sentence_tasks_start_from_models_that_a_command_builds() -> None:
+    given = resolve_sentences(str(RESULTS / "stsb.yaml")).given.values()
+    assert {str(ROOT / name) for name in given} <= {str(RESULTS / "models" / model) for model in build_commands()}
 
 
 def test_the_models_commands_fit_their_recipes() -> None:
-    found = re.findall("`cocondenser run ([^`]+)`", (RESULTS / "models/README.md").read_text())
-    assert len(found) == len([path for path in (RESULTS / "models").iterdir() if path.is_dir()])
-    for words in map(shlex.split, found):
+    found = build_commands()
+    assert {*found} == {*read_parquet(RESULTS / PRETRAINING)["model"].unique().to_pylist()}
+    for words in found.values():
         resolve(words[0], [words[n + 1] for n, word in enumerate(words) if word == "--set"])
+
+
+def test_losses_of_pre_training_stand_in_the_results() -> None:
+    """Means of the last tenth of the updates, and of the first one."""
+    history = read_parquet(RESULTS / PRETRAINING).to_pandas()
+    rows = (ROOT / "docs/results.md").read_text().partition("## Pre-training\n")[2].partition("\n\n")[0].splitlines()
+    names = {"BERT 20 M": "BERT-20M", "Condenser 20 M": "Condenser-20M", "contrastive only": "contrastive-only"}
+    names["Condenser continued"] = "Condenser-continued"
+    places = [line.strip("| ").split(" | ") for line in rows if line.startswith("| ")][1:]
+    assert len(places) == history["model"].nunique()
+    for row, *_, told in places:
+        row = row.partition(",")[0]
+        own = history[history["model"] == names.get(row, row)].drop(columns=["model", "step"]).dropna(axis=1)
+        tenth = len(own) // 10
+        last, first = (sorted(one.mean()) for one in (own.tail(tenth), own.head(tenth)))
+        figures = [float(figure) for figure in re.findall(r"(?<![\d,])\d*\.\d+", told)]
+        ends, starts = sorted(figures[: len(last)]), sorted(figures[len(last) :])
+        assert ends == pytest.approx(last, abs=0.0051), row
+        assert starts == pytest.approx(first, abs=0.051), row
 
 
 COMMANDS = [
@@ -70,22 +95,28 @@ COMMANDS = [
 
 
 def test_all_kept_figures_are_joined_by_a_command() -> None:
-    kept = {path.parent for path in RESULTS.rglob("cells.json")}
-    assert kept == {folder for words in COMMANDS for word in words for folder in ROOT.glob(word)} & kept
+    kept = {path for path in RESULTS.glob("*.parquet") if path.name != PRETRAINING}
+    assert kept == {ROOT / word for words in COMMANDS for word in words if (ROOT / word).is_file()}
     assert len({words[words.index("--out") + 1] for words in COMMANDS}) == len(COMMANDS)
+
+
+def test_the_results_are_small_and_without_weights() -> None:
+    """But for models that somebody built there."""
+    files = [path for path in RESULTS.rglob("*") if path.is_file() and RESULTS / "models" not in path.parents]
+    assert sum(path.stat().st_size for path in files) < 5e6
 
 
 @pytest.mark.slow  # SQuAD's 10,570 questions are resampled again
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[words.index("--out") + 1])
-def test_joined_means_stand_in_the_results(words: list[str], tmp_path: Path) -> None:
+def test_joined_means_stand_in_the_results(words: list[str]) -> None:
     """In a line of the same row."""
-    place = words.index("--out")
-    folders = [folder for word in words[:place] for folder in sorted(ROOT.glob(word))]
-    reference = words[words.index("--reference") + 1] if "--reference" in words else None
-    join_folders(folders, tmp_path / "joined", reference)
+    part = ROOT / words[0]
+    assert words[1] == "--out"
+    data = join([(str(part), read(part))], None)
+    table = ablation_table.markdown(data.config, ablation_table.figures(data), ablation_table.tests(data))
     told = [line.split(" | ") for line in (ROOT / "docs/results.md").read_text().splitlines()]
-    joined = [line.split(" | ") for line in (tmp_path / "joined/table.md").read_text().splitlines()]
-    figures = [(row, one) for row, *rest in joined for one in re.findall(r"\.\d{3}\*? \[[^]]*\]", " | ".join(rest))]
-    assert figures
-    for row, figure in figures:
+    joined = [line.split(" | ") for line in table.splitlines()]
+    found = [(row, one) for row, *rest in joined for one in re.findall(r"\.\d{3}\*? \[[^]]*\]", " | ".join(rest))]
+    assert found
+    for row, figure in found:
         assert any(line[0] == row and figure in " | ".join(line) for line in told), (row, figure)
