@@ -2,59 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
-import pipeline.bm25.bm25
-import pipeline.cross_encoder.cross_encoder
-import pipeline.data.ingest
-import pipeline.dense.index_kinds
-import pipeline.dense.search
-import pipeline.evaluate.evaluate
-import pipeline.modeling.adopt
-import pipeline.modeling.initial
-import pipeline.negatives.from_file
-import pipeline.pretrain.cocondenser
-import pipeline.pretrain.condenser
-import pipeline.pretrain.inverse_cloze
-import pipeline.sentences.model
-import pipeline.sentences.tables
-import pipeline.tokenization.tokenizer
-from pipeline.ablation.ablation import ablation
-from pipeline.bm25.bm25 import bm25
-from pipeline.cross_encoder.cross_encoder import cross_encoder
-from pipeline.cross_encoder.rerank import rerank
-from pipeline.cross_encoder.soft_labels import scores
-from pipeline.data.ingest import ingest
-from pipeline.dense.encode import encode
-from pipeline.dense.index import index
-from pipeline.dense.search import search
-from pipeline.evaluate.attention import attention
-from pipeline.evaluate.evaluate import evaluate
-from pipeline.finetune.finetune import finetune
-from pipeline.modeling.adopt import adopt
-from pipeline.modeling.initial import initial
-from pipeline.negatives.denoise import denoise
-from pipeline.negatives.from_file import given
-from pipeline.negatives.mine import mine
-from pipeline.negatives.pseudo_labels import pseudo
-from pipeline.pretrain.cocondenser import cocondenser
-from pipeline.pretrain.condenser import condenser
-from pipeline.pretrain.inverse_cloze import ict
-from pipeline.report.build import report
 from pipeline.runtime.work import Metrics
-from pipeline.sentences.model import sentence_model
-from pipeline.sentences.summary import summary
-from pipeline.sentences.tables import sentence_table
-from pipeline.sentences.tune import tune
-from pipeline.tokenization.tokenizer import tokenizer
-from pipeline.tokenization.tokens import tokens
 
 
 @dataclass(frozen=True)
 class Stage:
-    function: Callable[..., Metrics]
-    """`function(config, **inputs, work)`, the inputs by parameter name."""
+    call: str | Callable[..., Metrics]
+    """`module:name` of `function(config, **inputs, work)`, the inputs by parameter name."""
     identity: Literal["content", "key"] = "content"
     """What stands for the artifact in the keys of what is built from it: `key` where equal inputs give other bytes."""
     libraries: Callable[[Any], tuple[str, ...]] = lambda config: ()
@@ -74,41 +33,91 @@ class Stage:
     lineage: bool = False
     """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
 
+    @cached_property
+    def function(self) -> Callable[..., Metrics]:
+        """Imports the stage's module."""
+        return resolve_name(self.call) if isinstance(self.call, str) else self.call
 
-def choice_of_text(config: Any) -> tuple[str, ...]:
-    """The field that says which tokens are the stage's input."""
-    return ("text",)
+
+@cache
+def at(place: str) -> Callable[..., Any]:
+    """The function at `module:name`, whose module is imported when the function is first called."""
+
+    def call(*given: Any) -> Any:
+        return resolve_name(place)(*given)
+
+    return call
+
+
+def always(*names: str) -> Callable[[Any], tuple[str, ...]]:
+    """The same names, whatever the configuration."""
+    return lambda config: names
 
 
 STAGES: dict[str, Stage] = {
-    "ingest": Stage(ingest, sources=pipeline.data.ingest.sources, missing=pipeline.data.ingest.missing),
-    "tokenizer": Stage(
-        tokenizer, libraries=lambda config: ("tokenizers",), missing=pipeline.tokenization.tokenizer.missing
+    "ingest": Stage(
+        "pipeline.data.ingest:ingest",
+        sources=at("pipeline.data.ingest:sources"),
+        missing=at("pipeline.data.ingest:missing"),
     ),
-    "tokens": Stage(tokens, libraries=lambda config: ("tokenizers",)),
-    "bm25": Stage(bm25, identity="key", libraries=lambda config: ("pyserini",), missing=pipeline.bm25.bm25.missing),
-    "initial": Stage(initial, missing=pipeline.modeling.initial.missing),
-    "ict": Stage(ict, missing=pipeline.pretrain.inverse_cloze.missing, unread=choice_of_text, gpu=True),
-    "condenser": Stage(condenser, missing=pipeline.pretrain.condenser.missing, gpu=True),
-    "cocondenser": Stage(cocondenser, missing=pipeline.pretrain.cocondenser.missing, unread=choice_of_text, gpu=True),
-    "finetune": Stage(finetune, gpu=True),
-    "encode": Stage(encode, gpu=True, earlier=True, parts=True),
-    "index": Stage(index, libraries=pipeline.dense.index_kinds.libraries, unread=pipeline.dense.index_kinds.unread),
-    "search": Stage(search, libraries=pipeline.dense.search.libraries, gpu=True, parts=True),
-    "adopt": Stage(adopt, missing=pipeline.modeling.adopt.missing),
-    "mine": Stage(mine, parts=True),
-    "given": Stage(given, missing=pipeline.negatives.from_file.missing),
-    "cross_encoder": Stage(cross_encoder, missing=pipeline.cross_encoder.cross_encoder.missing, gpu=True),
-    "scores": Stage(scores, gpu=True),
-    "denoise": Stage(denoise),
-    "pseudo": Stage(pseudo, gpu=True),
-    "rerank": Stage(rerank, gpu=True),
-    "evaluate": Stage(evaluate, missing=pipeline.evaluate.evaluate.missing),
-    "attention": Stage(attention, unread=choice_of_text, gpu=True),
-    "report": Stage(report, identity="key", lineage=True),  # times are no part of what it was made from
-    "sentence_table": Stage(sentence_table, missing=pipeline.sentences.tables.missing),
-    "sentence_model": Stage(sentence_model, missing=pipeline.sentences.model.missing),
-    "sentence_tune": Stage(tune, libraries=lambda config: ("tokenizers",), gpu=True),
-    "sentence_summary": Stage(summary),
-    "ablation": Stage(ablation),
+    "tokenizer": Stage(
+        "pipeline.tokenization.tokenizer:tokenizer",
+        libraries=always("tokenizers"),
+        missing=at("pipeline.tokenization.tokenizer:missing"),
+    ),
+    "tokens": Stage("pipeline.tokenization.tokens:tokens", libraries=always("tokenizers")),
+    "bm25": Stage(
+        "pipeline.bm25.bm25:bm25",
+        identity="key",
+        libraries=always("pyserini"),
+        missing=at("pipeline.bm25.bm25:missing"),
+    ),
+    "initial": Stage("pipeline.modeling.initial:initial", missing=at("pipeline.modeling.initial:missing")),
+    "ict": Stage(
+        "pipeline.pretrain.inverse_cloze:ict",
+        missing=at("pipeline.pretrain.inverse_cloze:missing"),
+        unread=always("text"),
+        gpu=True,
+    ),
+    "condenser": Stage(
+        "pipeline.pretrain.condenser:condenser", missing=at("pipeline.pretrain.condenser:missing"), gpu=True
+    ),
+    "cocondenser": Stage(
+        "pipeline.pretrain.cocondenser:cocondenser",
+        missing=at("pipeline.pretrain.cocondenser:missing"),
+        unread=always("text"),
+        gpu=True,
+    ),
+    "finetune": Stage("pipeline.finetune.finetune:finetune", gpu=True),
+    "encode": Stage("pipeline.dense.encode:encode", gpu=True, earlier=True, parts=True),
+    "index": Stage(
+        "pipeline.dense.index:index",
+        libraries=at("pipeline.dense.index_kinds:libraries"),
+        unread=at("pipeline.dense.index_kinds:unread"),
+    ),
+    "search": Stage(
+        "pipeline.dense.search:search", libraries=at("pipeline.dense.search:libraries"), gpu=True, parts=True
+    ),
+    "adopt": Stage("pipeline.modeling.adopt:adopt", missing=at("pipeline.modeling.adopt:missing")),
+    "mine": Stage("pipeline.negatives.mine:mine", parts=True),
+    "given": Stage("pipeline.negatives.from_file:given", missing=at("pipeline.negatives.from_file:missing")),
+    "cross_encoder": Stage(
+        "pipeline.cross_encoder.cross_encoder:cross_encoder",
+        missing=at("pipeline.cross_encoder.cross_encoder:missing"),
+        gpu=True,
+    ),
+    "scores": Stage("pipeline.cross_encoder.soft_labels:scores", gpu=True),
+    "denoise": Stage("pipeline.negatives.denoise:denoise"),
+    "pseudo": Stage("pipeline.negatives.pseudo_labels:pseudo", gpu=True),
+    "rerank": Stage("pipeline.cross_encoder.rerank:rerank", gpu=True),
+    "evaluate": Stage("pipeline.evaluate.evaluate:evaluate", missing=at("pipeline.evaluate.evaluate:missing")),
+    "attention": Stage("pipeline.evaluate.attention:attention", unread=always("text"), gpu=True),
+    "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are no input of it
+    "sentence_table": Stage(
+        "pipeline.sentences.tables:sentence_table", missing=at("pipeline.sentences.tables:missing")
+    ),
+    "sentence_model": Stage("pipeline.sentences.model:sentence_model", missing=at("pipeline.sentences.model:missing")),
+    "sentence_tune": Stage("pipeline.sentences.tune:tune", libraries=always("tokenizers"), gpu=True),
+    "sentence_summary": Stage("pipeline.sentences.summary:summary"),
+    "ablation": Stage("pipeline.ablation.ablation:ablation"),
 }
