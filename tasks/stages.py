@@ -1,13 +1,25 @@
-"""Every stage of the flow: its function, and what its key needs to know beside its configuration."""
+"""Every stage of the flow, in one entry each: add one here.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Nothing of a stage is imported before it is called.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
 
+from pipeline.errors import InputError
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
+
+Check = Callable[[Planned], Iterable[InputError] | None]
+"""See pipeline/runtime/planned.py."""
+AT_START = ""
+"""Instead of a node's name: before anything is built."""
+PRETRAINED_FROM = ("tokens", "tokens-pretraining", "initial")
+"""Nodes that a pre-training may read."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,12 @@ class Stage:
     """Files and folders that the stage reads beside those in the configuration's Path fields."""
     missing: Callable[[Any], list[str]] | None = None
     """Lines that say what the stage would need from outside and cannot have or use, and how to bring it."""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """{node: what will fail of the stage, known once that node's artifact is there (or `AT_START`)}."""
+    section: str = ""
+    """The recipe's section that configures it; empty: called as its nodes are, up to the first dash (`stage2-2`)."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """{NODE or NODE.FIELD: where the recipe has it} of nodes whose section is another."""
     gpu: bool = False
     """Computes on the GPU where there is one, and so waits for its turn there."""
     earlier: bool = False
@@ -32,6 +50,19 @@ class Stage:
     """Made in shards, which go to Ray where `machine.ray` says so."""
     lineage: bool = False
     """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
+
+    shown: bool = False
+    """Its figures and pages are shown at the end of a run, although other stages read them."""
+
+    def section_of(self, node: str) -> str:
+        """The recipe's section of a node: `stage2` of stage2-2, also in an ablation (`stage2-2 (BERT)`)."""
+        own = node.partition(" (")[0]
+        return self.places.get(own) or self.section or own.partition("-")[0]
+
+    def field_of(self, node: str, name: str) -> str:
+        """The recipe's name of a field of a node's configuration."""
+        own = node.partition(" (")[0]
+        return self.places.get(f"{own}.{name}", f"{self.section_of(node)}.{name}")
 
     @cached_property
     def function(self) -> Callable[..., Metrics]:
@@ -57,6 +88,7 @@ def always(*names: str) -> Callable[[Any], tuple[str, ...]]:
 STAGES: dict[str, Stage] = {
     "ingest": Stage(
         "pipeline.data.ingest:ingest",
+        places={"ingest-pretraining": "pretraining"},
         sources=at("pipeline.data.ingest:sources"),
         missing=at("pipeline.data.ingest:missing"),
     ),
@@ -76,41 +108,88 @@ STAGES: dict[str, Stage] = {
     "ict": Stage(
         "pipeline.pretrain.inverse_cloze:ict",
         missing=at("pipeline.pretrain.inverse_cloze:missing"),
+        checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.inverse_cloze:check_planned")),
         unread=always("text"),
         gpu=True,
     ),
     "condenser": Stage(
-        "pipeline.pretrain.condenser:condenser", missing=at("pipeline.pretrain.condenser:missing"), gpu=True
+        "pipeline.pretrain.condenser:condenser",
+        missing=at("pipeline.pretrain.condenser:missing"),
+        checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.condenser:check_planned")),
+        gpu=True,
     ),
     "cocondenser": Stage(
         "pipeline.pretrain.cocondenser:cocondenser",
         missing=at("pipeline.pretrain.cocondenser:missing"),
+        checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.cocondenser:check_planned")),
         unread=always("text"),
         gpu=True,
     ),
-    "finetune": Stage("pipeline.finetune.finetune:finetune", gpu=True),
-    "encode": Stage("pipeline.dense.encode:encode", gpu=True, earlier=True, parts=True),
+    "finetune": Stage(
+        "pipeline.finetune.finetune:finetune",
+        checks={
+            "ingest": at("pipeline.finetune.finetune:check_collection"),
+            "tokens": at("pipeline.modeling.inputs:check_texts"),
+            "initial": at("pipeline.modeling.inputs:check_model"),
+        },
+        gpu=True,
+    ),
+    "encode": Stage(
+        "pipeline.dense.encode:encode",
+        checks={
+            "tokens": at("pipeline.modeling.inputs:check_texts"),
+            "initial": at("pipeline.modeling.inputs:check_model"),
+        },
+        gpu=True,
+        earlier=True,
+        parts=True,
+    ),
     "index": Stage(
         "pipeline.dense.index:index",
         libraries=at("pipeline.dense.index_kinds:libraries"),
         unread=at("pipeline.dense.index_kinds:unread"),
+        checks={
+            AT_START: at("pipeline.dense.index_kinds:check_existing_model"),
+            "ingest": at("pipeline.dense.index_kinds:check_collection"),
+            "initial": at("pipeline.dense.index_kinds:check_model"),
+        },
     ),
     "search": Stage(
         "pipeline.dense.search:search", libraries=at("pipeline.dense.search:libraries"), gpu=True, parts=True
     ),
-    "adopt": Stage("pipeline.modeling.adopt:adopt", missing=at("pipeline.modeling.adopt:missing")),
-    "mine": Stage("pipeline.negatives.mine:mine", parts=True),
-    "given": Stage("pipeline.negatives.from_file:given", missing=at("pipeline.negatives.from_file:missing")),
+    "adopt": Stage(
+        "pipeline.modeling.adopt:adopt",
+        places={"miner.checkpoint": "rounds.mined_from", "model.checkpoint": "model"},
+        missing=at("pipeline.modeling.adopt:missing"),
+    ),
+    "mine": Stage("pipeline.negatives.mine:mine", parts=True, shown=True),
+    "given": Stage(
+        "pipeline.negatives.from_file:given", missing=at("pipeline.negatives.from_file:missing"), shown=True
+    ),
     "cross_encoder": Stage(
         "pipeline.cross_encoder.cross_encoder:cross_encoder",
+        section="cross_encoder",
         missing=at("pipeline.cross_encoder.cross_encoder:missing"),
+        checks={
+            "ingest": at("pipeline.cross_encoder.cross_encoder:check_collection"),
+            "initial": at("pipeline.cross_encoder.cross_encoder:check_model"),
+        },
         gpu=True,
     ),
-    "scores": Stage("pipeline.cross_encoder.soft_labels:scores", gpu=True),
+    "scores": Stage(
+        "pipeline.cross_encoder.soft_labels:scores",
+        checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+        gpu=True,
+    ),
     "denoise": Stage("pipeline.negatives.denoise:denoise"),
     "pseudo": Stage("pipeline.negatives.pseudo_labels:pseudo", gpu=True),
     "rerank": Stage("pipeline.cross_encoder.rerank:rerank", gpu=True),
-    "evaluate": Stage("pipeline.evaluate.evaluate:evaluate", missing=at("pipeline.evaluate.evaluate:missing")),
+    "evaluate": Stage(
+        "pipeline.evaluate.evaluate:evaluate",
+        missing=at("pipeline.evaluate.evaluate:missing"),
+        checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
+        shown=True,
+    ),
     "attention": Stage("pipeline.evaluate.attention:attention", unread=always("text"), gpu=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are no input of it
     "sentence_table": Stage(

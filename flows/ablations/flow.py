@@ -133,10 +133,10 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
     assert isinstance(table, AblationConfig)
     for row, needs in cells.by_row().items():
         first = needs[0]
-        own = {name: refs[made] for name, made in first.parts.items() if made in refs}
+        own = {name: refs[other] for name, other in first.parts.items() if other in refs}
         new = [node for one in needs for node in one.new]
-        for name in ("ingest", "tokens", "tokens-pretraining", "initial"):
-            if first.parts.get(name) == part:
+        for name, made in first.parts.items():
+            if made == part:
                 try:
                     run_nodes.check_first(name, own, first.cell.recipe, new)
                     if name == "ingest":

@@ -15,9 +15,6 @@ from pipeline.ablation.data import Place
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
 
-TEXTS = ("tokens", "tokens-pretraining")
-"""The nodes of what a row pre-trains on."""
-
 
 @dataclass
 class Part:
@@ -114,8 +111,8 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             inputs = {name: source and made[source.name] for name, source in node.inputs.items()}
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
-    # What flows/graph/early_checks.py reads with an initial model is built before it, and so before any training.
-    first = set().union(*(_upstream(made[name]) for name in TEXTS if name in made))
+    # What checks look at once there is an initial model is there before it, and so before any training.
+    first = set().union(*(_upstream(node) for node in made.values() if node.stage == "tokens"))
     own = [(cell.row, node) for name, node in made.items() if name != "initial"]
     return [*(one for one in own if id(one[1]) in first), *earlier, *(one for one in own if id(one[1]) not in first)]
 

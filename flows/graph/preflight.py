@@ -1,35 +1,25 @@
 """What a run can know to fail, before anything heavy is even imported."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 from artifacts.store import Store
 from flows.dag import Node
+from flows.graph import early_checks
 from flows.graph.plan import plan
 from flows.graph.selection import up_to
-from pipeline.data.readers.single import placed
-from pipeline.dense.index_kinds import IndexConfig, check_dimension
 from pipeline.errors import InputError
-from pipeline.modeling.adopt import AdoptConfig, dimension
 from pipeline.paths import shown
 from pipeline.runtime.launch import gpus
 from pipeline.runtime.work import Machine
 from tasks.keys import sources_of
 from tasks.ray_cluster import check_address
-from tasks.stages import STAGES
+from tasks.stages import AT_START, STAGES
 from tasks.tracking import Tracking
 from tasks.tracking import missing as not_installed
-
-SECTIONS = {"ingest-pretraining": "pretraining", "ingest-whole": "ingest"}
-FIELDS = {
-    "cross-encoder.checkpoint": "cross_encoder.checkpoint",
-    "miner.checkpoint": "rounds.mined_from",
-    "model.checkpoint": "model",
-}
-"""Where a recipe holds them otherwise than as NODE.FIELD."""
-
 
 WORKER = "PREFECT__FLOW_RUN_ID"
 """Given where one of Prefect's workers runs the flow, in a folder that the caller does not know."""
@@ -56,22 +46,11 @@ def check(
         lines.append(f"a worker looks for relative paths in {Path.cwd()}: give absolute ones")
     if lines:
         raise InputError(*dict.fromkeys(lines))
-    for node in wanted:
-        check_ready_model(node)
+    early_checks.check(AT_START, {}, wanted)
     if machine is not None and needs_gpu(store, dag, wanted, machine) and not gpus():
         raise InputError("machine.device: cuda, but there is no CUDA device here; auto takes the CPU then")
     if machine is not None and on_ray(store, dag, wanted, machine):
         check_address(machine.ray)
-
-
-def check_ready_model(node: Node) -> None:
-    """Raises InputError where the index of a ready model's vectors cannot be of their dimension."""
-    encode = node.inputs.get("embeddings")
-    model = encode.inputs["checkpoint"] if encode else None
-    if isinstance(node.config, IndexConfig) and model and isinstance(model.config, AdoptConfig):
-        checkpoint = model.config.checkpoint
-        if checkpoint.exists():  # of the store's own artifacts one may be gone
-            check_dimension(node.config, dimension(checkpoint))
 
 
 def with_device(machine: Machine, device: Literal["auto", "cpu", "cuda"] | None) -> Machine:
@@ -96,16 +75,16 @@ def on_ray(
 
 def missing(node: Node) -> list[str]:
     """What the node reads from outside the store and cannot have, a line each."""
-    ask = STAGES[node.stage].missing
-    said = ask(node.config) if ask else []
-    if said and node.stage == "ingest":
-        section = SECTIONS.get(own_name(node), own_name(node))
-        return [placed(line, type(node.config).model_fields, section) for line in said]
+    entry = STAGES[node.stage]
+    said = entry.missing(node.config) if entry.missing else []
+    found = [_in_recipe(node, line) for line in said]
+    if said and entry.sources:  # a stage that names its sources says of each what is wrong
+        return found
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
-    untold = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
-    if node.stage == "adopt":
-        said = [line.replace("adopt.checkpoint", _in_recipe(node, "checkpoint"), 1) for line in said]
-    return said + [f"{_in_recipe(node, name)}: {shown(path)}: no such file or folder" for name, path in untold]
+    unsaid = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
+    return found + [
+        f"{entry.field_of(node.name, name)}: {shown(path)}: no such file or folder" for name, path in unsaid
+    ]
 
 
 def _paths(node: Node) -> Iterable[Path]:
@@ -116,15 +95,11 @@ def _is_lost(path: Path) -> bool:
     return not path.is_absolute() and not path.exists()
 
 
-def own_name(node: Node) -> str:
-    """Its name in its recipe's flow: `stage1` of an ablation's `stage1 (BERT)`."""
-    return node.name.partition(" (")[0]
-
-
-def _in_recipe(node: Node, field: str) -> str:
-    """The recipe's name of a field of the node's configuration."""
-    name = f"{own_name(node).removesuffix('-whole')}.{field}"
-    return FIELDS.get(name, name)
+def _in_recipe(node: Node, line: str) -> str:
+    """The line with STAGE.FIELD as the recipe names it; a path may hold the same letters."""
+    fields = "|".join(type(node.config).model_fields)
+    entry = STAGES[node.stage]
+    return re.sub(rf"(?<![\w./\\-]){node.stage}\.({fields})\b", lambda found: entry.field_of(node.name, found[1]), line)
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:

@@ -21,6 +21,7 @@ from pipeline.errors import InputError
 from pipeline.runtime.work import Machine
 from tasks import ray_cluster
 from tasks.run import Order, stage, tell
+from tasks.stages import STAGES
 from tasks.tracking import Logs, Tracking
 
 
@@ -66,11 +67,7 @@ def nodes_to_check(wanted: Iterable[Node]) -> list[str]:
     """The nodes whose files a user is shown at the end: those that no other reads, and what the terminal tells of."""
     wanted = list(wanted)
     read = {given.name for node in wanted for given in node.inputs.values() if given is not None}
-    return [node.name for node in wanted if node.name not in read or node.stage in SHOWN]
-
-
-SHOWN = ("evaluate", "mine", "given")
-"""Stages whose figures and pages are shown although others read them."""
+    return [node.name for node in wanted if node.name not in read or STAGES[node.stage].shown]
 
 
 def run(
@@ -118,23 +115,10 @@ def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list
     Raises `Damaged` where the reason may be that an artifact is not as it was written.
     """
     try:
-        _check_first(name, refs, recipe, wanted)
+        early_checks.check(name, refs, wanted)
     except InputError:
         Store.of(refs[name]).check([refs[name]])
         raise
-
-
-def _check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
-    if name == "ingest":
-        early_checks.training_data(refs["ingest"], wanted)
-        early_checks.evaluation(refs["ingest"], wanted)
-        early_checks.indexes(refs["ingest"], wanted)
-    if name == "tokens":
-        early_checks.texts(refs, recipe.encoder, wanted)
-    if name in ("tokens", "tokens-pretraining"):  # the model is made of no text, and is there where rows share it
-        early_checks.pretraining(refs, early_checks.first_model(refs, recipe) if "initial" in refs else None, wanted)
-    if name == "initial":
-        early_checks.models(refs, recipe, wanted)
 
 
 def run_created() -> datetime:

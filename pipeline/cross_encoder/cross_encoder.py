@@ -4,6 +4,7 @@ It gives soft labels (coCondenser, section 5.1), denoises negatives and labels m
 and reranks.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pipeline.errors import InputError
 from pipeline.finetune import training_pools
 from pipeline.modeling.initial import check_vocabulary
 from pipeline.modeling.model_config import model_config
+from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
 from pipeline.training.loop import Optimiser
 
@@ -84,6 +86,23 @@ def check_cross_encoder(config: CrossEncoderConfig, tokens: Path, start: Path, t
     if config.checkpoint is not None:
         entries = model_config(config.checkpoint)["vocab_size"]
         check_vocabulary(f"cross_encoder.checkpoint {config.checkpoint}", config.checkpoint, entries, tokenizer)
+
+
+def check_collection(node: Planned) -> Iterator[InputError]:
+    """Questions and passages enough; an early check."""
+    yield from training_pools.check_questions(node)
+    if node.config.checkpoint is None:
+        known = training_pools.judged(node.input("collection"), "train")
+        yield from training_pools.check_room(
+            node, lambda c: training_pools.check(c, known), lambda: [training_pools.fewer(node.config, known)]
+        )
+
+
+def check_model(node: Planned) -> None:
+    """Room for pairs of these lengths; an early check."""
+    start, tokens = first_model(node), node.input("tokens")
+    if start is not None:
+        check_cross_encoder(node.config, tokens.path, start, tokens.input("tokenizer").path)
 
 
 def cross_encoder(

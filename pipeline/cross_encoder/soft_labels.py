@@ -1,5 +1,6 @@
 """Soft labels: a cross-encoder's logits of each training question's own passages (coCondenser, section 5.1)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -11,8 +12,10 @@ from pipeline.cross_encoder.lengths import check_cross_encoder, count_cut
 from pipeline.cross_encoder.score_pairs import score
 from pipeline.data.parquet import parquet_writer
 from pipeline.data.stored import read_table
-from pipeline.finetune.training_pools import first_negatives
+from pipeline.errors import InputError
+from pipeline.finetune.training_pools import check_questions, first_negatives
 from pipeline.notices import noticed
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
 ROWS = 1 << 20
@@ -24,6 +27,11 @@ class ScoresConfig(Config):
     """First negatives, as in the fine-tuning that reads the scores."""
     negative_depth: int = Field(ge=0)
     """First negatives of each question that are scored, best first. 0: all. At least fine-tuning's."""
+
+
+def check_collection(node: Planned) -> Iterator[InputError]:
+    """Questions, and negatives as the fine-tuning that reads the scores has them; an early check."""
+    return check_questions(node, "stage2")
 
 
 def scores(

@@ -12,7 +12,8 @@ from pipeline.evaluate import systems
 from pipeline.evaluate.config import SPLITS, EvaluateConfig
 from pipeline.evaluate.rows import FUSION, fusion_rows, labels, last_dense
 from pipeline.evaluate.short_tables import tables_of
-from pipeline.runtime.work import Metrics, Work
+from pipeline.runtime.planned import Planned
+from pipeline.runtime.work import Metrics, Work, silent
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,6 +25,33 @@ if TYPE_CHECKING:
 def missing(config: EvaluateConfig) -> list[str]:
     """What is wrong with the run files of other systems, a line each. Quick."""
     return systems.missing(config.systems)
+
+
+def check_collection(node: Planned) -> None:
+    """Questions to evaluate with, and other systems' answers to them; an early check."""
+    import pyarrow.compute as pc
+
+    from pipeline.data.stored import read_table
+    from pipeline.evaluate.questions import read_asked
+
+    collection, config = node.input("collection").path, node.config
+    asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
+    if not any(len(found.query_ids) for found in asked.values()):
+        of = [("split", "in", SPLITS)]
+        grades = read_table(collection / "qrels.parquet", columns=["relevance"], filters=of)["relevance"]
+        highest = pc.max(grades).as_py() or 0
+        if highest >= 1:
+            raise InputError(
+                f"evaluate.relevance: {config.relevance}, but no judgement of dev and test is above {highest}"
+            )
+        last = [given.name for given in node.inputs.values() if given][-1]
+        raise InputError(
+            "evaluate: the collection has no dev or test question with a relevant passage or answers; "
+            f"`--until {last}` stops before it"
+        )
+    if config.systems:
+        query_ids = {split: found.query_ids for split, found in asked.items()}
+        systems.read(config.systems, query_ids, passage_id_array(collection), silent)
 
 
 def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from pipeline.advice import Changes
 from pipeline.errors import InputError
 from pipeline.finetune.config import FinetuneConfig
 from pipeline.modeling.encoder_config import EncoderConfig
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
 
 if TYPE_CHECKING:
@@ -54,6 +56,18 @@ def smaller(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: in
             candidates = min(config.validation.candidates, room(dev.barred_n, len(dev.passage_ids)) + 1)
             yield changes | {"validation": own | {"candidates": candidates}}
         yield changes | {"validation": own | {"questions": 0, "select": "last"}}
+
+
+def check_collection(node: Planned) -> Iterator[InputError]:
+    """Questions and passages enough; an early check."""
+    from pipeline.finetune import training_pools
+
+    yield from training_pools.check_questions(node)
+    config, judged = node.config, partial(training_pools.judged, node.input("collection"))
+    kinds = None if node.inputs["pseudo"] else 2 if node.inputs["mined"] and config.mix == "twice" else 1
+    yield from training_pools.check_room(
+        node, lambda c: check_finetune(c, judged, kinds), lambda: smaller(config, judged, kinds)
+    )
 
 
 def finetune(

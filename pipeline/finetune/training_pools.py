@@ -1,10 +1,13 @@
 """What a training on questions, positives and negatives starts with: its pools, read and checked before the work."""
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.advice import Changes
+from pipeline.advice import Changes, Unfit, check_fits, option
+from pipeline.errors import InputError
 from pipeline.notices import noticed
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
 
 if TYPE_CHECKING:
@@ -54,6 +57,52 @@ def fewer(config: Drawing, known: "Judged") -> Changes:
     own = subset(known, config.max_queries, config.subset_seed)
     left = room(own.barred_n, len(own.passage_ids))
     return {"negatives_per_query": left} if config.negatives_per_query > left else {}
+
+
+def check_questions(node: Planned, *agreeing: str) -> Iterator[InputError]:
+    """Training questions, and negatives where they are to come with the collection; an early check.
+
+    `agreeing`: other sections whose `negatives_from` and `negative_depth` must be the same.
+    """
+    collection = node.input("collection")
+    if not collection.metrics.get("train_relevant"):
+        start = node.inputs.get("start")
+        before = f"; `--until {start.name}` stops before it" if start else ""
+        raise InputError(f"{node.name}: the collection has no training questions with a relevant passage{before}")
+    if node.config.negatives_from == "collection" and not (collection.path / "negatives.parquet").exists():
+        problem = f"{node.section}.negatives_from: the collection came without negatives"
+        yield Unfit(problem, _bm25_negatives(node, (*agreeing, node.section)))
+
+
+def _bm25_negatives(node: Planned, sections: Iterable[str]) -> list[str]:
+    """The options by which a training takes BM25's negatives, no further down than these are kept."""
+    bm25, depth = node.inputs.get("bm25"), getattr(node.config, "negative_depth", 0)
+    changes: dict[str, str | int] = {"negatives_from": "bm25"}
+    if bm25 is not None and depth > (kept := getattr(bm25.config, "negatives_depth", depth)):
+        changes["negative_depth"] = kept
+    return [option(f"{section}.{field}", value) for section in sections for field, value in changes.items()]
+
+
+def judged(collection: Planned, split: str) -> "Judged":
+    """The judged questions of a split, with what is barred of each. Seconds for millions of passages, but once."""
+    return collection.read(_judged, split)
+
+
+def _judged(collection: Path, split: str) -> "Judged":
+    from pipeline.data.judged import read_judged
+    from pipeline.finetune.pools import with_barred
+
+    return with_barred(collection, read_judged(collection, split))
+
+
+def check_room(
+    node: Planned, check: Callable[[Any], object], proposals: Callable[[], Iterable[Changes]]
+) -> Iterator[InputError]:
+    """What `check` refuses of the node's configuration, with the first of the proposals that it accepts."""
+    try:
+        check_fits(node.section, node.config, check, proposals)
+    except Unfit as error:
+        yield Unfit(f"{node.section}: {error.problem}", error.options)
 
 
 def read(

@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.advice import Changes, check_fits
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
+from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
 from pipeline.tokenization.token_files import Tokens
 
@@ -42,6 +43,19 @@ def check_tokens(
     if config.checkpoint is None and config.steps != 0:
         data = Tokens.open(tokens)
         check_fits(stage, config, lambda c: c.steps == 0 or check(c, data), lambda: smaller(config, data))
+
+
+def check_inputs(node: Planned, check: Callable[[Any, Path, Path | None], object]) -> None:
+    """The head of the initial model, and `check(config, tokens, start)`; an early check."""
+    start, tokens = node.input("start"), node.input("tokens").artifact
+    if node.config.checkpoint is None and start.stage == "initial" and start.metrics.get("mlm_head") == "none":
+        raise InputError(
+            f"{node.name}: the initial model has no head for masked language modelling: set "
+            "initial.new_mlm_head to true, or the steps of ict, condenser and cocondenser to 0 (and their epochs "
+            "and tokens to null)"
+        )
+    if tokens is not None:
+        check(node.config, tokens, first_model(node))
 
 
 def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:

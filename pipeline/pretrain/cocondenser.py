@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 from pipeline.advice import Changes
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import check_start, check_tokens, launch_pretraining, unfit
+from pipeline.modeling.model_config import check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.pretrain.sampling import batches_in, sampler, updates
 from pipeline.pretrain.spans import long_enough, long_passages, spans, spans_of_passages
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Machine, Metrics, Progress, Work
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training.loop import Optimiser, exactly_one
@@ -137,6 +138,11 @@ def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | Non
     if start is not None:
         check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
     check_tokens("cocondenser", config, tokens, check_batch, smaller)
+
+
+def check_planned(node: Planned) -> None:
+    """An early check."""
+    check_inputs(node, check_cocondenser)
 
 
 def check_batch(config: CocondenserConfig, data: Tokens) -> None:

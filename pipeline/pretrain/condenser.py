@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 
 from pipeline.advice import Changes
 from pipeline.config import Config
-from pipeline.modeling.model_config import LARGE, check_start, check_tokens, launch_pretraining, unfit
+from pipeline.modeling.model_config import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.pretrain.blocks import blocks
 from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Machine, Metrics, Progress, Work
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training.loop import Optimiser, exactly_one
@@ -61,9 +62,19 @@ class CondenserConfig(Config):
         return self
 
 
-def check_condenser(config: CondenserConfig, tokens: Path) -> None:
-    """InputError, with values that fit, where these tokens are less than one batch; called early."""
+def check_condenser(config: CondenserConfig, tokens: Path, start: Path | None) -> None:
+    """InputError where the stage will fail with these tokens and a start of that shape; called early.
+
+    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    """
+    if start is not None:
+        check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length)
     check_tokens("condenser", config, tokens, check_batch, smaller)
+
+
+def check_planned(node: Planned) -> None:
+    """An early check."""
+    check_inputs(node, check_condenser)
 
 
 def check_batch(config: CondenserConfig, data: Tokens) -> None:
@@ -105,8 +116,7 @@ def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) ->
 
     With `config.checkpoint` that checkpoint passes through unchanged, if it has a head and fits the tokens.
     """
-    check_start("condenser", config.checkpoint or start, tokens, config.skip_from, config.length)
-    check_condenser(config, tokens)
+    check_condenser(config, tokens, start)
     return launch_pretraining("pipeline.pretrain.condenser:train_condenser", config, tokens, start, work)
 
 

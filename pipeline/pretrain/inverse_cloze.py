@@ -16,9 +16,10 @@ from pydantic import Field, model_validator
 from pipeline.advice import Changes
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import LARGE, check_start, check_tokens, launch_pretraining, unfit
+from pipeline.modeling.model_config import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.pretrain.sampling import batches_in, sampler, updates
 from pipeline.pretrain.segments import AT_ONCE, Usable, pairs, sentences, usable
+from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Machine, Metrics, Progress, Work
 from pipeline.tokenization.token_files import Ragged, Tokens
 from pipeline.training.loop import Optimiser, exactly_one
@@ -93,6 +94,11 @@ def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
     if start is not None:
         check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
     check_tokens("ict", config, tokens, check_batch, smaller)
+
+
+def check_planned(node: Planned) -> None:
+    """An early check."""
+    check_inputs(node, check_ict)
 
 
 def check_batch(config: IctConfig, data: Tokens) -> None:

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from searched import write_collection
 
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows.dag import nodes
+from flows.dag import Node, nodes
 from flows.graph import early_checks, preflight, run_nodes
 from flows.graph.preflight import missing
 from flows.graph.selection import up_to
@@ -31,40 +32,50 @@ PSEUDO = (
 )
 
 
+TRAININGS = ("finetune", "cross_encoder", "scores")
+
+
 def collection(**metrics: int) -> Ref:
     return Ref("ingest", "key", "digest", "digest", Path("nowhere"), metrics)
+
+
+def check_stages(name: str, refs: dict[str, Ref], dag: list[Node], *stages: str) -> None:
+    """The checks of these stages' nodes alone."""
+    early_checks.check(name, refs, [node for node in dag if node.stage in stages])
+
+
+def check_trainings(ingest: Ref, dag: list[Node]) -> None:
+    check_stages("ingest", {"ingest": ingest}, dag, *TRAININGS)
 
 
 def test_without_training_questions_fine_tuning_fails_before_pre_training(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
     for counts in ({"test_queries": 3}, {"train_queries": 3, "train_qrels": 3, "train_relevant": 0}):
         with pytest.raises(InputError, match="stage1: the collection has no training questions"):
-            early_checks.training_data(collection(passages=5, **counts), dag)
-    early_checks.training_data(judged(tmp_path / "judged"), dag)
-    early_checks.training_data(collection(passages=5), up_to(dag, "cocondenser"))
+            check_trainings(collection(passages=5, **counts), dag)
+    check_trainings(judged(tmp_path / "judged"), dag)
+    check_trainings(collection(passages=5), up_to(dag, "cocondenser"))
     plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
     with pytest.raises(InputError, match="`--until initial` stops before it"):
-        early_checks.training_data(collection(passages=5), nodes(resolve("tiny", plain)))
+        check_trainings(collection(passages=5), nodes(resolve("tiny", plain)))
 
 
 @pytest.mark.parametrize("copies", [2, 60, 100])
 def test_copies_of_a_positive_leave_less_room_for_negatives(tmp_path: Path, copies: int) -> None:
     few = judged(tmp_path / "copied", copies=copies)
     room = 100 - copies
-    early_checks.training_data(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room}"])), "stage1"))
+    check_trainings(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room}"])), "stage1"))
     with pytest.raises(InputError, match=f"{room + 1} is too many: a question has only {room} of the 100 passages"):
-        early_checks.training_data(
-            few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room + 1}"])), "stage1")
-        )
+        check_trainings(few, up_to(nodes(resolve("tiny", [f"stage1.negatives_per_query={room + 1}"])), "stage1"))
 
 
 def test_negatives_of_the_collection_must_be_there(tmp_path: Path) -> None:
     dag = nodes(resolve("tiny", ["stage2.negatives_from=collection"]))
     ingest = judged(tmp_path / "judged")
     with pytest.raises(InputError, match=r"stage2\.negatives_from: the collection came without negatives"):
-        early_checks.training_data(ingest, dag)
+        check_trainings(ingest, dag)
     (ingest.path / "negatives.parquet").touch()
-    early_checks.training_data(ingest, dag)
+    check_trainings(ingest, dag)
 
 
 def judged(folder: Path, *splits: str, copies: int = 1) -> Ref:
@@ -80,17 +91,17 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
     few = judged(tmp_path / "few")
     scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 asked for, but there are only 2 training pairs"):
-        early_checks.training_data(few, nodes(resolve("tiny", scheduled)))
-    early_checks.training_data(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
+        check_trainings(few, nodes(resolve("tiny", scheduled)))
+    check_trainings(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
     twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
-    early_checks.training_data(few, nodes(resolve("tiny", twice)))
+    check_trainings(few, nodes(resolve("tiny", twice)))
     validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
-        early_checks.training_data(few, validated)
-    early_checks.training_data(judged(tmp_path / "with-dev", "dev"), validated)
+        check_trainings(few, validated)
+    check_trainings(judged(tmp_path / "with-dev", "dev"), validated)
     reranked = nodes(resolve("tiny", [RERANK, "cross_encoder.negatives_from=collection"]))
     with pytest.raises(InputError, match=r"cross_encoder\.negatives_from: the collection came without negatives"):
-        early_checks.training_data(few, reranked)
+        check_trainings(few, reranked)
 
 
 ADVISED = [
@@ -119,10 +130,10 @@ def test_what_is_advised_of_training_data_is_accepted(tmp_path: Path, splits, se
     """By the recipe too, in one round."""
     ingest = judged(tmp_path / "collection", *splits)
     with pytest.raises(InputError) as refused:
-        early_checks.training_data(ingest, nodes(resolve("tiny", settings)))
+        check_trainings(ingest, nodes(resolve("tiny", settings)))
     words = shlex.split(str(refused.value).rpartition("take ")[2])
     assert words[0] == "--set"
-    early_checks.training_data(ingest, nodes(resolve("tiny", [*settings, *words[1::2]])))
+    check_trainings(ingest, nodes(resolve("tiny", [*settings, *words[1::2]])))
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "collection"])
@@ -159,7 +170,7 @@ def test_more_passages_than_there_are_is_told_before_pre_training(
 ) -> None:
     def check(number: int) -> None:
         asked = [setting.replace("N", str(number)) for setting in settings]
-        early_checks.training_data(ingest, nodes(resolve("tiny", asked)))
+        check_trainings(ingest, nodes(resolve("tiny", asked)))
 
     ingest = judged(tmp_path / "collection", "dev")
     check(most)
@@ -168,14 +179,14 @@ def test_more_passages_than_there_are_is_told_before_pre_training(
 
 
 def evaluated(ingest: Ref, *settings: str) -> None:
-    early_checks.evaluation(ingest, nodes(resolve("tiny", settings)))
+    check_stages("ingest", {"ingest": ingest}, nodes(resolve("tiny", settings)), "evaluate")
 
 
 def test_without_questions_to_evaluate_a_run_fails_before_pre_training(tmp_path: Path) -> None:
     none, dev = judged(tmp_path / "none"), judged(tmp_path / "dev", "dev")
     with pytest.raises(InputError, match=r"no dev or test question .* `--until search-stage2` stops before it"):
         evaluated(none)
-    early_checks.evaluation(none, up_to(nodes(resolve("tiny")), "search-stage2"))
+    check_stages("ingest", {"ingest": none}, up_to(nodes(resolve("tiny")), "search-stage2"), "evaluate")
     evaluated(dev)
     with pytest.raises(InputError, match=r"evaluate\.relevance: 2, but no judgement of dev and test is above 1"):
         evaluated(dev, "evaluate.relevance=2")
@@ -203,7 +214,7 @@ def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None
 def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str, until: str = "report") -> None:
         recipe = resolve("tiny", settings)
-        early_checks.texts(refs, recipe.encoder, up_to(nodes(recipe), until))
+        check_stages("tokens", refs, up_to(nodes(recipe), until), "finetune", "encode")
 
     tokens, _ = small.make(tmp_path)
     wordpiece(tmp_path, 195)
@@ -226,9 +237,8 @@ def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tm
         lengths = [f"{stage}.passage_tokens=32" for stage in ("stage1", "stage2", "encode")]
         recipe = resolve("tiny", [*lengths, given, *settings])
         refs["initial"] = replace(collection(), path=start)
-        early_checks.models(
-            refs, recipe, [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")]
-        )
+        dag = [node for node in nodes(recipe) if node.name not in ("condenser", "cocondenser")]
+        early_checks.check("initial", refs, dag)
 
     tokens, start = small.make(tmp_path)  # 32 positions
     given = f"initial.checkpoint={start}"
@@ -245,7 +255,8 @@ def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tm
 
 def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training() -> None:
     def check(passages: int, *settings: str) -> None:
-        early_checks.indexes(collection(passages=passages), nodes(resolve("tiny", settings)))
+        ingest = collection(passages=passages)
+        check_stages("ingest", {"ingest": ingest}, nodes(resolve("tiny", settings)), "index")
 
     check(1, "index.kind=hnsw")
     check(10_240, "index.kind=ivfpq", "index.pq_bytes=8")
@@ -253,7 +264,8 @@ def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training(
         check(10_239, "index.kind=ivfpq", "index.pq_bytes=8")
     with pytest.raises(InputError, match=r"index\.ivf_lists: 9 needs 360 passages"):
         check(359, "index.kind=ivf", "index.ivf_lists=9")
-    early_checks.indexes(collection(passages=5), up_to(nodes(resolve("tiny", ["index.kind=ivf"])), "cocondenser"))
+    before = up_to(nodes(resolve("tiny", ["index.kind=ivf"])), "cocondenser")
+    check_stages("ingest", {"ingest": collection(passages=5)}, before, "index")
 
 
 def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_path: Path) -> None:
@@ -261,7 +273,7 @@ def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_
 
     def check(*settings: str) -> None:
         given = [f"initial.checkpoint={start}", "index.kind=ivfpq", *settings]
-        early_checks.dimensions(resolve("tiny", given).encoder, start, nodes(resolve("tiny", given)))
+        check_stages("initial", {"initial": replace(collection(), path=start)}, nodes(resolve("tiny", given)), "index")
 
     _, start = small.make(tmp_path)
     hidden = int(model_config(start)["hidden_size"])
@@ -329,13 +341,14 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
 
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("flows.graph.early_checks.check_cocondenser", lambda *given: asked.append(given))
-    monkeypatch.setattr("flows.graph.early_checks.check_condenser", lambda *given: None)
+    monkeypatch.setattr("pipeline.pretrain.cocondenser.check_cocondenser", lambda *given: asked.append(given))
+    monkeypatch.setattr("pipeline.pretrain.condenser.check_condenser", lambda *given: None)
     recipe = resolve("tiny")
-    tokens, initial = (replace(collection(), path=tmp_path / name) for name in ("tokens", "initial"))
-    early_checks.pretraining({"tokens": tokens}, initial.path, up_to(nodes(recipe), "condenser"))
+    refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "initial")}
+    tokens, initial = refs["tokens"], refs["initial"]
+    early_checks.check("initial", refs, up_to(nodes(recipe), "condenser"))
     assert not asked
-    early_checks.pretraining({"tokens": tokens}, initial.path, nodes(recipe))
+    early_checks.check("initial", refs, up_to(nodes(recipe), "cocondenser"))
     assert asked == [(recipe.cocondenser, tokens.path, initial.path)]
 
 
@@ -343,14 +356,15 @@ def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {}
-    monkeypatch.setattr("flows.graph.early_checks.check_condenser", lambda config, read: asked.update(condenser=read))
-    monkeypatch.setattr(
-        "flows.graph.early_checks.check_cocondenser", lambda config, read, start: asked.update(cocondenser=read)
-    )
+    for stage in ("condenser", "cocondenser"):
+        note = partial(lambda name, config, read, start: asked.update({name: read}), stage)
+        monkeypatch.setattr(f"pipeline.{stage}.check_{stage}", note)
     given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
     refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "tokens-pretraining")}
     for text, read in (("collection", "tokens"), ("pretraining", "tokens-pretraining")):
-        early_checks.pretraining(refs, tmp_path, nodes(resolve("tiny", [given, f"cocondenser.text={text}"])))
+        early_checks.check(
+            "tokens", refs, up_to(nodes(resolve("tiny", [given, f"cocondenser.text={text}"])), "cocondenser")
+        )
         assert asked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
 
 
