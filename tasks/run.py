@@ -116,7 +116,7 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
             work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
             metrics = entry.function(order.config, **order.shared, **folders, **lineage, work=work)
-            return with_notices(order.stage, metrics)
+            return with_notices(entry.notices, metrics)
 
     def wait_for_gpu(index: int) -> None:
         tell(f"{order.node}: waiting for GPU {index}, which another run holds")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
+from pipeline.stage_notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, Told
 
 Check = Callable[[Planned], Iterable[InputError] | None]
 """See pipeline/runtime/planned.py."""
@@ -51,6 +52,8 @@ class Stage:
     lineage: bool = False
     """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
 
+    notices: Told = field(default_factory=dict)
+    """Counts among the metrics that are reported to the user."""
     shown: bool = False
     """Its figures and pages are shown at the end of a run, although other stages read them."""
 
@@ -97,7 +100,14 @@ STAGES: dict[str, Stage] = {
         libraries=always("tokenizers"),
         missing=at("pipeline.tokenization.tokenizer:missing"),
     ),
-    "tokens": Stage("pipeline.tokenization.tokens:tokens", libraries=always("tokenizers")),
+    "tokens": Stage(
+        "pipeline.tokenization.tokens:tokens",
+        libraries=always("tokenizers"),
+        notices={
+            "passages_cut": ("passages cut", "tokens.max_tokens"),
+            "passages_without_tokens": ("passages whose text has no token, so that their titles alone are read", ""),
+        },
+    ),
     "bm25": Stage(
         "pipeline.bm25.bm25:bm25",
         identity="key",
@@ -109,6 +119,11 @@ STAGES: dict[str, Stage] = {
         "pipeline.pretrain.inverse_cloze:ict",
         missing=at("pipeline.pretrain.inverse_cloze:missing"),
         checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.inverse_cloze:check_planned")),
+        notices={
+            "passages_one_sentence": ("passages left out of ICT, of one sentence", ""),
+            "passages_without_segment": ("passages left out of ICT, without a long enough sentence", "ict.segment_min"),
+            **SKIPPED,
+        },
         unread=always("text"),
         gpu=True,
     ),
@@ -116,12 +131,17 @@ STAGES: dict[str, Stage] = {
         "pipeline.pretrain.condenser:condenser",
         missing=at("pipeline.pretrain.condenser:missing"),
         checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.condenser:check_planned")),
+        notices=SKIPPED,
         gpu=True,
     ),
     "cocondenser": Stage(
         "pipeline.pretrain.cocondenser:cocondenser",
         missing=at("pipeline.pretrain.cocondenser:missing"),
         checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.cocondenser:check_planned")),
+        notices={
+            "documents_too_short": ("documents left out, too short for two spans", "cocondenser.span_min"),
+            **SKIPPED,
+        },
         unread=always("text"),
         gpu=True,
     ),
@@ -132,6 +152,7 @@ STAGES: dict[str, Stage] = {
             "tokens": at("pipeline.modeling.inputs:check_texts"),
             "initial": at("pipeline.modeling.inputs:check_model"),
         },
+        notices={**CUT_IN_TRAINING, **FILLED, **SKIPPED},
         gpu=True,
     ),
     "encode": Stage(
@@ -174,16 +195,18 @@ STAGES: dict[str, Stage] = {
             "ingest": at("pipeline.cross_encoder.cross_encoder:check_collection"),
             "initial": at("pipeline.cross_encoder.cross_encoder:check_model"),
         },
+        notices={**FILLED, **CUT, **SKIPPED},
         gpu=True,
     ),
     "scores": Stage(
         "pipeline.cross_encoder.soft_labels:scores",
         checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
+        notices=CUT,
         gpu=True,
     ),
     "denoise": Stage("pipeline.negatives.denoise:denoise"),
-    "pseudo": Stage("pipeline.negatives.pseudo_labels:pseudo", gpu=True),
-    "rerank": Stage("pipeline.cross_encoder.rerank:rerank", gpu=True),
+    "pseudo": Stage("pipeline.negatives.pseudo_labels:pseudo", notices=CUT, gpu=True),
+    "rerank": Stage("pipeline.cross_encoder.rerank:rerank", notices=CUT, gpu=True),
     "evaluate": Stage(
         "pipeline.evaluate.evaluate:evaluate",
         missing=at("pipeline.evaluate.evaluate:missing"),
@@ -193,7 +216,12 @@ STAGES: dict[str, Stage] = {
     "attention": Stage("pipeline.evaluate.attention:attention", unread=always("text"), gpu=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are no input of it
     "sentence_table": Stage(
-        "pipeline.sentences.tables:sentence_table", missing=at("pipeline.sentences.tables:missing")
+        "pipeline.sentences.tables:sentence_table",
+        missing=at("pipeline.sentences.tables:missing"),
+        notices={
+            **{f"{s}_left_out": (f"rows of {s} left out by their label", "left_out") for s in ("train", "dev", "test")},
+            **{f"{s}_in_train": (f"rows of {s} that are in train too", "") for s in ("dev", "test")},
+        },
     ),
     "sentence_model": Stage("pipeline.sentences.model:sentence_model", missing=at("pipeline.sentences.model:missing")),
     "sentence_tune": Stage("pipeline.sentences.tune:tune", libraries=always("tokenizers"), gpu=True),

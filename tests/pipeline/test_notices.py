@@ -11,8 +11,9 @@ from pipeline.data.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.modeling.inputs import Form, cut_notice, unread, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
-from pipeline.stage_notices import NOTICES, with_notices
+from pipeline.stage_notices import with_notices
 from pipeline.tokenization.token_files import Specials
+from tasks.stages import STAGES
 
 SPECIALS = Specials(100, 0, 1, 2, 3, 4)
 
@@ -78,23 +79,18 @@ def test_the_first_examples_are_kept():
     ],
 )
 def test_counts_of_a_stage_become_lines(stage, metrics, lines):
-    found = with_notices(stage, metrics)
+    found = with_notices(STAGES[stage].notices, metrics)
     assert read_notices(found) == lines
     assert {k: v for k, v in found.items() if k != "notice"} == {k: v for k, v in metrics.items() if k != "notice"}
 
 
-@pytest.mark.parametrize("stage", NOTICES)
+@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.notices])
 def test_a_count_has_one_line(stage):
-    counts = {name: 1001 + n for n, name in enumerate(NOTICES[stage])}
-    lines = read_notices(with_notices(stage, counts))
+    notices = STAGES[stage].notices
+    counts = {name: 1001 + n for n, name in enumerate(notices)}
+    lines = read_notices(with_notices(notices, counts))
     assert len(lines) == len({line.split(":")[0] for line in lines}) == len(counts)
     assert all(sum(f": {count:,}" in line for line in lines) == 1 for count in counts.values())
-
-
-def test_every_stage_named_is_one():
-    from tasks.stages import STAGES
-
-    assert NOTICES.keys() <= STAGES.keys()
 
 
 def texts(*lengths: int) -> SimpleNamespace:

@@ -16,7 +16,8 @@ from pipeline.stage_notices import with_notices
 from pipeline.tokenization import tokens as stage
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.token_files import Tokens
-from pipeline.tokenization.tokens import Flat, TokensConfig, encode, sentence_tokens, tokens, word_start_table
+from pipeline.tokenization.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
+from tasks.stages import STAGES
 
 MACHINE = make_machine()
 NORMAL = wordpiece.Normal(lowercase=True, split_identifiers=True, drop_rules=True)
@@ -90,7 +91,7 @@ def test_passages_of_rules_alone_are_counted(folders, tmp_path):
     (tmp_path / "out").mkdir()
     work = Work(tmp_path / "out", tmp_path, MACHINE, lambda *_: None)
     metrics = tokens(TokensConfig(max_tokens=0), collection, folders[1], work)
-    (line,) = read_notices(with_notices("tokens", metrics))
+    (line,) = read_notices(with_notices(STAGES["tokens"].notices, metrics))
     assert line == "passages whose text has no token, so that their titles alone are read: 2"
 
 

@@ -15,6 +15,7 @@ from pipeline.negatives.mine import MineConfig, ceiling, first_rows, mine, pool,
 from pipeline.negatives.ranking import Ranking, sample
 from pipeline.notices import read_notices
 from pipeline.stage_notices import with_notices
+from tasks.stages import STAGES
 
 CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0, page_questions=2)
 SCORES = np.array([9, 8, 7, 6, 5, 4, 3], dtype=np.float32)
@@ -146,7 +147,7 @@ def test_the_rule_is_applied_once(small, work, monkeypatch, depth):
 def test_no_count_is_reported_twice(changes, lines, small, work):
     collection, run = small
     config = CONFIG.model_copy(update=changes)
-    found = read_notices(with_notices("mine", mine(config, collection, run, work())))
+    found = read_notices(with_notices(STAGES["mine"].notices, mine(config, collection, run, work())))
     assert found == ["negatives dropped, exact copies of a positive: 1 (first: p5 for q0)", *lines]
 
 
