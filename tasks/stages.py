@@ -40,7 +40,10 @@ class Stage:
     checks: Mapping[str, Check] = field(default_factory=dict)
     """{node: what will fail of the stage, known once that node's artifact is there (or `AT_START`)}."""
     section: str = ""
-    """The recipe's section that configures it; empty: called as its nodes are, up to the first dash (`stage2-2`)."""
+    """The recipe's section that configures it. Empty: called as its nodes are, up to the first dash (`stage2-2`).
+
+    A section that flows/recipes/recipe.py does not list has the class of the function's `config`, or is null.
+    """
     places: Mapping[str, str] = field(default_factory=dict)
     """{NODE or NODE.FIELD: where the recipe has it} of nodes whose section is another."""
     gpu: bool = False

@@ -1,12 +1,13 @@
 """A recipe: everything that a run computes and how, one section a stage."""
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 from pydantic_core import ErrorDetails
 
 from artifacts.schema import Name
@@ -39,6 +40,7 @@ from pipeline.runtime.work import Machine
 from pipeline.tokenization.tokenizer import TokenizerConfig
 from pipeline.tokenization.tokens import TokensConfig
 from tasks.keys import with_paths, without_paths
+from tasks.stages import STAGES
 from tasks.tracking import Tracking
 
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseModel)
@@ -130,6 +132,10 @@ class Recipe(Config):
         needed = section == "condenser" and self.cocondenser.checkpoint is None and self.cocondenser.steps != 0
         return own.checkpoint is not None or own.steps != 0 or needed
 
+    def section(self, name: str) -> Any:
+        """A section that has no field above: of a stage that only flows/dag.py knows. None where it is null."""
+        return getattr(self, name)
+
     @property
     def reads_general_text(self) -> bool:
         """Whether anything is made of the text `pretraining`; what is finished needs nothing that it was made from."""
@@ -151,6 +157,17 @@ class Recipe(Config):
     def _stages_fit_together(self) -> Self:
         cross_checks.check(self)
         return self
+
+
+def _further_sections() -> dict[str, Any]:
+    """{name: type} of the sections that the registry names and `Recipe` does not."""
+    names = {stage.section: stage for stage in STAGES.values() if stage.section not in ("", *Recipe.model_fields)}
+    classes = {name: inspect.signature(stage.function).parameters["config"].annotation for name, stage in names.items()}
+    return {name: (found | None, ...) for name, found in classes.items()}
+
+
+if _further_sections():
+    Recipe = create_model("Recipe", __base__=Recipe, __module__=__name__, **_further_sections())  # type: ignore[misc]
 
 
 def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:

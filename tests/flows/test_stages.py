@@ -1,0 +1,115 @@
+"""The registry of stages, and what a new stage takes: a module, an entry, a node and a section of the base recipe."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from artifacts.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = '''"""Counts a letter in the passages."""
+
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.planned import Planned
+from pipeline.work import Metrics, Work
+
+
+class LettersConfig(Config):
+    letter: str
+    """What is counted."""
+    least: int
+    """Passages that the collection must have."""
+
+
+def check(node: Planned) -> None:
+    if len(node.config.letter) != 1:
+        raise InputError(f"{node.section}.letter: {node.config.letter!r} is no letter")
+
+
+def check_collection(node: Planned) -> None:
+    passages = node.input("collection").metrics["passages"]
+    if passages < node.config.least:
+        raise InputError(f"{node.section}.least: the collection has {passages} passages")
+
+
+def letters(config: LettersConfig, collection: Path, work: Work) -> Metrics:
+    from pipeline.stored import read_table
+
+    texts = read_table(collection / "passages.parquet", columns=["text"]).column(0).to_pylist()
+    count = sum(text.count(config.letter) for text in texts)
+    (work.out / "count").write_text(str(count))
+    return {"count": count}
+'''
+ENTRY = """
+    "letters": Stage(
+        "pipeline.letters:letters",
+        section="letters",
+        checks={
+            AT_START: at("pipeline.letters:check"),
+            "ingest": at("pipeline.letters:check_collection"),
+        },
+        notices={"count": ("letters counted", "letters.letter")},
+    ),
+}
+"""
+NODE = '    ingest = node("ingest", "ingest", r.ingest)\n'
+SECTION = "\nletters:\n  letter: e\n  least: 1\n"
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A copy of the program with a further stage: one new file, three that are edited."""
+    folder = tmp_path / "code"
+    for name in ("artifacts", "pipeline", "tasks", "flows"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "pipeline" / "letters.py").write_text(MODULE)
+    stages = folder / "tasks" / "stages.py"
+    stages.write_text(stages.read_text().removesuffix("\n}\n") + ENTRY)
+    own = '    node("letters", "letters", r.section("letters"), collection=ingest)\n'
+    replaced(folder / "flows" / "dag.py", NODE, NODE + own)
+    base = folder / "flows" / "recipes" / "base.yaml"
+    base.write_text(base.read_text() + SECTION)
+    return folder
+
+
+def test_a_new_stage_takes_an_entry_a_node_and_a_section(code: Path, served: dict[str, str], store: Store) -> None:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flows.cli.main", *arguments, "tiny", "--until", "letters", "--json"]
+        env = {**served, "COCONDENSER_STORE": str(store.root)}
+        return subprocess.run(command, env=env, cwd=code, capture_output=True, text=True, timeout=300)
+
+    def built() -> list[str]:
+        return [record.stage for record in store.records()]
+
+    unknown = call("plan", "--set", "letters.leter=e")
+    assert unknown.returncode == 2
+    assert "letters.leter: unknown field (did you mean letter" in unknown.stderr
+    refused = call("run", "--set", "letters.letter=long")
+    assert (refused.returncode, refused.stderr) == (2, "error: letters.letter: 'long' is no letter\n")
+    assert built() == []
+    refused = call("run", "--set", "letters.least=9999")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].startswith("error: letters.least: the collection has ")
+    assert built() == ["ingest"]
+    first, again = call("run"), call("run")
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
+    assert sorted(built()) == ["ingest", "letters"]
+    assert "letters counted: " in again.stderr
+    artifacts = [json.loads(ended.stdout)["artifacts"]["letters"] for ended in (first, again)]
+    assert artifacts[0]["digest"] == artifacts[1]["digest"]
+    assert re.search(r"letters +built ", first.stderr)
+    assert re.search(r"letters +cached ", again.stderr)
