@@ -57,6 +57,8 @@ class Stage:
 
     notices: Told = field(default_factory=dict)
     """Counts among the metrics that are reported to the user."""
+    pretrains: bool = False
+    """Its model is the pre-trained one, unless a later such stage of this list follows."""
     shown: bool = False
     """Its figures and pages are shown at the end of a run, although other stages read them."""
 
@@ -117,7 +119,9 @@ STAGES: dict[str, Stage] = {
         libraries=always("pyserini"),
         missing=at("pipeline.bm25.bm25:missing"),
     ),
-    "initial": Stage("pipeline.modeling.initial:initial", missing=at("pipeline.modeling.initial:missing")),
+    "initial": Stage(
+        "pipeline.modeling.initial:initial", missing=at("pipeline.modeling.initial:missing"), pretrains=True
+    ),
     "ict": Stage(
         "pipeline.pretrain.inverse_cloze:ict",
         missing=at("pipeline.pretrain.inverse_cloze:missing"),
@@ -128,6 +132,7 @@ STAGES: dict[str, Stage] = {
             **SKIPPED,
         },
         unread=always("text"),
+        pretrains=True,
         gpu=True,
     ),
     "condenser": Stage(
@@ -135,6 +140,7 @@ STAGES: dict[str, Stage] = {
         missing=at("pipeline.pretrain.condenser:missing"),
         checks=dict.fromkeys(PRETRAINED_FROM, at("pipeline.pretrain.condenser:check_planned")),
         notices=SKIPPED,
+        pretrains=True,
         gpu=True,
     ),
     "cocondenser": Stage(
@@ -146,6 +152,7 @@ STAGES: dict[str, Stage] = {
             **SKIPPED,
         },
         unread=always("text"),
+        pretrains=True,
         gpu=True,
     ),
     "finetune": Stage(

@@ -16,8 +16,9 @@ from pipeline.data.stored import again
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
 from pipeline.evaluate.short_tables import asked_first, not_tuned
+from tasks.stages import STAGES
 
-PRETRAINED = ("cocondenser", "condenser", "ict", "initial")
+PRETRAINED = tuple(name for name in reversed(STAGES) if STAGES[name].pretrains)
 """Nodes that may hold the pre-trained model; the first that a run has does."""
 
 By = Literal["dense", "fusion", "bm25"]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LABELS = {"model": "ready model", "pretrained": "pre-trained only", "rerank": "reranked"}
+"""{one of the flow's own runs: what tables call it}, beside BM25 (`FIRST_STAGES`) and the numbered stages (`label`)."""
 FIRST_STAGES = {"bm25": "BM25", "weights": "first stage (weights)", "run": "first stage (run file)"}
 """By what scores the first stage's artifact holds (bm25.json)."""
 TABLE = {"RR@10": "MRR@10", "nDCG@10": "nDCG@10", "R@100": "R@100"}

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from pipeline.data import run_files
 from pipeline.data.text_files import wrong_beginning
+from pipeline.evaluate.short_tables import LABELS
 from pipeline.notices import Examples
 from pipeline.runtime.work import Progress
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Field(pattern=r"^[\w(][\w.()-]*( [\w(][\w.()-]*)*$")]
 """Words of letters, digits and `.()-_`: tables join names by ` + ` and ` - `."""
-OWN = re.compile(r"bm25|pretrained|stage1|stage2(-[2-9])?|rerank")
+OWN = re.compile("|".join(["bm25", "stage1", "stage2(-[2-9])?", *LABELS]))
 """What the flow calls its own runs."""
 TAKEN = re.compile(
-    r"(bm25|(ready )?model|pre-?trained( only)?|stage ?\d.*|rerank(ed)?|fusion|first stage.*)", re.IGNORECASE
+    "|".join(["bm25", *LABELS, *LABELS.values(), "pre-trained", r"stage ?\d.*", "fusion", "first stage.*"]),
+    re.IGNORECASE,
 )
 """Names that would stand for two rows of a table, the flow's labels among them."""
 
@@ -38,7 +40,7 @@ def check_names(systems: Sequence[str], fusions: Sequence[Sequence[str]]) -> Non
         for name in members:
             if name not in systems and not OWN.fullmatch(name):
                 raise ValueError(
-                    f"fusions: no system {name!r}; there are bm25, pretrained, stage1, stage2, stage2-2, ..., rerank "
+                    f"fusions: no system {name!r}; there are bm25, stage1, stage2, stage2-2, ..., {', '.join(LABELS)} "
                     f"and {', '.join(systems) or 'no other systems'}"
                 )
         if len({*members}) < len(members):

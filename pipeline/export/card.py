@@ -11,11 +11,10 @@ from pipeline.evaluate.short_tables import shallow_notes
 from pipeline.export.source import Source
 from pipeline.formatting import counted
 from pipeline.report.results import HEADS, parts, rows
-from pipeline.report.trainings import training
+from pipeline.report.trainings import TRAININGS, training
 
 COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
 """Of ingest.json, as the card calls them."""
-PRETRAININGS = ("ict", "condenser", "cocondenser")
 TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "dense-retrieval")
 
 BY = {"judged": "", "answers": " with answers"}
@@ -58,7 +57,7 @@ def counts(source: Source) -> str:
 def trainings(source: Source) -> Iterator[dict[str, str]]:
     """The trainings that lead to the model, in order: what it went through, and what mined its negatives."""
     for node in source.artifacts:
-        if node in PRETRAININGS or re.fullmatch(r"stage[12](-\d)?", node):
+        if node in TRAININGS or re.fullmatch(r"stage[12](-\d)?", node):
             config = source.settings.get(re.sub(r"-\d$", "", node), {})
             yield {
                 "name": training(node),

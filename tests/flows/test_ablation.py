@@ -229,7 +229,7 @@ def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
 
 
 def test_what_a_row_trains_on_is_there_before_the_row_that_it_goes_on_from_is_trained(tmp_path: Path) -> None:
-    """flows/graph/early_checks.py looks at it once there is an initial model."""
+    """The checks look at it once there is an initial model."""
     general = "set: ['pretraining={reader: beir, folder: general, document_key: doc, metadata: []}']\n"
     ablation = own(tmp_path, ROWS.replace("  Condenser continued: null\n", "") + general)
     row = "Condenser continued"

@@ -92,7 +92,7 @@ SMALL = [[90, 90, 90], [], [0], [1], [5], [200], [300, 0], [31, 31], [32, 32], [
 def test_what_pre_training_advises_is_accepted(lengths: list[int], given) -> None:
     tokens = given(tokens_of(lengths))
     for fields in ({}, {"batch_tokens": None, "batch_blocks": 1024}, {"length": 8}):
-        assert follow(of_condenser(**fields), "condenser", lambda c: check_condenser(c, tokens))
+        assert follow(of_condenser(**fields), "condenser", lambda c: check_condenser(c, tokens, None))
     for fields in ({}, {"batch_tokens": None, "batch_documents": 2048}, {"span_max": 16, "random_lengths": True}):
         assert follow(of_cocondenser(**fields), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
     for fields in ({}, {"segment_min": 64}, {"passage_tokens": 12}):
@@ -105,7 +105,7 @@ def test_so_it_is_of_any_small_collection(seed: int, given) -> None:
     lengths = rng.integers(0, rng.choice([3, 40, 300]), rng.integers(0, 30)).tolist()
     tokens = given(tokens_of(lengths, float(rng.random()), seed))
     condensing = of_condenser(length=int(rng.integers(8, 129)), batch_tokens=int(rng.integers(129, 5000)))
-    follow(condensing, "condenser", lambda c: check_condenser(c, tokens))
+    follow(condensing, "condenser", lambda c: check_condenser(c, tokens, None))
     span_min, longer = int(rng.integers(1, 60)), int(rng.integers(0, 60))
     pairs = {"span_min": span_min, "span_max": span_min + longer, "random_lengths": bool(rng.integers(2))}
     follow(of_cocondenser(**pairs), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
@@ -115,14 +115,14 @@ def test_so_it_is_of_any_small_collection(seed: int, given) -> None:
 
 def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
     tokens = given(tokens_of([90] * 3, 0.0))
-    assert str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens))) == (
+    assert str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens, None))) == (
         "condenser.batch_tokens: 4,096 is more than the whole collection holds (276); "
         "take --set condenser.batch_tokens=128"
     )
     said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
     assert str(said).endswith("; take --set cocondenser.batch_tokens=null --set cocondenser.batch_documents=2")
     tokens = given(tokens_of([90] * 30, 0.0))
-    assert "=690" in str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens)))
+    assert "=690" in str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens, None)))
     tokens = given(tokens_of([5, 0], 0.0))
     said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
     assert "cocondenser.steps=0" in str(said)  # nothing to contrast
@@ -132,7 +132,7 @@ def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, m
     tokens = given(tokens_of([starts.LARGE // 100] * 100))
     for reads in ("pipeline.pretrain.condenser.blocks", "pipeline.pretrain.inverse_cloze.usable"):
         monkeypatch.setattr(reads, None)
-    check_condenser(of_condenser(), tokens)
+    check_condenser(of_condenser(), tokens, None)
     check_ict(IctConfig.model_validate(ICT), tokens, None)
     with pytest.raises(InputError, match="no document holds two spans"):  # known from lengths alone
         check_cocondenser(of_cocondenser(span_min=10**6, span_max=10**6, batch_tokens=10**7), tokens, None)
