@@ -59,7 +59,7 @@ def cocondenser(
                 node, refs, recipe.machine, recipe.name, root, logs=logs, keep=keeps, refresh_since=since
             )
             refs[node.name] = state.result()
-            run_nodes.check_first(node.name, refs, recipe, wanted)
+            run_nodes.check_first(node.name, refs, wanted)
         return refs
 
     with live(shelf, recipe.name):

@@ -138,7 +138,7 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
         for name, made in first.parts.items():
             if made == part:
                 try:
-                    run_nodes.check_first(name, own, first.cell.recipe, new)
+                    run_nodes.check_first(name, own, new)
                     if name == "ingest":
                         check_sizes(own["ingest"], needs)
                         check_measures(own["ingest"], table.measures, first.cell.recipe.evaluate.relevance)

@@ -16,7 +16,6 @@ from artifacts.runs import in_file_name, stamp
 from artifacts.store import Store
 from flows.dag import Node
 from flows.graph import early_checks, preflight
-from flows.recipes.recipe import Recipe
 from pipeline.errors import InputError
 from pipeline.runtime.work import Machine
 from tasks import ray_cluster
@@ -109,7 +108,7 @@ def logs_of(tracking: Tracking, store: Path, name: str, begun: datetime) -> Logs
     return Logs(tracking, store / "logs", f"{in_file_name(name).lstrip('.') or '_'}/{stamp(begun)}")
 
 
-def check_first(name: str, refs: Mapping[str, Ref], recipe: Recipe, wanted: list[Node]) -> None:
+def check_first(name: str, refs: Mapping[str, Ref], wanted: list[Node]) -> None:
     """Called once node `name` exists: raises InputError for what in `wanted` will fail with it.
 
     Raises `Damaged` where the reason may be that an artifact is not as it was written.

@@ -145,11 +145,11 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
     refs = {"tokens": replace(collection(), path=tokens)}
     recipe = resolve("tiny", [f"cocondenser.text={kind}"])
     with pytest.raises(InputError) as refused:
-        run_nodes.check_first("tokens", refs, recipe, up_to(nodes(recipe), "cocondenser"))
+        run_nodes.check_first("tokens", refs, up_to(nodes(recipe), "cocondenser"))
     *problems, advice = str(refused.value).splitlines()
     assert [line.split(":")[0].split(".")[0] for line in problems] == ["condenser", "cocondenser"]
     followed = resolve("tiny", [f"cocondenser.text={kind}", *shlex.split(advice)[2::2]])
-    run_nodes.check_first("tokens", refs, followed, up_to(nodes(followed), "cocondenser"))
+    run_nodes.check_first("tokens", refs, up_to(nodes(followed), "cocondenser"))
 
 
 @pytest.mark.parametrize(
