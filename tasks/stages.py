@@ -159,8 +159,8 @@ STAGES: dict[str, Stage] = {
         "pipeline.finetune.finetune:finetune",
         checks={
             "ingest": at("pipeline.finetune.finetune:check_collection"),
-            "tokens": at("pipeline.modeling.inputs:check_texts"),
-            "initial": at("pipeline.modeling.inputs:check_model"),
+            "tokens": at("pipeline.dense.shape_checks:check_prefixes"),
+            "initial": at("pipeline.dense.shape_checks:check_lengths"),
         },
         notices={**CUT_IN_TRAINING, **FILLED, **SKIPPED},
         gpu=True,
@@ -168,8 +168,8 @@ STAGES: dict[str, Stage] = {
     "encode": Stage(
         "pipeline.dense.encode:encode",
         checks={
-            "tokens": at("pipeline.modeling.inputs:check_texts"),
-            "initial": at("pipeline.modeling.inputs:check_model"),
+            "tokens": at("pipeline.dense.shape_checks:check_prefixes"),
+            "initial": at("pipeline.dense.shape_checks:check_lengths"),
         },
         gpu=True,
         earlier=True,
@@ -180,9 +180,9 @@ STAGES: dict[str, Stage] = {
         libraries=at("pipeline.dense.index_kinds:libraries"),
         unread=at("pipeline.dense.index_kinds:unread"),
         checks={
-            AT_START: at("pipeline.dense.index_kinds:check_existing_model"),
-            "ingest": at("pipeline.dense.index_kinds:check_collection"),
-            "initial": at("pipeline.dense.index_kinds:check_model"),
+            AT_START: at("pipeline.dense.shape_checks:check_existing_dimension"),
+            "ingest": at("pipeline.dense.shape_checks:check_index_passages"),
+            "initial": at("pipeline.dense.shape_checks:check_index_dimension"),
         },
     ),
     "search": Stage(

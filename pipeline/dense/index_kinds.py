@@ -16,7 +16,6 @@ from pipeline.advice import Changes, check_fits
 from pipeline.config import Config, Seed
 from pipeline.dense.exact import exact_top_k
 from pipeline.errors import InputError
-from pipeline.runtime.planned import Planned, first_model
 
 POINTS = 40  # passages to train a centroid from; FAISS warns below 39
 CODES = 256  # centroids of a byte of product quantisation
@@ -94,33 +93,6 @@ def check_dimension(config: IndexConfig, *dimensions: int) -> None:
                 )
 
     check_fits("index", config, check, lambda: [{"pq_bytes": most_bytes(config.pq_bytes, *dimensions)}])
-
-
-def check_existing_model(node: Planned) -> None:
-    """The vectors' dimension, of an index of an existing bi-encoder's; an early check that needs no artifact."""
-    from pipeline.modeling.adopt import dimension
-
-    model = node.input("embeddings").input("checkpoint")
-    if model.stage == "adopt" and model.config.checkpoint.exists():  # of the store's own artifacts one may be gone
-        check_dimension(node.config, dimension(model.config.checkpoint))
-
-
-def check_collection(node: Planned) -> None:
-    """Passages enough; an early check."""
-    collection = node.input("collection")
-    if collection.artifact is not None:
-        check_passages(node.config, int(collection.metrics["passages"] or 0))
-
-
-def check_model(node: Planned) -> None:
-    """The vectors' dimension before and after fine-tuning; an early check."""
-    from pipeline.modeling.model_config import model_config
-
-    start = first_model(node)
-    if start is not None:
-        hidden = int(model_config(start)["hidden_size"])
-        projection = node.input("embeddings").shared["encoder"].projection
-        check_dimension(node.config, *sorted({hidden, projection or hidden}))
 
 
 def most_bytes(most: int, *dimensions: int) -> int:

@@ -13,10 +13,8 @@ import numpy as np
 
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
-from pipeline.modeling.model_config import model_config, positions
 from pipeline.modeling.sentence_transformers_files import side
 from pipeline.notices import EXAMPLES, notice
-from pipeline.runtime.planned import Planned, first_model
 from pipeline.tokenization.token_files import Specials, Tokens
 
 if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
@@ -78,32 +76,6 @@ def check_room(prefix: str, before: Sequence[int], field: str, limit: int) -> No
         raise InputError(
             f"{prefix}: its {len(before)} tokens and two special ones leave no room for a text in {field} ({limit})"
         )
-
-
-def check_texts(node: Planned) -> None:
-    """Room for texts behind the prefixes of a bi-encoder that reads passages; an early check."""
-    tokens, encoder = node.input("tokens"), node.shared["encoder"]
-    if tokens.artifact is not None:
-        form = tokens.read(_form, tokens.input("tokenizer").path, encoder)
-        field = f"{node.section}.passage_tokens"
-        check_room("encoder.passage_prefix", form.before_passage, field, node.config.passage_tokens)
-
-
-def _form(tokens: Path, tokenizer: Path, encoder: EncoderConfig) -> Form:
-    return read_form(encoder, tokenizer, Tokens.open(tokens).specials)
-
-
-def check_model(node: Planned) -> None:
-    """Positions enough for what a bi-encoder reads; an early check."""
-    start, encoder = first_model(node), node.shared["encoder"]
-    if start is None:
-        return
-    room = positions(model_config(start))
-    limits = {f"{node.section}.passage_tokens": node.config.passage_tokens}
-    limits |= {"encoder.question_tokens": encoder.question_tokens}
-    for field, limit in limits.items():
-        if limit > room:
-            raise InputError(f"{field}: {limit} tokens, but the model in {start} has {room} positions")
 
 
 def question_row(text: np.ndarray, form: Form) -> np.ndarray:
