@@ -5,7 +5,7 @@ Nothing of a stage is imported before it is called.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -78,14 +78,13 @@ class Stage:
         return resolve_name(self.call) if isinstance(self.call, str) else self.call
 
 
-@cache
 def at(place: str) -> Callable[..., Any]:
-    """The function at `module:name`, whose module is imported when the function is first called."""
+    """The function at `module:name`, whose module is imported when the function is called."""
+    return partial(_call, place)
 
-    def call(*given: Any) -> Any:
-        return resolve_name(place)(*given)
 
-    return call
+def _call(place: str, *given: Any) -> Any:
+    return resolve_name(place)(*given)
 
 
 def always(*names: str) -> Callable[[Any], tuple[str, ...]]:

@@ -5,11 +5,22 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from artifacts.store import Store
+from flows.dag import Node, nodes
+from flows.graph import early_checks
+from flows.recipes.recipe import resolve
+from pipeline.advice import Unfit
+from pipeline.config import Config
+from pipeline.errors import InputError
+from pipeline.runtime.planned import Planned
+from tasks.stages import AT_START, STAGES, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = '''"""Counts a letter in the passages."""
@@ -62,6 +73,46 @@ ENTRY = """
 """
 NODE = '    ingest = node("ingest", "ingest", r.ingest)\n'
 SECTION = "\nletters:\n  letter: e\n  least: 1\n"
+
+
+def test_what_an_entry_names_is_there() -> None:
+    known = {"ingest-pretraining", *(node.name for node in nodes(resolve("tiny"))), "tokens-pretraining", AT_START}
+    for name, stage in STAGES.items():
+        assert callable(stage.function), name
+        assert {*stage.checks} <= known
+        for hook in (stage.libraries, stage.unread, stage.sources, stage.missing, *stage.checks.values()):
+            if isinstance(hook, partial):
+                assert callable(resolve_name(*hook.args)), hook
+
+
+def test_the_recipe_names_of_fields() -> None:
+    adopt, finetune, ingest = STAGES["adopt"], STAGES["finetune"], STAGES["ingest"]
+    assert adopt.field_of("miner (BERT)", "checkpoint") == "rounds.mined_from"
+    assert [finetune.section_of(name) for name in ("stage1", "stage2-2 (BERT, seed 1)")] == ["stage1", "stage2"]
+    assert [ingest.section_of(name) for name in ("ingest-whole", "ingest-pretraining")] == ["ingest", "pretraining"]
+    assert STAGES["cross_encoder"].field_of("cross-encoder-2", "checkpoint") == "cross_encoder.checkpoint"
+
+
+def test_problems_of_all_nodes_are_one_message_up_to_an_error_that_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"a": [Unfit("a: small", ["--set a=1"])], "b": [Unfit("a: small", ["--set a=1"]), Unfit("b: small", [])]}
+
+    def check(node: Planned) -> Iterator[InputError]:
+        if node.name == "c":
+            raise InputError("c: wrong")
+        yield from said.get(node.name, [])
+
+    monkeypatch.setitem(STAGES, "letters", Stage("unused:unused", checks={"ingest": check}))
+
+    def told(*names: str) -> str:
+        with pytest.raises(InputError) as refused:
+            early_checks.check("ingest", {}, [Node(name, "letters", Config()) for name in names])
+        return str(refused.value)
+
+    assert told("a") == told("a", "a") == "a: small; take --set a=1"
+    assert told("a", "b").splitlines() == ["a: small", "b: small; no value fits", "take --set a=1"]
+    assert told("a", "c", "b").splitlines() == ["a: small", "c: wrong", "take --set a=1"]
+    early_checks.check("tokens", {}, [Node("c", "letters", Config())])
+    early_checks.check("ingest", {}, [Node("d", "letters", Config())])
 
 
 def replaced(path: Path, old: str, new: str) -> None:
