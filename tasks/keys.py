@@ -25,6 +25,7 @@ UNCOUNTED = (
     "pipeline.runtime.launch",
     "pipeline.runtime.multi_node",
     "pipeline.runtime.network",
+    "pipeline.runtime.planned",
     "pipeline.runtime.processes",
     "pipeline.runtime.shards",
     "pipeline.runtime.work",

@@ -26,11 +26,11 @@ from pipeline.config import Config
 from pipeline.notices import read_notices
 from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.work import Machine, Metrics, Progress, Work
-from pipeline.stage_notices import with_notices
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
+from tasks.notices import with_notices
 from tasks.ray_shards import spread
 from tasks.stages import STAGES
 from tasks.terminal import bar, duration, lines, say

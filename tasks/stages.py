@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
-from pipeline.stage_notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, Told
+from tasks.notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, Told
 
 Check = Callable[[Planned], Iterable[InputError] | None]
 """See pipeline/runtime/planned.py."""

@@ -11,8 +11,8 @@ from pipeline.data.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.modeling.inputs import Form, cut_notice, unread, unread_of_questions
 from pipeline.notices import EXAMPLES, LONGEST, keep, notice, noticed, of_counts, read_notices
-from pipeline.stage_notices import with_notices
 from pipeline.tokenization.token_files import Specials
+from tasks.notices import with_notices
 from tasks.stages import STAGES
 
 SPECIALS = Specials(100, 0, 1, 2, 3, 4)

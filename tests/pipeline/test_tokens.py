@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pipeline.data.collection import Query, schemas, write_table
 from pipeline.notices import read_notices
 from pipeline.runtime.work import Work
-from pipeline.stage_notices import with_notices
 from pipeline.tokenization import tokens as stage
 from pipeline.tokenization import wordpiece
 from pipeline.tokenization.token_files import Tokens
-from pipeline.tokenization.tokens import TokensConfig, encode, sentence_tokens, tokens, word_start_table
+from pipeline.tokenization.tokens import Flat, TokensConfig, encode, sentence_tokens, tokens, word_start_table
+from tasks.notices import with_notices
 from tasks.stages import STAGES
 
 MACHINE = make_machine()

@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 from pipeline.negatives.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
 from pipeline.negatives.ranking import Ranking, sample
 from pipeline.notices import read_notices
-from pipeline.stage_notices import with_notices
+from tasks.notices import with_notices
 from tasks.stages import STAGES
 
 CONFIG = MineConfig(depth=6, number=3, margin_absolute=None, margin_relative=None, seed=0, page_questions=2)
