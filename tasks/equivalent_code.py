@@ -73,7 +73,8 @@ def equivalent(stage: str, code: Mapping[str, str]) -> Equivalent:
 def compare(before: Iterable[Record], after: Iterable[Record], objects: Sequence[Path]) -> Comparison:
     """Compares two builds of the same command, node by node. `objects`: the folders of their stores' objects."""
     older = {record.node: record for record in before}
-    codes, different = {}, {}
+    codes: dict[str, tuple[str, str]] = {}
+    different: dict[str, str] = {}
     for record in after:
         then = older.get(record.node)
         problem = f"{record.node}: not built by the older code" if then is None else difference(then, record, objects)
@@ -141,7 +142,7 @@ def main() -> int:
             for code, store in zip((older, ROOT), stores, strict=True):
                 print(f"{code.name if code == ROOT else options.commit}: {shlex.join(GOLDEN[name])}", file=sys.stderr)
                 run(code, GOLDEN[name], store.root)
-            found[name].append(compare(*(s.records() for s in stores), [s.objects for s in stores]))
+            found[name].append(compare(stores[0].records(), stores[1].records(), [s.objects for s in stores]))
     parts = [part for parts in found.values() for part in parts]
     different = {stage: line for part in parts for stage, line in part.different.items()}
     codes = {stage: pair for part in parts for stage, pair in part.codes.items() if stage not in different}
