@@ -1,29 +1,15 @@
 """The whole flow: its nodes and what each one reads. Start here."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
 from pipeline.config import Config
 from pipeline.data.readers.text_config import TextConfig
-from pipeline.evaluate.evaluate import fusion_rows
+from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
-
-
-@dataclass(frozen=True)
-class Node:
-    """One task run on the page, one artifact in the store."""
-
-    name: str
-    stage: str
-    """Its entry in tasks/stages.py."""
-    config: Config
-    inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
-    """What the stage's function is given, by parameter; None where the recipe leaves it out."""
-    shared: Mapping[str, Config] = field(default_factory=dict)
-    """Sections that several stages read, by parameter."""
+from tasks.node import Node
 
 
 def nodes(recipe: Recipe) -> list[Node]:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -22,14 +21,14 @@ from artifacts.keys import Key, code_hash
 from artifacts.locks import Holder
 from artifacts.records import Ref
 from artifacts.store import Built, Store
-from pipeline.config import Config
 from pipeline.notices import read_notices
 from pipeline.runtime.checkpoints import saved_state
-from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.runtime.work import Metrics, Progress, Work
 from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
+from tasks.node import Order
 from tasks.notices import with_notices
 from tasks.ray_shards import spread
 from tasks.stages import STAGES
@@ -39,52 +38,30 @@ EARLIER = 32
 """Artifacts at most that a stage may take parts of."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a task is asked for, beside its inputs."""
-
-    node: str
-    stage: str
-    config: Config
-    shared: Mapping[str, Config]
-    """Sections that several stages read, by parameter."""
-    machine: Machine
-    store: Path
-    recipe: str
-    keep: bool
-    """Accept the artifact of older code."""
-    refresh_since: datetime | None
-    """Build again what is older."""
-    logs: tracking.Logs | None = None
-    """Where trainings are followed; None: nowhere."""
-    width: int = 18
-    """Of the names' column in the terminal."""
-
-
 # The store decides what is reused: Prefect's own cache knows neither the code nor whether the files still exist.
-@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{order.node}")
+@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{order.node.name}")
 def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
     """Builds the artifact of a stage, or finds it; a state named Cached tells that it was there."""
     since = time.monotonic()
     built = build(order, inputs)
     how = "kept from older code" if built.kept else "cached" if built.hit else "built"
     took = duration(time.monotonic() - since)
-    get_run_logger().info("%s %s in %s: %s", order.node, how, took, built.ref.digest)
+    get_run_logger().info("%s %s in %s: %s", order.node.name, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
-    say(f"  {order.node:<{order.width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    say(f"  {order.node.name:<{order.width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
     for line in read_notices(built.ref.metrics):
-        tell(f"{order.node}: {line}")
-    page.best_effort(page.show_metrics, order.node, built.ref, how, since)
-    page.best_effort(page.show_loss, order.node, built.ref.path)
-    page.best_effort(page.show_pictures, order.node, built.ref.path)
+        tell(f"{order.node.name}: {line}")
+    page.best_effort(page.show_metrics, order.node.name, built.ref, how, since)
+    page.best_effort(page.show_loss, order.node.name, built.ref.path)
+    page.best_effort(page.show_pictures, order.node.name, built.ref.path)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
 
 
 def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     """The artifact from the store, made by the stage's function where it is not there."""
-    store = Store(order.store)
-    entry = STAGES[order.stage]
-    key = key_of(store, order.stage, order.config, inputs, order.shared)
+    store, node = Store(order.store), order.node
+    entry = STAGES[node.stage]
+    key = key_of(store, node.stage, node.config, inputs, node.shared)
     on_ray = entry.parts and order.machine.ray is not None  # where each part takes the turn of its own GPU
     computes = entry.gpu and order.machine.device != "cpu"
     clock = Clock()
@@ -98,39 +75,39 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
         turn = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu and not on_ray else nullcontext()
         if state := saved_state(checkpoints):
-            tell(f"{order.node}: goes on from update {state['step']:,}")
-        if order.machine.torchrun and "optimiser" in type(order.config).model_fields:
-            tell(f"{order.node}: other nodes take part by `cocondenser join --store {order.store}`")
-        in_log = lines(order.node, get_run_logger().info)
-        log = tracking.live(order.logs, order.node, order.stage, without_paths(order.config), checkpoints, out)
+            tell(f"{node.name}: goes on from update {state['step']:,}")
+        if order.machine.torchrun and "optimiser" in type(node.config).model_fields:
+            tell(f"{node.name}: other nodes take part by `cocondenser join --store {order.store}`")
+        in_log = lines(node.name, get_run_logger().info)
+        log = tracking.live(order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out)
         with (
             log as in_trackers,  # first, and so the last to end: what a tracker takes then holds no GPU
             turn,
-            bar(order.node) as in_terminal,
-            page.live(order.node) as on_page,
+            bar(node.name) as in_terminal,
+            page.live(node.name) as on_page,
             clock.at_work(checkpoints.parent),
         ):
             before = earlier(store, key, order.refresh_since) if entry.earlier else []
             progress = each(in_terminal, on_page, in_log, in_trackers)
-            elsewhere = partial(spread, order.node, progress) if on_ray else None
+            elsewhere = partial(spread, node.name, progress) if on_ray else None
             work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
-            metrics = entry.function(order.config, **order.shared, **folders, **lineage, work=work)
+            metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
             return with_notices(entry.notices, metrics)
 
     def wait_for_gpu(index: int) -> None:
-        tell(f"{order.node}: waiting for GPU {index}, which another run holds")
+        tell(f"{node.name}: waiting for GPU {index}, which another run holds")
 
     def wait_for(holder: Holder) -> None:
-        tell(f"{order.node}: waiting for process {holder.pid} on {holder.host}, which is building it")
+        tell(f"{node.name}: waiting for process {holder.pid} on {holder.host}, which is building it")
 
     def damaged(line: str) -> None:
-        tell(f"{order.node}: {line}; it is built again")
+        tell(f"{node.name}: {line}; it is built again")
 
     return store.build(
         key,
         make,
-        node=order.node,
+        node=node.name,
         identity=entry.identity,
         recipe=order.recipe,
         keep=order.keep,

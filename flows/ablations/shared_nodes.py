@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from flows.ablations.ablation import Ablation, Cell, cells, size_text
-from flows.dag import Node, nodes
+from flows.dag import nodes
 from flows.graph.selection import up_to
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe
@@ -14,6 +14,7 @@ from pipeline.ablation.config import UNTUNED, AblationConfig, CellConfig, Negati
 from pipeline.ablation.data import Place
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
+from tasks.node import Node
 
 
 @dataclass

@@ -12,8 +12,8 @@ from flows.cli.prefect import prefect
 
 if TYPE_CHECKING:
     from artifacts.store import Store
-    from flows.dag import Node
     from flows.sentences.recipe import SentenceRecipe
+    from tasks.node import Node
 
 sentences_app = typer.Typer(
     no_args_is_help=True,

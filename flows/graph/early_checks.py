@@ -6,10 +6,10 @@ The checks themselves are the stages' own (`Stage.checks`).
 from collections.abc import Iterable, Mapping
 
 from artifacts.records import Ref
-from flows.dag import Node
 from pipeline.advice import Unfit, raise_together
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
+from tasks.node import Node
 from tasks.stages import STAGES
 
 

@@ -11,8 +11,8 @@ from artifacts.errors import StoreError
 from artifacts.explain import explain
 from artifacts.records import Record, Ref
 from artifacts.store import Store
-from flows.dag import Node
 from tasks.keys import key_of
+from tasks.node import Node
 
 
 @dataclass(frozen=True)

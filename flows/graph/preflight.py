@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from artifacts.store import Store
-from flows.dag import Node
 from flows.graph import early_checks
 from flows.graph.plan import plan
 from flows.graph.selection import up_to
@@ -16,6 +15,7 @@ from pipeline.paths import shown
 from pipeline.runtime.launch import gpus
 from pipeline.runtime.work import Machine
 from tasks.keys import sources_of
+from tasks.node import Node
 from tasks.ray_cluster import check_address
 from tasks.stages import AT_START, STAGES
 from tasks.tracking import Tracking

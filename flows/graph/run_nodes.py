@@ -14,12 +14,12 @@ from artifacts.errors import Damaged
 from artifacts.records import Ref
 from artifacts.runs import in_file_name, stamp
 from artifacts.store import Store
-from flows.dag import Node
 from flows.graph import early_checks, preflight
 from pipeline.errors import InputError
 from pipeline.runtime.work import Machine
 from tasks import ray_cluster
-from tasks.run import Order, stage, tell
+from tasks.node import Node, Order
+from tasks.run import stage, tell
 from tasks.stages import STAGES
 from tasks.tracking import Logs, Tracking
 
@@ -86,10 +86,7 @@ def run(
     the terminal.
     """
     order = Order(
-        node=node.name,
-        stage=node.stage,
-        config=node.config,
-        shared=node.shared,
+        node=node,
         machine=machine,
         store=store,
         recipe=recipe,

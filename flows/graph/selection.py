@@ -7,11 +7,11 @@ from pathlib import Path
 from artifacts.files import check_path
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows.dag import Node
 from flows.graph.plan import plan
 from flows.recipes.yaml_layers import hint
 from pipeline import paths
 from pipeline.errors import InputError
+from tasks.node import Node
 
 
 def store_folder(given: str | Path | None) -> Path:

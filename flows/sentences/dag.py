@@ -6,7 +6,6 @@ from pathlib import Path
 
 from artifacts.runs import runs
 from artifacts.store import Store
-from flows.dag import Node
 from flows.sentences.recipe import ALL, HUB, SentenceRecipe, folder_of, slug, with_nli
 from pipeline import paths
 from pipeline.config import Config
@@ -15,6 +14,7 @@ from pipeline.runtime import hub
 from pipeline.sentences.model import SentenceModelConfig
 from pipeline.sentences.summary import SummaryConfig, Training
 from pipeline.sentences.tune import TuneConfig, TuneTraining
+from tasks.node import Node
 
 SUMMARY = "summary"
 """The last node."""

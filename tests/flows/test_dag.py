@@ -4,11 +4,12 @@ import inspect
 
 import pytest
 
-from flows.dag import Node, nodes
+from flows.dag import nodes
 from flows.graph.selection import named, select, up_to
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
+from tasks.node import Node
 from tasks.stages import STAGES
 
 

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from killing import command, cut_off, finished, run
 
-from flows.dag import Node, nodes
+from flows.dag import nodes
 from flows.recipes.recipe import resolve
+from tasks.node import Node
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

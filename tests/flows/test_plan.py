@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from artifacts.store import Store
-from flows.dag import Node, nodes
+from flows.dag import nodes
 from flows.graph import preflight
 from flows.graph.plan import plan
 from flows.graph.selection import up_to, upstream
@@ -13,6 +13,7 @@ from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
 from pipeline.runtime.work import Machine
 from tasks.keys import key_of
+from tasks.node import Node
 
 TEXT = (
     "{reader: text, path: x, pattern: '*', documents: lines, id_key: '', title_key: '', text_key: text, "

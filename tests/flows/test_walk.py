@@ -14,12 +14,13 @@ from artifacts.store import Store
 from flows import flow
 from flows.ablations import file
 from flows.ablations import flow as ablation_flow
-from flows.dag import Node, nodes
+from flows.dag import nodes
 from flows.graph import preflight, run_nodes
 from flows.recipes.recipe import resolve
 from flows.sentences import flow as sentences_flow
 from flows.sentences import recipe as sentences_recipe
 from pipeline.errors import InputError
+from tasks.node import Node
 
 
 @pytest.fixture

@@ -22,9 +22,10 @@ from pipeline.errors import InputError
 from pipeline.evaluate import bootstrap
 from pipeline.evaluate.bootstrap import interval, resampled_means
 from pipeline.evaluate.config import EvaluateConfig
-from pipeline.evaluate.evaluate import evaluate, fusion_rows, missing
+from pipeline.evaluate.evaluate import evaluate, missing
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
+from pipeline.evaluate.rows import fusion_rows
 from pipeline.evaluate.short_tables import asked_first, notes, tables
 from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent

@@ -22,7 +22,8 @@ from pipeline.errors import InputError
 from pipeline.runtime.work import Machine, Metrics, Work, silent
 from tasks import page
 from tasks.keys import key_of
-from tasks.run import Order, earlier, stage
+from tasks.node import Node, Order
+from tasks.run import earlier, stage
 from tasks.stages import STAGES, Stage
 
 pytestmark = pytest.mark.usefixtures("letters", "harness")
@@ -32,8 +33,7 @@ def order(store: Store, machine: Machine, text: str, **more: Any) -> Order:
     from letters import LetterConfig
 
     config = LetterConfig(text=text, path=more.pop("path", None))
-    given = {"keep": False, "refresh_since": None, **more}
-    return Order("Letter_1", "letter", config, {}, machine, store.root, "test", **given)
+    return Order(Node("Letter_1", "letter", config), machine, store.root, "test", **more)
 
 
 def run(one: Order, inputs: Mapping[str, Ref | None]) -> State[Any]:

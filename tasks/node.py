@@ -1,0 +1,43 @@
+"""A node of a flow: what one task builds, and what it reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.runtime.work import Machine
+from tasks.tracking import Logs
+
+
+@dataclass(frozen=True)
+class Node:
+    """One task run on the page, one artifact in the store."""
+
+    name: str
+    stage: str
+    """Its entry in tasks/stages.py."""
+    config: Config
+    inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
+    """The nodes whose artifacts the stage's function reads, by parameter; None where the recipe leaves one out."""
+    shared: Mapping[str, Config] = field(default_factory=dict)
+    """Sections that several stages read, by parameter."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a task is to do with a node."""
+
+    node: Node
+    machine: Machine
+    store: Path
+    recipe: str
+    """Its name, for the record."""
+    keep: bool = False
+    """Accept the artifact of older code."""
+    refresh_since: datetime | None = None
+    """Build again what is older."""
+    logs: Logs | None = None
+    """Where trainings are followed; None: nowhere."""
+    width: int = 18
+    """Of the names' column in the terminal."""
