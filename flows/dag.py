@@ -61,8 +61,9 @@ def nodes(recipe: Recipe) -> list[Node]:
         if r.attention.sections:
             sections = general if r.attention.text == "pretraining" else tokens
             attention = node("attention", "attention", r.attention, tokens=sections, **encoders)
-        page = r.report.model_copy(update={"configuration": configuration(r), "command": command(r)})
-        node("report", "report", page, collection=ingest, evaluate=evaluate, attention=attention, **trained)
+        read = {"collection": ingest, "evaluate": evaluate, "attention": attention, **trained}
+        whole_recipe = {"configuration": configuration(r), "command": command(r)}
+        made.append(Node("report", "report", r.report, read, whole_recipe))
         return made
 
     if r.model is not None:

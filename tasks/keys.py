@@ -5,6 +5,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import JsonValue
+
 from artifacts import versions
 from artifacts.fingerprint import code_version
 from artifacts.keys import Key, make_key
@@ -43,9 +45,9 @@ def key_of(
     stage: str,
     config: Config,
     inputs: Mapping[str, Ref | None],
-    shared: Mapping[str, Config] = MappingProxyType({}),
+    shared: Mapping[str, Config | JsonValue] = MappingProxyType({}),
 ) -> Key:
-    """The key of what `stage` makes of `config`, the sections `shared` with other stages, and `inputs`.
+    """The key of what `stage` makes of `config`, of `shared` (see `Node`) and `inputs`.
 
     Reads the source files where they are new or changed.
     """
@@ -54,7 +56,7 @@ def key_of(
     return make_key(
         stage=stage,
         code=code,
-        config=_read(config, entry.unread(config)) | {name: without_paths(section) for name, section in shared.items()},
+        config=_read(config, entry.unread(config)) | {name: _plain(value) for name, value in shared.items()},
         sources=store.source_digests(sources_of(stage, config)),
         inputs={name: ref.identity for name, ref in inputs.items() if ref is not None},
         libraries=versions.of(entry.libraries(config)),

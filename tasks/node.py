@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from pipeline.config import Config
 from pipeline.runtime.work import Machine
 from tasks.tracking import Logs
@@ -20,8 +22,9 @@ class Node:
     config: Config
     inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
     """The nodes whose artifacts the stage's function reads, by parameter; None where the recipe leaves one out."""
-    shared: Mapping[str, Config] = field(default_factory=dict)
-    """Sections that several stages read, by parameter."""
+    shared: Mapping[str, Config | JsonValue] = field(default_factory=dict)
+    """What the function reads besides its own configuration, by parameter: sections that several stages read, and what
+    the report shows of the whole recipe. It enters the key."""
 
 
 @dataclass(frozen=True)

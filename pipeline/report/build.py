@@ -40,16 +40,14 @@ class ReportConfig(Config):
     """Answers shown for each question and system, as far as the evaluation kept them (`evaluate.answers`)."""
     seed: Seed
     """Seed that picks the examples."""
-    configuration: dict[str, JsonValue]
-    """What the recipe computes, without paths, shown at the page's end. `{}` in recipes: the flow fills it."""
-    command: list[str]
-    """The words of the command that computes this again. `[]` in recipes: the flow fills it."""
 
 
 def report(
     config: ReportConfig,
     collection: Path,
     evaluate: Path,
+    configuration: Mapping[str, JsonValue],
+    command: Sequence[str],
     work: Work,
     lineage: Sequence[Step] = (),
     attention: Path | None = None,
@@ -57,8 +55,9 @@ def report(
 ) -> Metrics:
     """Write `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
 
-    Equal inputs, `lineage` among them, give equal bytes. The page needs no other file and no network. Text of the
-    collection is escaped by the template.
+    `configuration`: what the recipe computes, without paths. `command`: the words of the command that computes it
+    again. Equal inputs, these and `lineage` among them, give equal bytes. The page needs no other file and no network.
+    Text of the collection is escaped by the template.
     """
     from pipeline.report import examples
     from pipeline.report.figures import write_pngs
@@ -86,9 +85,9 @@ def report(
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
         notices=notices(lineage),
         lineage=summary(lineage) if lineage else None,
-        command=shlex.join(config.command),
-        changed=[word for flag, word in itertools.pairwise(config.command) if flag == "--set"],
-        configuration=as_yaml(config.configuration),
+        command=shlex.join(command),
+        changed=[word for flag, word in itertools.pairwise(command) if flag == "--set"],
+        configuration=as_yaml(configuration),
     )
     (work.out / "report.html").write_text(page, encoding="utf-8", newline="\n")
     drawn = [picture for section in pictures.values() for picture in section]

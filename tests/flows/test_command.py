@@ -63,8 +63,8 @@ def test_a_recipe_of_ones_own_goes_by_the_nearest_of_the_project(tmp_path, given
 
 
 def test_the_report_is_told() -> None:
-    page = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1].config
-    assert page.command == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
+    report = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1]
+    assert report.shared["command"] == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
 
 
 def test_published_measures_are_known() -> None:

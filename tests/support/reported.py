@@ -16,9 +16,12 @@ CONFIG = ReportConfig(
     changes=1,
     answers=2,
     seed=0,
-    configuration={"title": "A <recipe>", "bm25": {"k1": 1.5, "note": "</pre><script>y</script>"}},
-    command=["cocondenser", "run", "tiny", "--set", "title=<script>"],
 )
+WHOLE = {
+    "configuration": {"title": "A <recipe>", "bm25": {"k1": 1.5, "note": "</pre><script>y</script>"}},
+    "command": ["cocondenser", "run", "tiny", "--set", "title=<script>"],
+}
+"""What the page shows of the whole recipe."""
 OLDER, NEWER = {"python": "3.11.2"}, {"python": "3.12.1"}
 NOTICES = ("files left out: 2 (first: <a>.md, b.md); save them as UTF-8", "passages dropped: 1")
 LINEAGE = [

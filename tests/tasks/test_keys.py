@@ -139,6 +139,13 @@ def test_a_flat_index_and_its_search_hang_on_no_field_of_the_others(settings, di
             assert (keys[0] != keys[1]) == differ
 
 
+def test_what_the_report_shows_of_the_recipe_enters_its_key(store: Store) -> None:
+    shown = [nodes(resolve("tiny", settings))[-1].shared for settings in ([], ["machine.ranks=2"], ["stage2.epochs=2"])]
+    report = nodes(resolve("tiny"))[-1]
+    same, other_machine, other_recipe = (key_of(store, "report", report.config, {}, given).hex for given in shown)
+    assert same == other_machine != other_recipe
+
+
 def test_the_version_of_faiss_enters_the_keys_of_what_is_its_own(store: Store) -> None:
     for kind, libraries in (("flat", set()), ("hnsw", {"faiss"})):
         for node in nodes(resolve("tiny", [f"index.kind={kind}"])):

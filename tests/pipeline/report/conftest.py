@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from evaluating import EVALUATE
-from reported import CONFIG, LINEAGE, work
+from reported import CONFIG, LINEAGE, WHOLE, work
 
 from pipeline.data import runs
 from pipeline.data.collection import schemas, write_table
@@ -61,7 +61,7 @@ def inputs(tmp_path_factory) -> dict[str, Path | None]:
 @pytest.fixture(scope="module")
 def page(inputs, tmp_path_factory) -> str:
     out = tmp_path_factory.mktemp("page") / "out"
-    figures = report(CONFIG, **inputs, lineage=LINEAGE, work=work(out))
+    figures = report(CONFIG, **inputs, lineage=LINEAGE, **WHOLE, work=work(out))
     assert figures["examples"] == 2  # all there are
     assert figures["pictures"] == len(list((out / "pictures").glob("*.png"))) == 6
     return (out / "report.html").read_text()

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from reported import CONFIG, LINEAGE, elements, work
+from reported import CONFIG, LINEAGE, WHOLE, elements, work
 
 from pipeline.evaluate.shallow import shallow
 from pipeline.report.build import report
@@ -45,7 +45,7 @@ def test_all_measures_say_where_they_look_deeper_than_lists(cut, inputs, tmp_pat
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["splits"]["test"]["cut_at"] = {"bm25": cut}
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    report(CONFIG, **{**inputs, "evaluate": folder}, lineage=LINEAGE, work=work(tmp_path / "out"))
+    report(CONFIG, **{**inputs, "evaluate": folder}, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
     found = (tmp_path / "out" / "report.html").read_text().split('<section id="measures">')[1].split("</section>")[0]
     measures = next(iter(metrics["splits"]["test"]["systems"].values()))
     assert f"BM25: {shallow(cut, measures)}." in found
@@ -69,7 +69,7 @@ def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
     import matplotlib
 
     matplotlib.rcParams["lines.linewidth"] = 9  # a user's own settings do not show
-    report(CONFIG, **inputs, lineage=LINEAGE, work=work(tmp_path / "out"))
+    report(CONFIG, **inputs, lineage=LINEAGE, **WHOLE, work=work(tmp_path / "out"))
     assert matplotlib.rcParams["lines.linewidth"] == 9
     matplotlib.rcdefaults()
     assert (tmp_path / "out" / "report.html").read_text() == page
@@ -77,8 +77,8 @@ def test_equal_inputs_give_equal_bytes(inputs, page, tmp_path):
 
 def test_without_trainings_and_examples(inputs, tmp_path):
     bare = {**inputs, "cocondenser": None, "stage2": None}
-    config = CONFIG.model_copy(update={"examples": 0, "changes": 0, "configuration": {}, "command": []})
-    assert report(config, **bare, work=work(tmp_path / "out"))["examples"] == 0
+    config = CONFIG.model_copy(update={"examples": 0, "changes": 0})
+    assert report(config, **bare, configuration={}, command=[], work=work(tmp_path / "out"))["examples"] == 0
     text = (tmp_path / "out" / "report.html").read_text()
     assert "<h2>Training</h2>" not in text
     assert "<h2>Questions</h2>" not in text
@@ -117,7 +117,7 @@ def test_notices_are_listed_by_node(page):
 
 
 def test_without_notices_there_is_no_such_section(inputs, tmp_path):
-    report(CONFIG, **inputs, lineage=LINEAGE[1:], work=work(tmp_path / "out"))
+    report(CONFIG, **inputs, lineage=LINEAGE[1:], **WHOLE, work=work(tmp_path / "out"))
     assert "#notices" not in (tmp_path / "out" / "report.html").read_text()
 
 

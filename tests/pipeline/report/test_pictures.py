@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from reported import CONFIG, elements, work
+from reported import CONFIG, WHOLE, elements, work
 
 from pipeline.report.build import report
 
@@ -16,7 +16,7 @@ def test_the_entropy_of_attention_is_a_picture_of_the_analyses(inputs, page, tmp
     attention.mkdir()
     columns = {"model": ["pretrained", "stage2"], "layer": [1, 1], "entropy": [3.0, 2.0]}
     pq.write_table(pa.table(columns), attention / "attention.parquet")
-    report(CONFIG, **inputs, attention=attention, work=work(tmp_path / "out"))
+    report(CONFIG, **inputs, attention=attention, **WHOLE, work=work(tmp_path / "out"))
     shown = (tmp_path / "out" / "report.html").read_text()
     assert elements(shown).count("svg") == elements(page).count("svg") + 1
     assert (tmp_path / "out" / "pictures" / "attention.png").is_file()
@@ -35,7 +35,7 @@ def test_neighbours_have_a_line_for_each_pair_and_n(inputs, tmp_path):
     ]
     metrics["splits"]["test"]["neighbours"] = rows
     (evaluation / "metrics.json").write_text(json.dumps(metrics))
-    report(CONFIG, **{**inputs, "evaluate": evaluation}, work=work(tmp_path / "out"))
+    report(CONFIG, **{**inputs, "evaluate": evaluation}, **WHOLE, work=work(tmp_path / "out"))
     picture = next(
         svg for svg in (tmp_path / "out" / "report.html").read_text().split("<figure>") if "Neighbours" in svg
     )
@@ -55,7 +55,7 @@ def test_seven_thousand_questions_stay_small():
 def test_pictures_are_coloured_files_too(inputs, tmp_path):
     from matplotlib.image import imread
 
-    report(CONFIG, **inputs, work=work(tmp_path / "out"))
+    report(CONFIG, **inputs, **WHOLE, work=work(tmp_path / "out"))
     names = [path.stem for path in sorted((tmp_path / "out" / "pictures").iterdir())]
     assert names == [
         *("ladder-ndcg-10", "ladder-r-100", "ladder-rr-10", "questions", "training-cocondenser", "training-stage2")

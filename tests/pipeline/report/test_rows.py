@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from evaluating import EVALUATE
-from reported import CONFIG, work
+from reported import CONFIG, WHOLE, work
 
 from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate.evaluate import evaluate
@@ -57,7 +57,7 @@ def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path)
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     later = {"stage2": stage2, "stage2-2": bm25, "rerank": stage2}
     evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), **later)
-    report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"))
+    report(CONFIG, inputs["collection"], tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     for system, label in (("stage2", "stage 2, round 2"), ("rerank", "reranked")):
         assert f'var(--{system})"></i>{label}</th>' in page
@@ -73,7 +73,7 @@ def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
     metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
     assert (metrics["dense"], metrics["labels"]["fusion"]) == ("model", "BM25 + ready model")
     model = inputs["cocondenser"]
-    report(CONFIG, inputs["collection"], tmp_path / "metrics", work=work(tmp_path / "out"), model=model)
+    report(CONFIG, inputs["collection"], tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"), model=model)
     page = (tmp_path / "out" / "report.html").read_text()
     assert 'var(--stage2)"></i>ready model</th>' in page
     assert "var(--model)" not in page
@@ -91,7 +91,7 @@ def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
     write_table(collection / "qrels.parquet", schemas()["qrels"], kept)
     bm25, stage2 = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     evaluate(EVALUATE, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
-    report(CONFIG, collection, tmp_path / "metrics", work=work(tmp_path / "out"))
+    report(CONFIG, collection, tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<th>hits@20</th>" in page
     assert ("<th>MRR@10</th>" in page) is judged
@@ -152,7 +152,7 @@ def test_what_was_published_leads_and_has_its_columns():
 
 def test_the_papers_figures_stand_below_ours(inputs, tmp_path):
     rows = [published("stage2", "test", RR_10=0.382, R_1000=0.984), published("stage1", "test", RR_10=0.357)]
-    report(CONFIG.model_copy(update={"published": rows}), **inputs, work=work(tmp_path / "out"))
+    report(CONFIG.model_copy(update={"published": rows}), **inputs, **WHOLE, work=work(tmp_path / "out"))
     table = (tmp_path / "out" / "report.html").read_text().split("</table>")[0]
     assert "published .382" in table
     rows = re.findall(r'<tr(?: class="(\w+)")?><th scope="row">.*?</tr>', table, re.DOTALL)
@@ -184,7 +184,7 @@ def test_a_split_with_answers_alone_leads_with_hits(inputs, tmp_path):
     )
     given = {**inputs, "evaluate": evaluation}
     paper = [published("stage2", "test", hits_5=0.758, hits_20=0.843)]
-    report(CONFIG.model_copy(update={"published": paper}), **given, work=work(tmp_path / "out"))
+    report(CONFIG.model_copy(update={"published": paper}), **given, **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "hits@20 on 3,610 test questions" in page
     assert ".600 <small>published .843</small>" in page
@@ -221,7 +221,7 @@ def test_the_page_says_how_the_fusion_was_chosen_and_which_lists_are_cut(dev, fi
     write_table(collection / "qrels.parquet", schemas()["qrels"], judged)
     config = EVALUATE.model_copy(update=fields)
     evaluate(config, collection, bm25, work(tmp_path / "metrics"), stage2=stage2)
-    report(CONFIG, collection, tmp_path / "metrics", work=work(tmp_path / "out"))
+    report(CONFIG, collection, tmp_path / "metrics", **WHOLE, work=work(tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"BM25 + stage 2 adds {said}." in page
     assert ("not tuned" in page) == (not dev and bool(fields))
