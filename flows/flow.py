@@ -1,70 +1,59 @@
 """The flow: the nodes of flows/dag.py, one task run each, in order."""
 
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any
 
-from prefect import flow
+from prefect import Flow, flow
+from pydantic import WithJsonSchema
 
-from artifacts.live import live
-from artifacts.records import Ref
-from artifacts.runs import record_run
-from artifacts.store import Store
-from flows.dag import nodes
+from artifacts.errors import StoreError
 from flows.graph import run_nodes, summary
-from flows.graph.selection import names, select, store_folder, upstream
-from flows.recipes.recipe import Recipe, change
+from flows.graph.prepare import Device, Run, prepare
+from flows.recipes import yaml_layers
+from flows.recipes.recipe import Recipe
+from pipeline.errors import InputError
+
+RecipeName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(yaml_layers.listed()))]
 
 
-@flow(name="cocondenser", flow_run_name="{recipe.name}", persist_result=False)
-def cocondenser(
-    recipe: Recipe,
-    set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
-    until: str | None = None,
-    only: str | None = None,
-    refresh: list[str] = [],  # noqa: B006
-    keep: list[str] = [],  # noqa: B006
-    store: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] | None = None,
-) -> dict[str, Ref]:
-    """From a text collection and training questions to a dense retriever; every stage is reused where it can be.
+def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
+    """The flow of a run that the command line has prepared; with None, one that prepares what its parameters name."""
 
-    Args:
-        recipe: The complete recipe.
-        set: Changes to it, such as condenser.steps=100, applied last.
-        until: The last stage to run, with all that it needs.
-        only: The one stage to run; what it reads must be in the store.
-        refresh: Stages to build again.
-        keep: Stages whose artifacts of older code are accepted.
-        store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
-        device: auto, cpu or cuda; the recipe's where empty.
-    """
-    recipe = change(recipe, [*set, *([f"machine.device={device}"] if device else [])])
-    root = store_folder(store)
-    shelf = Store(root)
-    dag = nodes(recipe)
-    wanted = select(dag, until, only)
-    refreshed, kept = names(dag, refresh), names(dag, keep)
-    run_nodes.look_ahead(shelf, dag, wanted, recipe.machine, recipe.tracking, refreshed)
+    @flow(name="cocondenser", flow_run_name=partial(run_nodes.run_name, prepared, "recipe"), persist_result=False)
+    def cocondenser(
+        recipe: RecipeName,
+        set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
+        until: str | None = None,
+        only: str | None = None,
+        refresh: list[str] = [],  # noqa: B006
+        keep: list[str] = [],  # noqa: B006
+        store: str | None = None,
+        device: Device = None,
+    ) -> Any:
+        """From a text collection and training questions to a dense retriever; every stage is reused where it can be.
 
-    begun = run_nodes.run_created()
-    logs = run_nodes.logs_of(recipe.tracking, root, recipe.name, begun)
-    refs: dict[str, Ref] = {}
+        Args:
+            recipe: The name of one of the project's recipes, or the path of a YAML file.
+            set: Changes to it, such as condenser.steps=100, applied last.
+            until: The last stage to run, with all that it needs.
+            only: The one stage to run; what it reads must be in the store.
+            refresh: Stages to build again.
+            keep: Stages whose artifacts of older code are accepted.
+            store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
+            device: auto, cpu or cuda; the recipe's where empty.
+        """
+        try:
+            run = prepared or prepare(recipe, set, until, only, refresh, keep, store, device)
+        except (InputError, StoreError) as error:
+            return run_nodes.refused(error)
+        return run_nodes.run_graph(
+            run,
+            ready=lambda node, done: run_nodes.check_first(node, done.refs, run.wanted),
+            show=lambda done: summary.show(run.recipe, done.refs, run.store.root),
+        )
 
-    def make() -> dict[str, Ref]:
-        refs.clear()
-        refs.update(upstream(shelf, dag, wanted, recipe.name) if only else {})
-        for node in wanted:
-            since = begun if node.name in refreshed else None
-            keeps = node.name in kept
-            state = run_nodes.run(
-                node, refs, recipe.machine, recipe.name, root, logs=logs, keep=keeps, refresh_since=since
-            )
-            refs[node.name] = state.result()
-            run_nodes.check_first(node.name, refs, wanted)
-        return refs
+    return cocondenser
 
-    with live(shelf, recipe.name):
-        run_nodes.until_whole(shelf, make, wanted)
-        details: dict[str, Any] = {"recipe": recipe.model_dump(mode="json"), "set": set, "until": until, "only": only}
-        record_run(shelf, recipe.name, refs, details, begun)
-        summary.show(recipe, refs, root)
-    return refs
+
+cocondenser = flow_of()
+"""As Prefect deploys it."""

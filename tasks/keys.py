@@ -5,8 +5,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import JsonValue
-
 from artifacts import versions
 from artifacts.fingerprint import code_version
 from artifacts.keys import Key, make_key
@@ -45,7 +43,7 @@ def key_of(
     stage: str,
     config: Config,
     inputs: Mapping[str, Ref | None],
-    shared: Mapping[str, Config | JsonValue] = MappingProxyType({}),
+    shared: Mapping[str, Any] = MappingProxyType({}),
 ) -> Key:
     """The key of what `stage` makes of `config`, of `shared` (see `Node`) and `inputs`.
 

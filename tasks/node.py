@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-
-from pydantic import JsonValue
+from typing import Any
 
 from pipeline.config import Config
 from pipeline.runtime.work import Machine
@@ -22,9 +21,9 @@ class Node:
     config: Config
     inputs: Mapping[str, "Node | None"] = field(default_factory=dict)
     """The nodes whose artifacts the stage's function reads, by parameter; None where the recipe leaves one out."""
-    shared: Mapping[str, Config | JsonValue] = field(default_factory=dict)
-    """What the function reads besides its own configuration, by parameter: sections that several stages read, and what
-    the report shows of the whole recipe. It enters the key."""
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """What the function reads besides its own configuration, by parameter: sections that several stages read; for the
+    report, JSON values of the whole recipe. It enters the key."""
 
 
 @dataclass(frozen=True)

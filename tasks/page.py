@@ -46,6 +46,15 @@ def best_effort(function: Callable[..., Any], *arguments: Any, seconds: float = 
         get_run_logger().warning("%s not shown on the page: %s", function.__name__, why)
 
 
+def show_recipe(details: Mapping[str, Any]) -> None:
+    """The complete recipe of a run, and what the user gave, as YAML."""
+    import yaml
+    from prefect.artifacts import create_markdown_artifact
+
+    text = yaml.safe_dump(dict(details), sort_keys=False, allow_unicode=True)
+    create_markdown_artifact(f"```yaml\n{text}```\n", key="recipe", description="The complete recipe")
+
+
 @contextmanager
 def live(node: str) -> Iterator[Progress]:
     """A progress artifact that follows the stage; sent from a thread of its own, every few seconds at most."""

@@ -23,12 +23,7 @@ Known = Mapping[str, Collection[Path]]
 
 def named() -> list[str]:
     """The ablations that come with the project and are not hidden."""
-    found = yaml_layers.named(ABLATIONS)
-    return [
-        name
-        for name in found
-        if not yaml_layers.parse(ABLATIONS.folder / f"{name}.yaml", ABLATIONS).data.get("hidden", False)
-    ]
+    return yaml_layers.listed(ABLATIONS)
 
 
 def load(name: str) -> Ablation:

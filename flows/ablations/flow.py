@@ -1,21 +1,23 @@
 """The flow of an ablation: one task run for each node of flows/ablations/shared_nodes.py, then the table."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
 
-from prefect import flow, get_run_logger
+from prefect import Flow, flow, get_run_logger
+from pydantic import WithJsonSchema
 
-from artifacts.errors import Damaged, StoreError
-from artifacts.live import live
+from artifacts.errors import StoreError
 from artifacts.records import Ref
-from artifacts.runs import record_run
-from artifacts.store import Store
-from flows.ablations.ablation import Ablation
-from flows.ablations.choice import Choice, chosen
-from flows.ablations.results import show
-from flows.ablations.shared_nodes import Needs, Part, Union, union
+from flows.ablations import file
+from flows.ablations.choice import Choice
+from flows.ablations.file import ABLATIONS
+from flows.ablations.prepare import AblationRun, prepare_ablation
+from flows.ablations.results import show as show_tables
+from flows.ablations.shared_nodes import Needs, Union
 from flows.graph import run_nodes
-from flows.graph.selection import store_folder
+from flows.graph.prepare import Device
+from flows.graph.run_nodes import Done
 from pipeline.ablation.config import AblationConfig, Negatives
 from pipeline.ablation.data import training_questions
 from pipeline.errors import InputError
@@ -23,104 +25,82 @@ from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.questions import read_asked
 
+AblationName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(file.named()))]
 
-@flow(name="ablation", flow_run_name="{ablation.name}", persist_result=False)
-def ablation(
-    ablation: Ablation,
-    set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
-    rows: list[str] = [],  # noqa: B006
-    negatives: list[Negatives] = [],  # noqa: B006
-    sizes: list[int | None] = [],  # noqa: B006
-    seeds: list[int] = [],  # noqa: B006
-    reference: str | None = None,
-    store: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] | None = None,
-) -> dict[str, Ref]:
-    """Rows x negatives x sizes of training data x seeds of one recipe; what cells share is built once.
 
-    A cell that fails stops none that does not read the same artifact, and a row that cannot go on stops no other; there
-    is no table then, and the next run goes on. A row that does not fit the collection stops all before any training.
+def flow_of(prepared: AblationRun | None = None) -> Flow[..., Any]:
+    """The flow of a run that the command line has prepared; with None, one that prepares what its parameters name."""
+    name = partial(run_nodes.run_name, prepared.run if prepared else None, "ablation", ABLATIONS)
 
-    Args:
-        ablation: The complete ablation.
-        set: Changes to the recipe of all cells, such as stage1.epochs=2, under those of sizes and rows.
-        rows: The rows to run; all where empty.
-        negatives: Columns in the place of the ablation's.
-        sizes: Numbers of training questions, null for all, in the place of the ablation's.
-        seeds: Seeds of fine-tuning, in the place of the ablation's.
-        reference: The row that the others are tested against; the ablation's where empty.
-        store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
-        device: auto, cpu or cuda; the recipe's where empty.
-    """
-    settings = [*set, *([f"machine.device={device}"] if device else [])]
-    own, asked = chosen(ablation, Choice(settings, rows, negatives, sizes, seeds, reference))
-    root = store_folder(store)
-    shelf = Store(root)
-    cells = union(own, asked)
-    shared = cells.needs[0].cell.recipe
-    run_nodes.look_ahead(shelf, cells.nodes, cells.nodes, shared.machine, shared.tracking)
+    @flow(name="ablation", flow_run_name=name, persist_result=False)
+    def ablation(
+        ablation: AblationName,
+        set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
+        rows: list[str] = [],  # noqa: B006
+        negatives: list[Negatives] = [],  # noqa: B006
+        sizes: list[int | None] = [],  # noqa: B006
+        seeds: list[int] = [],  # noqa: B006
+        reference: str | None = None,
+        store: str | None = None,
+        device: Device = None,
+    ) -> Any:
+        """Rows x negatives x sizes of training data x seeds of one recipe; what cells share is built once.
 
-    begun = run_nodes.run_created()
-    logs = run_nodes.logs_of(shared.tracking, root, f"ablation {own.name}", begun)
-    width = max(len(node.name) for node in cells.nodes)
+        A cell that fails stops none that does not read the same artifact, and a row that cannot continue stops no
+        other; there is no table then, and the next run builds the rest. A row that does not fit the collection stops
+        all before any training.
 
-    def run(part: Part, refs: Mapping[str, Ref]) -> Ref:
-        state = run_nodes.run(part.node, refs, part.recipe.machine, part.recipe.name, root, logs=logs, width=width)
-        found: Ref = state.result()
-        return found
-
-    refs: dict[str, Ref] = {}
-    failed: dict[str, str] = {}
-
-    def attempt() -> dict[str, Ref]:
-        refs.clear()
-        failed.clear()
-        make(cells, run, refs, failed)
-        return refs
-
-    with live(shelf, f"ablation {own.name}"):
+        Args:
+            ablation: The name of one of the project's ablations, or the path of a YAML file.
+            set: Changes to the recipe of all cells, such as stage1.epochs=2, under those of sizes and rows.
+            rows: The rows to run; all where empty.
+            negatives: Columns instead of the ablation's.
+            sizes: Numbers of training questions, null for all, instead of the ablation's.
+            seeds: Seeds of fine-tuning, instead of the ablation's.
+            reference: The row that the others are tested against; the ablation's where empty.
+            store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
+            device: auto, cpu or cuda; the recipe's where empty.
+        """
         try:
-            run_nodes.until_whole(shelf, attempt, cells.nodes)
-        finally:
-            details: dict[str, Any] = {"ablation": own.model_dump(mode="json"), "set": set, "rows": asked}
-            record_run(shelf, f"ablation {own.name}", refs, details, begun)
-        if failed:
-            raise RuntimeError(failures(cells, refs, failed))
-        table = cells.nodes[-1].config
-        assert isinstance(table, AblationConfig)
-        show(table, refs["ablation"])
-    return refs
+            choice = Choice(set, rows, negatives, sizes, seeds, reference)
+            ready = prepared or prepare_ablation(ablation, choice, store, device)
+        except (InputError, StoreError) as error:
+            return run_nodes.refused(error)
+        return run_nodes.run_graph(ready.run, partial(leave_out, ready.cells), partial(show, ready.cells))
+
+    return ablation
 
 
-def make(
-    cells: Union, run: Callable[[Part, Mapping[str, Ref]], Ref], refs: dict[str, Ref], failed: dict[str, str]
-) -> None:
-    """Runs every part whose inputs are there and that a row still needs. What is made goes to `refs`; what a part said
-    that failed, and why a row cannot go on, to `failed`.
+def show(cells: Union, done: Done) -> None:
+    """The table. Raises RuntimeError where something failed, and so there is none."""
+    if done.failed:
+        raise RuntimeError(failures(cells, done.refs, done.failed))
+    table = cells.nodes[-1].config
+    assert isinstance(table, AblationConfig)
+    show_tables(table, done.refs["ablation"])
+
+
+def leave_out(cells: Union, part: str, done: Done) -> None:
+    """Leaves out the rows that will fail, now that `part` is there: no node is built that only they read.
 
     Raises InputError where a row does not fit the collection.
     """
-    out: set[str] = set()
-    for part in cells.parts:
-        name = part.node.name
-        readers = {one.cell.row for one in cells.needs if name in one.parts.values()} or {*cells.by_row()}
-        if readers <= out or any(given and given.name not in refs for given in part.node.inputs.values()):
-            continue
-        try:
-            refs[name] = run(part, refs)
-        except Damaged:
-            raise
-        except Exception as error:
-            known = isinstance(error, RuntimeError | InputError | StoreError)
-            failed[name] = str(error) if known else f"{type(error).__name__}: {error}"
-            said = "%s failed; what does not read it goes on: %s"
-            get_run_logger().error(said, name, failed[name], exc_info=not known)
-            continue
-        for row, why in unfit(cells, name, refs).items():
-            if row not in out:
-                out.add(row)
-                failed[f"row {row}"] = why
-                get_run_logger().error("row %s is left out; the others go on: %s", row, why)
+    for row, why in unfit(cells, part, done.refs).items():
+        if f"row {row}" not in done.failed:
+            done.failed[f"row {row}"] = why
+            get_run_logger().error("row %s is left out; the others continue: %s", row, why)
+    rows = {row for row in cells.by_row() if f"row {row}" in done.failed}
+    done.left_out |= {name for name, readers in readers_of(cells).items() if readers <= rows}
+
+
+def readers_of(cells: Union) -> dict[str, set[str]]:
+    """{part: the rows that read it}; of the table all."""
+    rows = cells.by_row()
+    read = {
+        name: {row for row, needs in rows.items() if any(name in one.parts.values() for one in needs)}
+        for name in (node.name for node in cells.nodes)
+    }
+    return {name: readers or {*rows} for name, readers in read.items()}
 
 
 def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
@@ -177,3 +157,7 @@ def failures(cells: Union, refs: Mapping[str, Ref], failed: Mapping[str, str]) -
         f"{said}\n{len(done)} of {len(cells.needs)} cells are measured and no table is made; the same command goes on "
         "with the others, --rows leaves rows out"
     )
+
+
+ablation = flow_of()
+"""As Prefect deploys it."""

@@ -144,27 +144,21 @@ def run(
 
     What is in the store is reused. Where a cell fails the others go on; the same command then goes on with the rest.
     """
-    from artifacts.store import Store
-    from flows.ablations.file import load
-    from flows.graph import preflight
-    from flows.graph.selection import store_folder
-
-    whole = load(name)
-    choice = _choice(set, rows, negatives, sizes, seeds, reference)
-    own, cells = _cells(whole, choice)
-    root = store_folder(store)
-    # All that can be known to fail does so here, before Prefect is imported.
-    shared = cells.needs[0].cell.recipe
-    machine = preflight.with_device(shared.machine, device)
-    preflight.check(Store(root), cells.nodes, cells.nodes, machine, shared.tracking)
-
+    from flows.ablations.choice import unheard
+    from flows.ablations.prepare import prepare_ablation
     from pipeline.formatting import counted
 
+    # All that can be known to fail does so here, before Prefect is imported.
+    choice = _choice(set, rows, negatives, sizes, seeds, reference)
+    ready = prepare_ablation(name, choice, store, device)
+    for line in unheard(ready.run.recipe, ready.rows, choice.set):
+        warn(line)
+    cells = ready.cells
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
-    with prefect(own.title, size, root):
-        from flows.ablations.flow import ablation
+    with prefect(ready.run.recipe.title, size, ready.run.store.root):
+        from flows.ablations.flow import flow_of
 
-        refs = ablation(whole, **asdict(choice), store=str(root), device=device)
+        refs = flow_of(ready)(**ready.run.parameters)
     if as_json:
         print_json(_outcome(refs))
 

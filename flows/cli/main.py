@@ -105,7 +105,7 @@ def join(store: StoreFolder = None) -> None:
 def deployments(
     write: Annotated[bool, typer.Option("--write", help="Write prefect.yaml.")] = False,
 ) -> None:
-    """Print prefect.yaml as the recipes make it: a deployment each, with the complete recipe inside."""
+    """Print prefect.yaml as the recipes give it: a deployment each, which names its recipe."""
     from flows.deploy.deployments import PREFECT_YAML, render
 
     if write:

@@ -1,9 +1,8 @@
 """`cocondenser run` and `cocondenser update`: the flow, once all that can be known to fail has been looked at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +11,7 @@ from flows.cli.prefect import prefect
 
 if TYPE_CHECKING:
     from artifacts.records import Ref
+    from flows.graph.prepare import Run
     from flows.recipes.recipe import Recipe
 
 
@@ -34,21 +34,10 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a recipe. A stage whose configuration, inputs and code are as before is taken from the store."""
-    from flows.graph.selection import store_folder
-    from flows.recipes.recipe import resolve
+    from flows.graph.prepare import prepare
 
-    settings = set or []
-    refs = start(
-        resolve(recipe, settings),
-        settings,
-        store_folder(store),
-        called=recipe,
-        until=until,
-        only=only,
-        refresh=refresh or [],
-        keep=keep or [],
-        device=device,
-    )
+    # All that can be known to fail does so here, before Prefect is imported.
+    refs = start(prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device))
     if as_json:
         print_json(outcome(refs))
 
@@ -65,6 +54,7 @@ def update(
     Nothing is trained, and only the shards of passages that changed are encoded; `search` then answers from them.
     """
     from flows.cli.artifacts import opened
+    from flows.graph.prepare import prepare
     from flows.graph.update import described, taken_in
     from flows.graph.update import update as settle
 
@@ -73,45 +63,21 @@ def update(
     resolved, settings, engine = settle(shelf, recipe, set or [])
     of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
     terminal.print(f"model: {of} UTC", markup=False, highlight=False, soft_wrap=True)
-    refs = start(resolved, settings, shelf.root, called=recipe, device=device)
+    refs = start(prepare(resolved, settings, store=shelf.root, device=device))
     done = taken_in(shelf, refs, begun)
     terminal.print(f"\n{described(done)}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print_json({**outcome(refs), "update": done})
 
 
-def start(
-    recipe: "Recipe",
-    settings: list[str],
-    root: Path,
-    *,
-    called: str,
-    until: str | None = None,
-    only: str | None = None,
-    refresh: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    device: Literal["auto", "cpu", "cuda"] | None = None,
-) -> "dict[str, Ref]":
-    """Runs the flow: {node: its artifact}. `called`: the recipe as the user named it."""
-    from artifacts.store import Store
-    from flows.dag import nodes
-    from flows.graph import preflight
-    from flows.graph.selection import names, select, upstream
+def start(run: "Run[Recipe]") -> "dict[str, Ref]":
+    """Runs the flow: {node: its artifact}."""
+    name = "" if run.recipe.title == run.name else f" ({run.name})"
+    with prefect(run.recipe.title, name, run.store.root):
+        from flows.flow import flow_of
 
-    # All that can be known to fail does so here, before Prefect is imported.
-    shelf, dag = Store(root), nodes(recipe)
-    wanted = select(dag, until, only)
-    names(dag, [*refresh, *keep])
-    preflight.check(shelf, dag, wanted, preflight.with_device(recipe.machine, device), recipe.tracking)
-    if only:
-        upstream(shelf, dag, wanted, called)
-
-    name = "" if recipe.title == recipe.name else f" ({recipe.name})"
-    with prefect(recipe.title, name, root):
-        from flows.flow import cocondenser
-
-        # The settings once more, which changes nothing: the page and the run's record then name them.
-        return cocondenser(recipe, settings, until, only, [*refresh], [*keep], str(root), device)
+        refs: dict[str, Ref] = flow_of(run)(**run.parameters)
+        return refs
 
 
 def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`cocondenser sentences ...`: sentence similarity."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -9,11 +9,6 @@ from rich.table import Table
 from flows.cli.listing import print_recipes
 from flows.cli.options import Device, Json, Settings, StoreFolder, out, print_json
 from flows.cli.prefect import prefect
-
-if TYPE_CHECKING:
-    from artifacts.store import Store
-    from flows.sentences.recipe import SentenceRecipe
-    from tasks.node import Node
 
 sentences_app = typer.Typer(
     no_args_is_help=True,
@@ -38,11 +33,16 @@ def plan(recipe: Name, set: Settings = None, store: StoreFolder = None, as_json:
     """Show what a run would do, and why. Tables that the store does not hold are read, to tell what is wrong."""
     from dataclasses import asdict
 
+    from artifacts.store import Store
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing
+    from flows.graph.selection import store_folder
     from flows.sentences.checks import check_tables
+    from flows.sentences.dag import nodes
+    from flows.sentences.recipe import resolve
 
-    resolved, shelf, dag = prepared(recipe, set or [], store)
+    resolved, shelf = resolve(recipe, set or []), Store(store_folder(store))
+    dag = nodes(resolved, shelf)
     steps = make_plan(shelf, dag, resolved.name)
     check_tables(resolved, steps)
     why = [missing(node) or step.why if step.action != "reuse" else [] for node, step in zip(dag, steps, strict=True)]
@@ -64,34 +64,21 @@ def run(
     recipe: Name, set: Settings = None, store: StoreFolder = None, device: Device = None, as_json: Json = False
 ) -> None:
     """Run a recipe and print its table. What was trained before is taken from the store."""
-    from flows.graph import preflight
-
-    settings = set or []
-    resolved, shelf, dag = prepared(recipe, settings, store)
-    preflight.check(shelf, dag, dag, preflight.with_device(resolved.machine, device))
-
     from flows.sentences import results
     from flows.sentences.dag import SUMMARY
+    from flows.sentences.prepare import prepare_sentences
 
-    with prefect(resolved.title, "", shelf.root):
-        from flows.sentences.flow import sentences
+    # All that can be known to fail does so here, before Prefect is imported.
+    ready = prepare_sentences(recipe, set or [], store, device)
+    with prefect(ready.recipe.title, "", ready.store.root):
+        from flows.sentences.flow import flow_of
 
-        refs = sentences(resolved, settings, str(shelf.root), device)
+        refs = flow_of(ready)(**ready.parameters)
+    published = ready.recipe.published
     found: dict[str, Any] = results.read(refs[SUMMARY].path)
     if as_json:
         artifacts = {node: {"digest": ref.digest, "path": str(ref.path)} for node, ref in refs.items()}
-        published = resolved.published.model_dump() if resolved.published else None
-        print_json({"artifacts": artifacts, "results": found, "published": published})
+        said = published.model_dump() if published else None
+        print_json({"artifacts": artifacts, "results": found, "published": said})
         return
-    out.print(results.table(found, resolved.published))
-
-
-def prepared(recipe: str, settings: list[str], store: Any) -> "tuple[SentenceRecipe, Store, list[Node]]":
-    """All that can be known to fail does so here, before Prefect is imported."""
-    from artifacts.store import Store
-    from flows.graph.selection import store_folder
-    from flows.sentences.dag import nodes
-    from flows.sentences.recipe import resolve
-
-    resolved, shelf = resolve(recipe, settings), Store(store_folder(store))
-    return resolved, shelf, nodes(resolved, shelf)
+    out.print(results.table(found, published))

@@ -23,6 +23,7 @@ def evaluate_model(
 
     from artifacts.store import Store
     from flows.cli.run import outcome, start
+    from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
     from flows.recipes.zero_shot import zeroshot
     from pipeline.runtime.launch import gpus
@@ -42,7 +43,7 @@ def evaluate_model(
                 soft_wrap=True,
             )
         return
-    refs = start(recipe, settings, root, called=recipe.name, device=device)
+    refs = start(prepare(recipe, settings, store=root, device=device))
     done = outcome(refs)
     if as_json:
         print_json({"recipe": recipe.name, **done})

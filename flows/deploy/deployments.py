@@ -1,4 +1,4 @@
-"""prefect.yaml, made from the recipes of all flows: a deployment each, complete in its parameter."""
+"""prefect.yaml, rendered from the recipes of all flows: a deployment each, which names its recipe."""
 
 from pathlib import Path
 from typing import Any
@@ -9,27 +9,26 @@ from flows.ablations import file
 from flows.ablations.ablation import Ablation
 from flows.ablations.file import load
 from flows.recipes.recipe import Recipe, resolve
-from flows.recipes.yaml_layers import named
+from flows.recipes.yaml_layers import listed
 from flows.sentences import recipe as of_sentences
 from flows.sentences.recipe import SENTENCES, SentenceRecipe
 
 PREFECT_YAML = Path(__file__).resolve().parents[2] / "prefect.yaml"
 POOL = "cocondenser"
 HEAD = """\
-# Made from flows/recipes, flows/ablations and flows/sentences by `cocondenser deployments --write`; edit those, not
-# this.
-# `make up` deploys it; `prefect deployment run cocondenser/pydocs-small` then starts a run, `prefect deployment run
-# ablation/pydocs-small` an ablation. Parts of a recipe are changed by the parameter `set`:
+# Rendered by `cocondenser deployments --write` from flows/recipes, flows/ablations and flows/sentences: edit those.
+# `make up` deploys it. `prefect deployment run cocondenser/pydocs-small` then starts a run, and `prefect deployment run
+# ablation/pydocs-small` an ablation. The parameter `set` changes fields of the recipe:
 # --param 'set=["cocondenser.tokens=1000000"]'.
 """
 
 
 def deployed() -> list[Recipe]:
-    return [recipe for recipe in map(resolve, named()) if not recipe.hidden]
+    return [resolve(name) for name in listed()]
 
 
 def deployed_sentences() -> list[SentenceRecipe]:
-    return [recipe for recipe in map(of_sentences.resolve, named(SENTENCES)) if not recipe.hidden]
+    return [of_sentences.resolve(name) for name in listed(SENTENCES)]
 
 
 def deployed_ablations() -> list[Ablation]:
@@ -41,10 +40,9 @@ def render() -> str:
     deployments = [deployment(recipe, "flows/flow.py:cocondenser") for recipe in deployed()]
     deployments += [deployment(recipe, "flows/sentences/flow.py:sentences") for recipe in deployed_sentences()]
     deployments += [deployment(one, "flows/ablations/flow.py:ablation", "ablation") for one in deployed_ablations()]
-    text = yaml.safe_dump(
-        {"name": "cocondenser", "deployments": deployments}, sort_keys=False, width=120, allow_unicode=True
-    )
-    return HEAD + text
+    whole = {"name": "cocondenser", "deployments": deployments}
+    # What nests nothing is on one line, and so is a description.
+    return HEAD + yaml.safe_dump(whole, sort_keys=False, width=10_000, allow_unicode=True, default_flow_style=None)
 
 
 def deployment(of: Recipe | SentenceRecipe | Ablation, entrypoint: str, parameter: str = "recipe") -> dict[str, Any]:
@@ -52,6 +50,6 @@ def deployment(of: Recipe | SentenceRecipe | Ablation, entrypoint: str, paramete
         "name": of.name,
         "description": f"{of.title}. {of.description}",
         "entrypoint": entrypoint,
-        "parameters": {parameter: of.model_dump(mode="json")},
+        "parameters": {parameter: of.name},
         "work_pool": {"name": POOL},
     }

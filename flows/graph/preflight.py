@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from artifacts.store import Store
 from flows.graph import early_checks
@@ -51,11 +50,6 @@ def check(
         raise InputError("machine.device: cuda, but there is no CUDA device here; auto takes the CPU then")
     if machine is not None and on_ray(store, dag, wanted, machine):
         check_address(machine.ray)
-
-
-def with_device(machine: Machine, device: Literal["auto", "cpu", "cuda"] | None) -> Machine:
-    """The machine as `--device` has it."""
-    return machine.model_copy(update={"device": device}) if device else machine
 
 
 def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine) -> bool:

@@ -1,6 +1,7 @@
-"""What all flows do with their nodes: look ahead, run each as a task, and check what the first ones gave."""
+"""What all flows do with their nodes: build each as a task, and check what the first ones gave."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,35 +9,120 @@ from typing import Any
 from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Failed
 
-from artifacts.errors import Damaged
+from artifacts.errors import Damaged, StoreError
+from artifacts.live import live
 from artifacts.records import Ref
-from artifacts.runs import in_file_name, stamp
+from artifacts.runs import in_file_name, record_run, stamp
 from artifacts.store import Store
 from flows.graph import early_checks, preflight
+from flows.graph.prepare import Run
+from flows.recipes import yaml_layers
+from flows.recipes.yaml_layers import RECIPES, Family
 from pipeline.errors import InputError
-from pipeline.runtime.work import Machine
-from tasks import ray_cluster
+from tasks import page, ray_cluster
 from tasks.node import Node, Order
 from tasks.run import stage, tell
 from tasks.stages import STAGES
 from tasks.tracking import Logs, Tracking
 
 
-def look_ahead(
-    store: Store,
-    dag: Iterable[Node],
-    wanted: Sequence[Node],
-    machine: Machine,
-    tracking: Tracking | None = None,
-    refreshed: Iterable[str] = (),
-) -> None:
-    """Raises InputError for what can be known to fail; prepares the cluster where parts will be made on one."""
-    dag = list(dag)
-    preflight.check(store, dag, wanted, machine, tracking)
-    if preflight.on_ray(store, dag, wanted, machine, refreshed):
-        ray_cluster.check(machine, store.root, PREFECT_API_URL.value(), get_run_logger().info)
+@dataclass
+class Done:
+    """How far a run has come."""
+
+    refs: dict[str, Ref] = field(default_factory=dict)
+    """The artifacts that are there, by their nodes."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """What failed, a node or a row of an ablation, and why."""
+    left_out: set[str] = field(default_factory=set)
+    """Nodes that need not be built any more."""
+
+
+Ready = Callable[[str, Done], None]
+"""Called with a node's name once its artifact is there. Raises InputError for what will fail with it."""
+
+
+def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict[str, Ref]:
+    """Builds the artifacts of a run, a task each, records the run, and shows it: all flows' loop.
+
+    The record is written before `show`; where the run fails, only if it `continues`.
+    """
+    if preflight.on_ray(run.store, list(run.dag), run.wanted, run.machine, run.refreshed):
+        ray_cluster.check(run.machine, run.store.root, PREFECT_API_URL.value(), get_run_logger().info)
+    page.best_effort(page.show_recipe, run.details)
+    begun = run_created()
+    logs = None if run.tracking is None else logs_of(run.tracking, run.store.root, run.name, begun)
+    done = Done()
+
+    def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
+        since = begun if order.node.name in run.refreshed else None
+        order = replace(order, refresh_since=since, logs=logs)
+        state: State[Any] = stage.with_options(name=order.node.name)(order, inputs, return_state=True)
+        found: Ref = state.result()
+        return found
+
+    def attempt() -> dict[str, Ref]:
+        nonlocal done
+        done = Done({**run.before()})
+        build_all(run, build, ready, done)
+        return done.refs
+
+    with live(run.store, run.name):
+        try:
+            until_whole(run.store, attempt, run.wanted)
+        except BaseException:
+            if run.continues:
+                record_run(run.store, run.name, done.refs, run.details, begun)
+            raise
+        record_run(run.store, run.name, done.refs, run.details, begun)
+        show(done)
+    return done.refs
+
+
+def build_all(run: Run[Any], build: Callable[[Order, Mapping[str, Ref | None]], Ref], ready: Ready, done: Done) -> None:
+    """Builds each node that is not left out and whose inputs are there; what becomes of it is in `done`."""
+    for order in run.orders:
+        node = order.node
+        inputs = {name: done.refs.get(given.name) if given else None for name, given in node.inputs.items()}
+        if node.name in done.left_out or any(given and not inputs[name] for name, given in node.inputs.items()):
+            continue
+        try:
+            done.refs[node.name] = build(order, inputs)
+        except Damaged:
+            raise
+        except Exception as error:
+            if not run.continues:
+                raise
+            known = isinstance(error, RuntimeError | InputError | StoreError)
+            done.failed[node.name] = str(error) if known else f"{type(error).__name__}: {error}"
+            said = "%s failed; what does not read it is built nevertheless: %s"
+            get_run_logger().error(said, node.name, done.failed[node.name], exc_info=not known)
+            continue
+        ready(node.name, done)
+
+
+def run_name(run: Run[Any] | None, parameter: str, family: Family = RECIPES) -> str:
+    """Of a flow run, once it begins: the recipe's name. `parameter`: the flow's that names it, where `run` is None."""
+    return str(run.recipe.name) if run else yaml_layers.called(flow_run.parameters[parameter], family)
+
+
+def name_or_file(names: Sequence[str]) -> dict[str, Any]:
+    """The JSON schema of a parameter that names a recipe: the page's form offers `names`, or takes a file's path."""
+    return {
+        "anyOf": [
+            {"title": "One of the project's", "type": "string", "enum": [*names]},
+            {"title": "A YAML file", "type": "string"},
+        ]
+    }
+
+
+def refused(error: Exception) -> State[Any]:
+    """The state of a run whose parameters are at fault: one line on its page, and no traceback."""
+    return Failed(message=str(error))
 
 
 def until_whole(store: Store, make: Callable[[], Mapping[str, Ref]], wanted: Iterable[Node]) -> None:
@@ -67,37 +153,6 @@ def nodes_to_check(wanted: Iterable[Node]) -> list[str]:
     wanted = list(wanted)
     read = {given.name for node in wanted for given in node.inputs.values() if given is not None}
     return [node.name for node in wanted if node.name not in read or STAGES[node.stage].shown]
-
-
-def run(
-    node: Node,
-    refs: Mapping[str, Ref],
-    machine: Machine,
-    recipe: str,
-    store: Path,
-    logs: Logs | None = None,
-    keep: bool = False,
-    refresh_since: datetime | None = None,
-    width: int = 18,
-) -> State[Any]:
-    """One task on the page: the node's artifact, from those of its inputs among `refs`, by their names.
-
-    `logs`: where trainings are followed. `refresh_since`: build again what is older. `width`: of the names' column in
-    the terminal.
-    """
-    order = Order(
-        node=node,
-        machine=machine,
-        store=store,
-        recipe=recipe,
-        keep=keep,
-        refresh_since=refresh_since,
-        logs=logs,
-        width=width,
-    )
-    inputs = {name: refs[given.name] if given else None for name, given in node.inputs.items()}
-    state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
-    return state
 
 
 def logs_of(tracking: Tracking, store: Path, name: str, begun: datetime) -> Logs:

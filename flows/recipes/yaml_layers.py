@@ -115,9 +115,22 @@ def named(family: Family = RECIPES) -> list[str]:
     return sorted(path.stem for path in family.folder.glob("*.yaml") if path.stem != "base")
 
 
+def listed(family: Family = RECIPES) -> list[str]:
+    """Those of them that are not hidden."""
+    return [name for name in named(family) if not read(name, family).data["hidden"]]
+
+
 def read(name: str, family: Family = RECIPES) -> Layer:
     """The file `name` (one of the project's, or the path of a YAML file) over all that it extends."""
     return reduce(lambda below, above: merge(below, above, family.kind), reversed(chain(name, family)))
+
+
+def called(name: str, family: Family = RECIPES) -> str:
+    """What the file `name` is called in listings and records; `name` itself where there is no such file."""
+    try:
+        return str(read(name, family).data["name"])
+    except InputError:
+        return name
 
 
 def chain(name: str, family: Family = RECIPES) -> list[Layer]:

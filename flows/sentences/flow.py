@@ -1,56 +1,67 @@
 """The flow of sentence tasks: the nodes of flows/sentences/dag.py, one task run each, in order."""
 
-from typing import Literal
+from functools import partial
+from typing import Annotated, Any
 
-from prefect import flow, get_run_logger
+from prefect import Flow, flow, get_run_logger
+from pydantic import WithJsonSchema
 
-from artifacts.live import live
-from artifacts.records import Ref
-from artifacts.runs import record_run
-from artifacts.store import Store
-from flows.graph import preflight, run_nodes
-from flows.graph.selection import store_folder
+from artifacts.errors import StoreError
+from flows.graph import run_nodes
+from flows.graph.prepare import Device, Run
+from flows.graph.run_nodes import Done
+from flows.recipes import yaml_layers
 from flows.sentences import results
 from flows.sentences.checks import check_sizes
-from flows.sentences.dag import SUMMARY, nodes
-from flows.sentences.recipe import SentenceRecipe, change
+from flows.sentences.dag import SUMMARY
+from flows.sentences.prepare import prepare_sentences
+from flows.sentences.recipe import SENTENCES, SentenceRecipe
+from pipeline.errors import InputError
 from tasks import page
 
+RecipeName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(yaml_layers.listed(SENTENCES)))]
 
-@flow(name="sentences", flow_run_name="{recipe.name}", persist_result=False)
-def sentences(
-    recipe: SentenceRecipe,
-    set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
-    store: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] | None = None,
-) -> dict[str, Ref]:
-    """Models on a table of sentences, by training size; every training is reused where it can be.
 
-    Args:
-        recipe: The complete recipe of sentence tasks.
-        set: Changes to it, such as repeats=5, applied last.
-        store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
-        device: auto, cpu or cuda; the recipe's where empty.
-    """
-    recipe = change(recipe, [*set, *([f"machine.device={device}"] if device else [])])
-    root = store_folder(store)
-    shelf = Store(root)
-    dag = nodes(recipe, shelf)
-    preflight.check(shelf, dag, dag, recipe.machine)
-    begun = run_nodes.run_created()
-    refs: dict[str, Ref] = {}
+def flow_of(prepared: Run[SentenceRecipe] | None = None) -> Flow[..., Any]:
+    """The flow of a run that the command line has prepared; with None, one that prepares what its parameters name."""
 
-    def make() -> dict[str, Ref]:
-        for node in dag:
-            refs[node.name] = run_nodes.run(node, refs, recipe.machine, recipe.name, root).result()
-            if node.name == "table":
-                check_sizes(recipe, int(refs["table"].metrics["train"]))  # before the first training
-        return refs
+    @flow(
+        name="sentences", flow_run_name=partial(run_nodes.run_name, prepared, "recipe", SENTENCES), persist_result=False
+    )
+    def sentences(
+        recipe: RecipeName,
+        set: list[str] = [],  # noqa: B006 (Prefect's form needs a list, and nothing changes it)
+        store: str | None = None,
+        device: Device = None,
+    ) -> Any:
+        """Models on a table of sentences, by training size; every training is reused where it can be.
 
-    with live(shelf, recipe.name):
-        run_nodes.until_whole(shelf, make, dag)
-        record_run(shelf, recipe.name, refs, {"sentences": recipe.model_dump(mode="json"), "set": set}, begun)
-        found = results.read(refs[SUMMARY].path)
+        Args:
+            recipe: The name of one of the project's recipes of sentence tasks, or the path of a YAML file.
+            set: Changes to it, such as repeats=5, applied last.
+            store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
+            device: auto, cpu or cuda; the recipe's where empty.
+        """
+        try:
+            run = prepared or prepare_sentences(recipe, set, store, device)
+        except (InputError, StoreError) as error:
+            return run_nodes.refused(error)
+
+        def ready(node: str, done: Done) -> None:
+            if node == "table":
+                check_sizes(run.recipe, int(done.refs["table"].metrics["train"]))  # before the first training
+
+        return run_nodes.run_graph(run, ready, partial(show, run.recipe))
+
+    return sentences
+
+
+def show(recipe: SentenceRecipe, done: Done) -> None:
+    """The table, in the log and on the page."""
+    found = results.read(done.refs[SUMMARY].path)
     get_run_logger().info("results\n%s", results.markdown(found, recipe.published))
     page.best_effort(results.on_page, found, recipe.published)
-    return refs
+
+
+sentences = flow_of()
+"""As Prefect deploys it."""

@@ -1,7 +1,8 @@
 """What the flow of an ablation does between its parts."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,16 @@ from searched import write_collection
 
 from artifacts.errors import StoreError
 from artifacts.records import Ref
+from artifacts.store import Store
 from flows.ablations import flow
 from flows.ablations.file import load
-from flows.ablations.flow import check_measures, check_sizes, failures, make
-from flows.ablations.shared_nodes import Needs, Part, Union, union
-from flows.dag import Node
+from flows.ablations.flow import check_measures, check_sizes, failures, leave_out
+from flows.ablations.shared_nodes import Needs, Union, union
 from flows.graph import run_nodes
+from flows.graph.prepare import Run
+from flows.graph.run_nodes import Done
 from pipeline.errors import InputError
+from tasks.node import Order
 
 
 def needs(size: int) -> list[Needs]:
@@ -50,7 +54,8 @@ def test_measures_that_no_question_has_are_told_before_training(tmp_path: Path) 
 @pytest.fixture
 def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
     """Two rows, of whose artifacts there are none to check."""
-    monkeypatch.setattr(flow, "get_run_logger", lambda: logging.getLogger("ablation"))
+    for module in (flow, run_nodes):
+        monkeypatch.setattr(module, "get_run_logger", lambda: logging.getLogger("ablation"))
     monkeypatch.setattr(run_nodes, "check_first", lambda *_: None)
     monkeypatch.setattr(flow, "training_questions", lambda _: 9)
     monkeypatch.setattr(flow, "check_measures", lambda *_: None)
@@ -58,51 +63,59 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
     return union(tiny, [*tiny.rows])
 
 
-def ref(part: Part) -> Ref:
-    return Ref(part.node.stage, "key", "digest", "digest", Path("nowhere"), {})
+def ref(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
+    return Ref(order.node.stage, "key", "digest", "digest", Path("nowhere"), {})
+
+
+def make(cells: Union, build: Callable[[Order, Mapping[str, Ref | None]], Ref], done: Done, folder: Path) -> None:
+    """Builds the parts of an ablation, without tasks."""
+    store, machine = Store(folder), cells.parts[0].recipe.machine
+    orders = [Order(node, machine, store.root, "tiny") for node in cells.nodes]
+    run = Run("ablation tiny", None, {}, {}, store, cells.nodes, orders, machine, continues=True)
+    run_nodes.build_all(run, build, partial(leave_out, cells), done)
 
 
 @pytest.mark.parametrize(
     "error", [RuntimeError("no"), InputError("no"), StoreError("no"), OSError("no"), KeyError("a")]
 )
-def test_whatever_fails_in_a_cell_stops_no_other(cells: Union, error: Exception) -> None:
-    def run(part: Part, refs: Mapping[str, Ref]) -> Ref:
-        if part.node.name == "stage1 (initialisation only)":
+def test_whatever_fails_in_a_cell_stops_no_other(cells: Union, error: Exception, tmp_path: Path) -> None:
+    def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
+        if order.node.name == "stage1 (initialisation only)":
             raise error
-        return ref(part)
+        return ref(order, inputs)
 
-    refs: dict[str, Ref] = {}
-    failed: dict[str, str] = {}
-    make(cells, run, refs, failed)
+    done = Done()
+    make(cells, build, done, tmp_path)
+    refs, failed = done.refs, done.failed
     assert failed.keys() == {"stage1 (initialisation only)"}
     assert "evaluate (coCondenser)" in refs
     assert not [name for name in refs if "stage1 (initialisation" in name or name == "ablation"]
     assert "1 of 2 cells are measured" in failures(cells, refs, failed)
 
 
-def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def unfit(name: str, refs: Mapping[str, Ref], new: list[Node]) -> None:
         if name == "initial" and any(node.name == "cocondenser" for node in new):
             raise InputError("too long")
 
     monkeypatch.setattr(run_nodes, "check_first", unfit)
-    refs: dict[str, Ref] = {}
-    failed: dict[str, str] = {}
-    make(cells, lambda part, _: ref(part), refs, failed)
+    done = Done()
+    make(cells, ref, done, tmp_path)
+    refs, failed = done.refs, done.failed
     assert failed == {"row coCondenser": "too long"}
     assert "evaluate (initialisation only)" in refs
     assert not refs.keys() & {"condenser", "cocondenser", "evaluate (coCondenser)", "ablation"}
 
 
 def test_a_row_that_does_not_fit_the_collection_is_told_before_any_training(
-    cells: Union, monkeypatch: pytest.MonkeyPatch
+    cells: Union, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def unfit(name: str, *_: object) -> None:
         if name == "ingest":
             raise InputError("no negatives")
 
     monkeypatch.setattr(run_nodes, "check_first", unfit)
-    refs: dict[str, Ref] = {}
+    done = Done()
     with pytest.raises(InputError, match=r"^row initialisation only: no negatives$"):
-        make(cells, lambda part, _: ref(part), refs, {})
-    assert refs.keys() == {"ingest"}
+        make(cells, ref, done, tmp_path)
+    assert done.refs.keys() == {"ingest"}

@@ -1,20 +1,30 @@
-"""prefect.yaml is what the recipes make it."""
+"""prefect.yaml is what the recipes give, and each deployment's flow takes a name as well as a file."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
+from prefect.utilities.callables import parameter_schema
 
 from flows.ablations import file
-from flows.ablations.ablation import Ablation
+from flows.ablations.flow import ablation
 from flows.deploy.deployments import PREFECT_YAML, render
+from flows.flow import cocondenser
 from flows.recipes import yaml_layers
-from flows.recipes.recipe import Recipe, resolve
-from flows.sentences import recipe as of_sentences
+from flows.recipes.recipe import resolve
+from flows.sentences.flow import sentences
+from flows.sentences.recipe import SENTENCES
+
+FLOWS = [(cocondenser, "recipe", "marco"), (sentences, "recipe", "stsb"), (ablation, "ablation", "low-data")]
 
 
-def test_prefect_yaml_is_up_to_date() -> None:
-    assert PREFECT_YAML.read_text(encoding="utf-8") == render(), "run `cocondenser deployments --write`"
+def test_prefect_yaml_is_up_to_date_and_short() -> None:
+    text = PREFECT_YAML.read_text(encoding="utf-8")
+    assert text == render(), "run `cocondenser deployments --write`"
+    assert len(text.splitlines()) < 300
 
 
 @pytest.fixture(scope="module")
@@ -24,38 +34,47 @@ def of_flow() -> Callable[[str], dict[str, dict]]:
     return lambda entrypoint: {item["name"]: item for item in found if item["entrypoint"] == entrypoint}
 
 
-def test_each_deployment_holds_its_complete_recipe(of_flow) -> None:
-    found = of_flow("flows/flow.py:cocondenser")
-    assert set(found) == {name for name in yaml_layers.named() if not resolve(name).hidden}
-    for name, item in found.items():
-        assert Recipe.model_validate(item["parameters"]["recipe"]) == resolve(name)
+@pytest.mark.parametrize(
+    ("entrypoint", "parameter", "names"),
+    [
+        ("flows/flow.py:cocondenser", "recipe", [name for name in yaml_layers.named() if not resolve(name).hidden]),
+        ("flows/sentences/flow.py:sentences", "recipe", yaml_layers.named(SENTENCES)),
+        ("flows/ablations/flow.py:ablation", "ablation", file.named()),
+    ],
+)
+def test_each_recipe_is_deployed_by_its_name(of_flow, entrypoint: str, parameter: str, names: list[str]) -> None:
+    found = of_flow(entrypoint)
+    assert {name: item["parameters"] for name, item in found.items()} == {name: {parameter: name} for name in names}
 
 
-def test_so_has_each_of_sentences(of_flow) -> None:
-    found = of_flow("flows/sentences/flow.py:sentences")
-    assert [*found] == yaml_layers.named(of_sentences.SENTENCES)
-    for name, item in found.items():
-        recipe = of_sentences.SentenceRecipe.model_validate(item["parameters"]["recipe"])
-        assert recipe == of_sentences.resolve(name)
+@pytest.mark.parametrize(("flow", "parameter", "name"), FLOWS, ids=["run", "sentences", "ablation"])
+def test_the_form_offers_the_names_and_takes_a_file(flow, parameter: str, name: str) -> None:
+    schema = parameter_schema(flow).model_dump()
+    offered, other = schema["properties"][parameter]["anyOf"]
+    assert name in offered["enum"]
+    assert "tiny" not in offered["enum"]  # which is hidden
+    assert other["type"] == "string"
+    for given in (name, "mine/own.yaml", "nobody"):  # the flow tells of what it does not know
+        jsonschema.validate({parameter: given}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({parameter: {"condenser": {"steps": 9}}}, schema)
+    assert flow.validate_parameters({parameter: name, "set": ["machine.ranks=2"]})["set"] == ["machine.ranks=2"]
 
 
-def test_each_ablation_is_deployed_with_its_complete_recipe(of_flow) -> None:
-    found = of_flow("flows/ablations/flow.py:ablation")
-    assert set(found) == {*file.named()} >= {"marco", "low-data", "batches", "pydocs-small"}
-    for name, item in found.items():
-        assert Ablation.model_validate(item["parameters"]["ablation"]) == file.load(name)
-
-
-def test_prefect_takes_an_ablation_whole_alone(of_flow) -> None:
-    from prefect.exceptions import ParameterTypeError
-
-    from flows.ablations.flow import ablation
-
-    given = of_flow("flows/ablations/flow.py:ablation")["low-data"]["parameters"]
-    taken = ablation.validate_parameters({**given, "rows": ["BERT"], "sizes": [1000, None]})
-    assert taken["ablation"] == file.load("low-data")
-    assert (taken["rows"], taken["sizes"]) == (["BERT"], [1000, None])
-    with pytest.raises(ParameterTypeError, match="reference"):
-        ablation.validate_parameters({"ablation": {**given["ablation"], "reference": "nobody"}})
-    with pytest.raises(ParameterTypeError, match="Field required"):
-        ablation.validate_parameters({"ablation": {"seeds": [1]}})
+@pytest.mark.parametrize(
+    ("flow", "given", "line"),
+    [
+        (cocondenser, {"recipe": "marko"}, "no recipe 'marko' (did you mean marco?)"),
+        (cocondenser, {"recipe": "tiny", "set": ["condenser.stepz=1"]}, "--set condenser.stepz=1: condenser.stepz: "),
+        (cocondenser, {"recipe": "tiny", "only": "nothing"}, "no stage 'nothing'"),
+        (sentences, {"recipe": "sstb"}, "no recipe of sentences 'sstb'"),
+        (ablation, {"ablation": "low-date"}, "no ablation 'low-date' (did you mean low-data?)"),
+        (ablation, {"ablation": "tiny", "rows": ["nobody"]}, "no row 'nobody'"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_a_run_of_something_unknown_fails_in_one_line(flow, given, line: str, tmp_path: Path) -> None:
+    state = flow.fn(**given, store=str(tmp_path))
+    assert state.is_failed()
+    assert state.message.startswith(line)
+    assert "\n" not in state.message

@@ -141,14 +141,26 @@ def test_the_deployments_are_there(up: Served, home: Path) -> None:
     assert "pydocs-small" in found
 
 
-def test_a_recipe_given_in_part_is_refused(up: Served) -> None:
+def test_a_recipe_that_is_no_name_is_refused(up: Served) -> None:
     refused = up.prefect("deployment", "run", "cocondenser/pydocs", "--param", 'recipe={"condenser": {"steps": 9}}')
     assert refused.returncode != 0
-    assert "required property" in " ".join((refused.stdout + refused.stderr).split())
+    assert "recipe" in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [('recipe="pidocs"', "no recipe 'pidocs'"), ('set=["condenser.stepz=1"]', "--set condenser.stepz=1: ")],
+)
+def test_an_unknown_recipe_or_setting_fails_within_a_second_in_one_line(up: Served, given: str, line: str) -> None:
+    assert up.prefect("deployment", "run", "cocondenser/pydocs", "--param", given, "--watch").returncode != 0
+    run = up.newest_run()
+    assert (run["state_type"], run["state"]["message"].startswith(line)) == ("FAILED", True)
+    assert "\n" not in run["state"]["message"]
+    assert run["total_run_time"] < 1
 
 
 def test_a_deployments_run_completes(up: Served, completed: dict[str, Any]) -> None:
-    assert completed["state_type"] == "COMPLETED"
+    assert (completed["name"], completed["state_type"]) == ("pydocs", "COMPLETED")
     tasks = up.ask("task_runs/filter", {"task_runs": {"flow_run_id": {"any_": [completed["id"]]}}})
     assert sorted(task["name"] for task in tasks) == sorted(NODES)
     assert {task["state_name"] for task in tasks} == {"Completed"}
@@ -162,6 +174,8 @@ def test_the_page_shows_every_artifact(up: Served, completed: dict[str, Any]) ->
     assert found["loss-condenser"]["data"].startswith("data:image/png;base64,")
     assert "report.html" in found["results"]["data"]
     assert "BM25 + stage 2" in found["results"]["data"]
+    assert "\n  condenser:\n" in found["recipe"]["data"]  # complete
+    assert "learning_rate" in found["recipe"]["data"]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")

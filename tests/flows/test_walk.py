@@ -1,26 +1,23 @@
 """A run that comes upon a damaged artifact builds it again."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from artifacts import locks
-from artifacts.errors import Damaged
+from artifacts.errors import Damaged, StoreError
 from artifacts.keys import make_key
 from artifacts.records import Ref
 from artifacts.store import Store
-from flows import flow
-from flows.ablations import file
-from flows.ablations import flow as ablation_flow
 from flows.dag import nodes
-from flows.graph import preflight, run_nodes
+from flows.graph import run_nodes
+from flows.graph.prepare import Run
 from flows.recipes.recipe import resolve
-from flows.sentences import flow as sentences_flow
-from flows.sentences import recipe as sentences_recipe
 from pipeline.errors import InputError
-from tasks.node import Node
+from tasks.node import Node, Order
 
 
 @pytest.fixture
@@ -124,36 +121,64 @@ class Recorded(Exception):
     """Instead of the record of a run."""
 
 
-@pytest.mark.parametrize(
-    ("module", "run"),
-    [
-        (flow, lambda store: flow.cocondenser.fn(resolve("tiny"), store=store)),
-        (ablation_flow, lambda store: ablation_flow.ablation.fn(file.load("tiny"), store=store)),
-        (sentences_flow, lambda store: sentences_flow.sentences.fn(sentences_recipe.resolve("stsb"), store=store)),
-    ],
-    ids=["run", "ablation", "sentences"],
-)
+@pytest.mark.parametrize("fails", [False, True], ids=["whole", "failing"])
+@pytest.mark.parametrize("continues", [False, True])
 def test_a_run_holds_its_lock_until_it_is_recorded(
-    store: Store, monkeypatch: pytest.MonkeyPatch, module: Any, run: Callable[[str], None]
+    store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch, continues: bool, fails: bool
 ) -> None:
     held: list[int] = []
 
     def look(*given: Any) -> None:
         held.append(sum(locks.is_held(path) for path in store.locks.glob("run-*.lock")))
 
+    def build(*given: Any) -> None:
+        look()
+        if fails:
+            raise InputError("a failure of the whole run")
+
     def record(*given: Any) -> None:
         look()
         raise Recorded
 
-    monkeypatch.setattr(run_nodes, "look_ahead", lambda *_: None)
-    monkeypatch.setattr(preflight, "check", lambda *_: None)
-    monkeypatch.setattr(sentences_flow, "nodes", lambda *_: [])
-    monkeypatch.setattr(run_nodes, "until_whole", look)
-    monkeypatch.setattr(module, "record_run", record)
-    with pytest.raises(Recorded):
-        run(str(store.root))
-    assert held == [1, 1]
+    monkeypatch.setattr(run_nodes.page, "best_effort", lambda *_: None)
+    monkeypatch.setattr(run_nodes, "until_whole", build)
+    monkeypatch.setattr(run_nodes, "record_run", record)
+    recorded = continues or not fails
+    with pytest.raises(Recorded if recorded else InputError):
+        run_nodes.run_graph(run_of(store, dag, continues=continues), lambda *_: None, lambda *_: None)
+    assert held == [1, 1] if recorded else [1]
     assert list(store.locks.glob("run-*.lock")) == []
+
+
+def run_of(store: Store, dag: list[Node], **more: Any) -> Run[None]:
+    machine = resolve("tiny").machine
+    orders = [Order(node, machine, store.root, "tiny") for node in dag]
+    return Run("tiny", None, {}, {}, store, dag, orders, machine, **more)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_node_that_fails_stops_the_run_or_only_what_reads_it(
+    store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch, continues: bool
+) -> None:
+    monkeypatch.setattr(run_nodes, "get_run_logger", lambda: logging.getLogger("run"))
+
+    def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
+        if order.node.name == "bm25":
+            raise StoreError("no space")
+        return Ref(order.node.stage, "key", "digest", "digest", Path("nowhere"), {})
+
+    done, ready = run_nodes.Done(), []
+    run = run_of(store, dag, continues=continues)
+    if not continues:
+        with pytest.raises(StoreError):
+            run_nodes.build_all(run, build, lambda name, _: ready.append(name), done)
+        assert ready == ["ingest", "tokenizer", "tokens"]
+        return
+    run_nodes.build_all(run, build, lambda name, _: ready.append(name), done)
+    assert done.failed == {"bm25": "no space"}
+    assert "condenser" in done.refs
+    assert not done.refs.keys() & {"bm25", "stage1", "evaluate", "report"}
+    assert ready == [*done.refs]
 
 
 def test_a_first_check_that_fails_for_damage_is_no_users_mistake(

@@ -1,0 +1,53 @@
+"""A run of an ablation before it begins: what the command line and the flow know of it alike."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from artifacts.store import Store
+from flows.ablations.ablation import Ablation
+from flows.ablations.choice import Choice, chosen
+from flows.ablations.file import load
+from flows.ablations.shared_nodes import Union, union
+from flows.graph import preflight
+from flows.graph.prepare import Device, Run, on
+from flows.graph.selection import store_folder
+from tasks.node import Order
+
+
+@dataclass(frozen=True)
+class AblationRun:
+    run: Run[Ablation]
+    """Its recipe is the ablation with what was chosen instead of its own."""
+    cells: Union
+    rows: Sequence[str]
+    """Those that are run."""
+
+
+def prepare_ablation(
+    ablation: str, choice: Choice | None = None, store: str | Path | None = None, device: Device = None
+) -> AblationRun:
+    """The run of the ablation `ablation`, a name or a file. Raises InputError or StoreError for all that can be known
+    to fail.
+    """
+    choice = choice or Choice()
+    own, rows = chosen(load(ablation), replace(choice, set=[*choice.set, *on(device)]))
+    shelf, cells = Store(store_folder(store)), union(own, rows)
+    shared = cells.needs[0].cell.recipe
+    preflight.check(shelf, cells.nodes, cells.nodes, shared.machine, shared.tracking)
+    width = max(len(node.name) for node in cells.nodes)
+    run = Run(
+        name=f"ablation {own.name}",
+        recipe=own,
+        parameters={"ablation": ablation, **asdict(choice), "store": str(shelf.root), "device": device},
+        details={"ablation": own.model_dump(mode="json"), "set": choice.set, "rows": rows},
+        store=shelf,
+        dag=cells.nodes,
+        orders=[
+            Order(part.node, part.recipe.machine, shelf.root, part.recipe.name, width=width) for part in cells.parts
+        ],
+        machine=shared.machine,
+        tracking=shared.tracking,
+        continues=True,
+    )
+    return AblationRun(run, cells, rows)
