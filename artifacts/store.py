@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +21,45 @@ from artifacts.records import Record, Ref
 from artifacts.suspects import suspects
 
 FORMAT = 1
+Make = Callable[[Path, Path], Mapping[str, Any]]
+"""(the artifact's folder, that of checkpoints) -> metrics."""
 
 
 def ignore(line: str) -> None:
     """For callers with no terminal."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `Store.build` is to find or to build."""
+
+    key: Key
+    node: str
+    identity: Literal["content", "key"] = "content"
+    """`key` where the bytes vary from build to build."""
+    recipe: str | None = None
+    """Its name, for the record."""
+    keep: bool = False
+    """Accept the newest artifact that differs from `key` in code alone."""
+    refresh_since: datetime | None = None
+    """What was created before then (with its time zone) counts neither as an artifact nor as a checkpoint."""
+    reads: Mapping[str, Ref | None] = field(default_factory=dict)
+    """The artifacts that are read, by the names of the key's inputs: `check` looks at them before and after the build,
+    and the lineage follows their keys."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a build calls."""
+
+    on_wait: Callable[[Holder], None] | None = None
+    """With the process that is at the same key."""
+    on_damage: Callable[[str], None] = ignore
+    """With a line for an artifact of the key that is damaged, and so set aside (`Store.condemn`)."""
+    gpus: Callable[[], int | None] = lambda: None
+    """For the record: how many GPUs the build has held."""
+    clock: Clock | None = None
+    """Runs in `make` while that is at work. None: all the time."""
 
 
 @dataclass(frozen=True)
@@ -110,45 +145,24 @@ class Store:
         self._use(record)
         return self.ref(record)
 
-    def build(
-        self,
-        key: Key,
-        make: Callable[[Path, Path], Mapping[str, Any]],
-        *,
-        node: str,
-        identity: Literal["content", "key"] = "content",
-        recipe: str | None = None,
-        keep: bool = False,
-        refresh_since: datetime | None = None,
-        on_wait: Callable[[Holder], None] | None = None,
-        on_damage: Callable[[str], None] = ignore,
-        gpus: Callable[[], int | None] = lambda: None,
-        clock: Clock | None = None,
-        reads: Mapping[str, Ref | None] | None = None,
-    ) -> Built:
-        """The artifact of `key`; made by `make(out, checkpoints) -> metrics` if it is not there.
+    def build(self, request: Request, make: Make, hooks: Hooks = Hooks()) -> Built:
+        """The artifact of `request`; built by `make(out, checkpoints) -> metrics` if it is not there.
 
         `out` is an empty folder; what it holds at the end is the artifact. `checkpoints` survives kills and exceptions,
-        and is removed once the artifact is filed. `identity`: `key` where the bytes vary from build to build.
-        `keep` accepts the newest artifact that differs from `key` in code alone. What was created before
-        `refresh_since` (with its time zone) counts neither as an artifact nor as a checkpoint. `on_wait` is called when
-        another process is at the same key, with its holder; `on_damage` with a line for an artifact of the key that was
-        found damaged, and so set aside (`condemn`). For the record `gpus` counts those that `make` has held, and
-        `clock` runs in `make` while that is at work (None: all the time). `reads`: the artifacts that `make` reads, by
-        the names of the key's inputs; `check` looks at them before and after, and the lineage follows their keys.
-        Raises `Damaged` where one of them is, `StoreError` on a full or read-only disk, else whatever `make` raises.
+        and is removed once the artifact is filed. Raises `Damaged` where an artifact that is read is, `StoreError` on a
+        full or read-only disk, else whatever `make` raises.
         """
         self.prepare()
+        key = request.key
         with files.storage_errors(self.root):
-            found = self._accept(key, node, recipe, keep, refresh_since, on_damage)
+            found = self._accept(request, hooks.on_damage)
             if found is not None:
                 return found
-            with locks.hold(self.lock_file(key.hex), locks.holder(key.stage, node, key.inputs), on_wait):
-                found = self._accept(key, node, recipe, keep, refresh_since, on_damage)
+            with locks.hold(self.lock_file(key.hex), locks.holder(key.stage, request.node, key.inputs), hooks.on_wait):
+                found = self._accept(request, hooks.on_damage)
                 if found is not None:
                     return found
-                ref = self._make(key, make, node, identity, recipe, refresh_since, gpus, clock, reads or {}, on_damage)
-                return Built(ref, hit=False, kept=False)
+                return Built(self._make(request, make, hooks), hit=False, kept=False)
 
     def equivalent(self, key: Key) -> Record | None:
         """The newest whole artifact of older code that builds the same bytes, as `key.equivalent` says."""
@@ -282,24 +296,18 @@ class Store:
     def lock_file(self, key: str) -> Path:
         return self.locks / f"{key}.lock"
 
-    def _accept(
-        self,
-        key: Key,
-        node: str,
-        recipe: str | None,
-        keep: bool,
-        since: datetime | None,
-        on_damage: Callable[[str], None],
-    ) -> Built | None:
+    def _accept(self, request: Request, on_damage: Callable[[str], None]) -> Built | None:
+        key, since = request.key, request.refresh_since
         for record in self._candidates(key):
             old = record is not None and since is not None and dates.age(record.created) < (True, since)
             if record is not None and not old and self._clear(record, on_damage, deep=False):
                 self._use(record)
                 return Built(self.ref(record), hit=True, kept=record.kept_from is not None)
-        older = self.older(key) if keep and since is None else None
+        older = self.older(key) if request.keep and since is None else None
         if older is None:
             return None
-        record = replace(older, **_components(key), node=node, recipe=recipe, created=_now(), kept_from=older.key)
+        own = {**_components(key), "node": request.node, "recipe": request.recipe, "created": _now()}
+        record = replace(older, **own, kept_from=older.key)
         with self.commit_lock():
             self.write(record)
         return Built(self.ref(record), hit=True, kept=True)
@@ -308,50 +316,39 @@ class Store:
         yield self.record(key.hex)
         yield self.equivalent(key)
 
-    def _make(
-        self,
-        key: Key,
-        make: Callable[[Path, Path], Mapping[str, Any]],
-        node: str,
-        identity: Literal["content", "key"],
-        recipe: str | None,
-        since: datetime | None,
-        gpus: Callable[[], int | None],
-        clock: Clock | None,
-        reads: Mapping[str, Ref | None],
-        on_damage: Callable[[str], None],
-    ) -> Ref:
-        work, own = self.work / key.hex, clock or Clock()
+    def _make(self, request: Request, make: Make, hooks: Hooks) -> Ref:
+        key, identity = request.key, request.identity
+        work, clock = self.work / key.hex, hooks.clock or Clock()
         out = work / "out"
-        inputs = {name: ref for name, ref in reads.items() if ref is not None}
+        inputs = {name: ref for name, ref in request.reads.items() if ref is not None}
         try:
             with files.storage_errors(self.root):
                 self.check(inputs.values())
-                checkpoints = _start(work, since)
+                checkpoints = _start(work, request.refresh_since)
                 files.empty(out)
-                with nullcontext() if clock else own.at_work(work):
+                with nullcontext() if hooks.clock else clock.at_work(work):
                     metrics = records.plain_metrics(make(out, checkpoints))
                 self.check(inputs.values())
                 known = all(name in inputs for name in key.inputs)
                 digest, size = objects.seal(out)
                 record = Record(
                     **_components(key),
-                    node=node,
+                    node=request.node,
                     digest=digest,
                     identity=digest if identity == "content" else key.hex,
                     metrics=metrics,
                     bytes=size,
-                    seconds=round(own.seconds, 3),
+                    seconds=round(clock.seconds, 3),
                     host=socket.gethostname(),
                     versions=versions.recorded(),
                     created=_now(),
                     kept_from=None,
-                    recipe=recipe,
-                    gpus=gpus(),
+                    recipe=request.recipe,
+                    gpus=hooks.gpus(),
                     input_keys={name: ref.key for name, ref in inputs.items()} if known else None,
                     checked={name: ref.digest for name, ref in inputs.items()} if known else None,
                 )
-                ref = self.file(out, record, on_damage)
+                ref = self.file(out, record, hooks.on_damage)
         except BaseException:
             # Bad input, above all: without a checkpoint there is nothing to go on from.
             shutil.rmtree(out if any((work / "checkpoints").glob("*")) else work, ignore_errors=True)

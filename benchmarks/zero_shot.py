@@ -20,7 +20,9 @@ from ir_measures import R, nDCG
 
 from artifacts.store import Store
 from flows.cli import main as cli
-from flows.cli.run import outcome, start
+from flows.cli.prefect import prefect
+from flows.cli.run import outcome
+from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
 from flows.recipes.zero_shot import zeroshot
 from pipeline.data.collection import passage_batches, read_queries
@@ -45,7 +47,11 @@ def main(
     recipe, _ = zeroshot(Store(root), model, collection, settings, name=None, cpu=True)
     if not (Path(model) / "modules.json").is_file():
         raise InputError(f"--model {model}: no folder of sentence-transformers: no modules.json")
-    refs = start(recipe, settings, root, called=recipe.name, device="cpu")
+    ready = prepare(recipe, settings, store=root, device="cpu")
+    with prefect(ready):
+        from flows.flow import flow_of
+
+        refs = flow_of(ready)(**ready.parameters)
     split = outcome(refs)["results"]["splits"]["test"]["systems"]["model"]
     ours = {str(measure): split[str(measure)]["mean"] for measure in MEASURES}
     theirs = by_sentence_transformers(model, refs["ingest"].path, tokens)

@@ -1,8 +1,8 @@
 """The one task of the flow: a stage's artifact, taken from the store or built."""
 
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -20,7 +20,7 @@ from artifacts.build_clock import Clock
 from artifacts.keys import Key, code_hash
 from artifacts.locks import Holder
 from artifacts.records import Ref
-from artifacts.store import Built, Store
+from artifacts.store import Built, Hooks, Request, Store
 from pipeline.notices import read_notices
 from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.work import Metrics, Progress, Work
@@ -28,7 +28,7 @@ from tasks import page, tracking
 from tasks.keys import key_of, without_paths
 from tasks.lineage import steps
 from tasks.locks import gpus, turn_on_gpus
-from tasks.node import Order
+from tasks.node import Node, Order
 from tasks.notices import with_notices
 from tasks.ray_shards import spread
 from tasks.stages import STAGES
@@ -41,62 +41,68 @@ EARLIER = 32
 # The store decides what is reused: Prefect's own cache knows neither the code nor whether the files still exist.
 @task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{order.node.name}")
 def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
-    """Builds the artifact of a stage, or finds it; a state named Cached tells that it was there."""
-    since = time.monotonic()
-    built = build(order, inputs)
-    how = "kept from older code" if built.kept else "cached" if built.hit else "built"
-    took = duration(time.monotonic() - since)
-    get_run_logger().info("%s %s in %s: %s", order.node.name, how, took, built.ref.digest)
-    colour = "cyan" if built.hit else "green"
-    say(f"  {order.node.name:<{order.width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
-    for line in read_notices(built.ref.metrics):
-        tell(f"{order.node.name}: {line}")
-    page.best_effort(page.show_metrics, order.node.name, built.ref, how, since)
-    page.best_effort(page.show_loss, order.node.name, built.ref.path)
-    page.best_effort(page.show_pictures, order.node.name, built.ref.path)
-    return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
-
-
-def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
-    """The artifact from the store, made by the stage's function where it is not there."""
-    store, node = Store(order.store), order.node
-    entry = STAGES[node.stage]
-    key = key_of(store, node.stage, node.config, inputs, node.shared)
-    on_ray = entry.parts and order.machine.ray is not None  # where each part takes the turn of its own GPU
-    computes = entry.gpu and order.machine.device != "cpu"
+    """The artifact of a node, from the store or built by the stage's function; a state named Cached: it was there."""
+    begun, node, store, entry = time.monotonic(), order.node, Store(order.store), STAGES[order.node.stage]
+    request = Request(
+        key_of(store, node.stage, node.config, inputs, node.shared),
+        node=node.name,
+        identity=entry.identity,
+        recipe=order.recipe,
+        keep=order.keep,
+        refresh_since=order.refresh_since,
+        reads=inputs,
+    )
     clock = Clock()
-
-    def held() -> int | None:
-        """GPUs that the stage holds; those of other machines are not known here."""
-        elsewhere = on_ray or order.machine.torchrun
-        return None if computes and elsewhere else len(gpus()) if computes else 0
 
     def make(out: Path, checkpoints: Path) -> Metrics:
         folders = {name: ref.path if ref is not None else None for name, ref in inputs.items()}
-        turn = turn_on_gpus(order.machine.device, wait_for_gpu) if entry.gpu and not on_ray else nullcontext()
-        if state := saved_state(checkpoints):
-            tell(f"{node.name}: goes on from update {state['step']:,}")
-        if order.machine.torchrun and "optimiser" in type(node.config).model_fields:
-            tell(f"{node.name}: other nodes take part by `cocondenser join --store {order.store}`")
-        in_log = lines(node.name, get_run_logger().info)
-        log = tracking.live(order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out)
-        with (
-            log as in_trackers,  # first, and so the last to end: what a tracker takes then holds no GPU
-            turn,
-            bar(node.name) as in_terminal,
-            page.live(node.name) as on_page,
-            clock.at_work(checkpoints.parent),
-        ):
-            before = earlier(store, key, order.refresh_since) if entry.earlier else []
-            progress = each(in_terminal, on_page, in_log, in_trackers)
-            elsewhere = partial(spread, node.name, progress) if on_ray else None
-            work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
+        with at_work(order, out, checkpoints, clock) as progress:
             lineage = {"lineage": steps(store, inputs)} if entry.lineage else {}
+            before = earlier(store, request.key, order.refresh_since) if entry.earlier else []
+            elsewhere = partial(spread, node.name, progress) if is_on_ray(order) else None
+            work = Work(out, checkpoints, order.machine, progress, before, elsewhere)
             metrics = entry.function(node.config, **node.shared, **folders, **lineage, work=work)
             return with_notices(entry.notices, metrics)
 
-    def wait_for_gpu(index: int) -> None:
-        tell(f"{node.name}: waiting for GPU {index}, which another run holds")
+    built = store.build(request, make, hooks(order, clock))
+    tell_of(node, built, begun, order.width)
+    return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
+
+
+def is_on_ray(order: Order) -> bool:
+    """Whether its parts are built on a cluster, where each takes the turn of its own GPU."""
+    return STAGES[order.node.stage].parts and order.machine.ray is not None
+
+
+@contextmanager
+def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterator[Progress]:
+    """While a stage's function computes: its turn on the GPUs, its time, and where its progress is shown."""
+    node, machine = order.node, order.machine
+    waits = STAGES[node.stage].gpu and not is_on_ray(order)
+    turn = turn_on_gpus(machine.device, partial(tell_gpu, node)) if waits else nullcontext()
+    if state := saved_state(checkpoints):
+        tell(f"{node.name}: goes on from update {state['step']:,}")
+    if machine.torchrun and "optimiser" in type(node.config).model_fields:
+        tell(f"{node.name}: other nodes take part by `cocondenser join --store {order.store}`")
+    with (
+        # first, and so the last to end: what a tracker takes then holds no GPU
+        tracking.live(order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out) as in_trackers,
+        turn,
+        bar(node.name) as in_terminal,
+        page.live(node.name) as on_page,
+        clock.at_work(checkpoints.parent),
+    ):
+        yield each(in_terminal, on_page, lines(node.name, get_run_logger().info), in_trackers)
+
+
+def tell_gpu(node: Node, index: int) -> None:
+    tell(f"{node.name}: waiting for GPU {index}, which another run holds")
+
+
+def hooks(order: Order, clock: Clock) -> Hooks:
+    """What the user reads while the store waits or sets an artifact aside, and what the record counts."""
+    node, machine = order.node, order.machine
+    computes = STAGES[node.stage].gpu and machine.device != "cpu"
 
     def wait_for(holder: Holder) -> None:
         tell(f"{node.name}: waiting for process {holder.pid} on {holder.host}, which is building it")
@@ -104,20 +110,26 @@ def build(order: Order, inputs: Mapping[str, Ref | None]) -> Built:
     def damaged(line: str) -> None:
         tell(f"{node.name}: {line}; it is built again")
 
-    return store.build(
-        key,
-        make,
-        node=node.name,
-        identity=entry.identity,
-        recipe=order.recipe,
-        keep=order.keep,
-        refresh_since=order.refresh_since,
-        on_wait=wait_for,
-        on_damage=damaged,
-        gpus=held,
-        clock=clock,
-        reads=inputs,
-    )
+    def held() -> int | None:
+        """GPUs that the stage holds; those of other machines are not known here."""
+        elsewhere = is_on_ray(order) or machine.torchrun
+        return None if computes and elsewhere else len(gpus()) if computes else 0
+
+    return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, clock=clock)
+
+
+def tell_of(node: Node, built: Built, begun: float, width: int) -> None:
+    """The log, the terminal and the page of a node's artifact. `begun`: by the monotonic clock."""
+    how = "kept from older code" if built.kept else "cached" if built.hit else "built"
+    took = duration(time.monotonic() - begun)
+    get_run_logger().info("%s %s in %s: %s", node.name, how, took, built.ref.digest)
+    colour = "cyan" if built.hit else "green"
+    say(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    for line in read_notices(built.ref.metrics):
+        tell(f"{node.name}: {line}")
+    page.best_effort(page.show_metrics, node.name, built.ref, how, begun)
+    page.best_effort(page.show_loss, node.name, built.ref.path)
+    page.best_effort(page.show_pictures, node.name, built.ref.path)
 
 
 def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:

@@ -155,7 +155,7 @@ def run(
         warn(line)
     cells = ready.cells
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
-    with prefect(ready.run.recipe.title, size, ready.run.store.root):
+    with prefect(ready.run, size):
         from flows.ablations.flow import flow_of
 
         refs = flow_of(ready)(**ready.run.parameters)

@@ -11,8 +11,6 @@ from flows.cli.prefect import prefect
 
 if TYPE_CHECKING:
     from artifacts.records import Ref
-    from flows.graph.prepare import Run
-    from flows.recipes.recipe import Recipe
 
 
 def run(
@@ -37,7 +35,11 @@ def run(
     from flows.graph.prepare import prepare
 
     # All that can be known to fail does so here, before Prefect is imported.
-    refs = start(prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device))
+    ready = prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device)
+    with prefect(ready):
+        from flows.flow import flow_of
+
+        refs = flow_of(ready)(**ready.parameters)
     if as_json:
         print_json(outcome(refs))
 
@@ -63,21 +65,15 @@ def update(
     resolved, settings, engine = settle(shelf, recipe, set or [])
     of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
     terminal.print(f"model: {of} UTC", markup=False, highlight=False, soft_wrap=True)
-    refs = start(prepare(resolved, settings, store=shelf.root, device=device))
+    ready = prepare(resolved, settings, store=shelf.root, device=device)
+    with prefect(ready):
+        from flows.flow import flow_of
+
+        refs = flow_of(ready)(**ready.parameters)
     done = taken_in(shelf, refs, begun)
     terminal.print(f"\n{described(done)}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print_json({**outcome(refs), "update": done})
-
-
-def start(run: "Run[Recipe]") -> "dict[str, Ref]":
-    """Runs the flow: {node: its artifact}."""
-    name = "" if run.recipe.title == run.name else f" ({run.name})"
-    with prefect(run.recipe.title, name, run.store.root):
-        from flows.flow import flow_of
-
-        refs: dict[str, Ref] = flow_of(run)(**run.parameters)
-        return refs
 
 
 def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:

@@ -70,7 +70,7 @@ def run(
 
     # All that can be known to fail does so here, before Prefect is imported.
     ready = prepare_sentences(recipe, set or [], store, device)
-    with prefect(ready.recipe.title, "", ready.store.root):
+    with prefect(ready, ""):
         from flows.sentences.flow import flow_of
 
         refs = flow_of(ready)(**ready.parameters)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.cli.options import out, print_json, terminal
+from flows.cli.prefect import prefect
 from pipeline.errors import InputError
 
 
@@ -22,7 +23,7 @@ def evaluate_model(
     import yaml
 
     from artifacts.store import Store
-    from flows.cli.run import outcome, start
+    from flows.cli.run import outcome
     from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
     from flows.recipes.zero_shot import zeroshot
@@ -43,7 +44,11 @@ def evaluate_model(
                 soft_wrap=True,
             )
         return
-    refs = start(prepare(recipe, settings, store=root, device=device))
+    ready = prepare(recipe, settings, store=root, device=device)
+    with prefect(ready):
+        from flows.flow import flow_of
+
+        refs = flow_of(ready)(**ready.parameters)
     done = outcome(refs)
     if as_json:
         print_json({"recipe": recipe.name, **done})

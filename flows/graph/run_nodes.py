@@ -24,7 +24,7 @@ from flows.recipes import yaml_layers
 from flows.recipes.yaml_layers import RECIPES, Family
 from pipeline.errors import InputError
 from tasks import page, ray_cluster
-from tasks.node import Node, Order
+from tasks.node import Node
 from tasks.run import stage, tell
 from tasks.stages import STAGES
 from tasks.tracking import Logs, Tracking
@@ -41,68 +41,72 @@ class Done:
     left_out: set[str] = field(default_factory=set)
     """Nodes that need not be built any more."""
 
+    def has_inputs(self, node: Node) -> bool:
+        return all(given is None or given.name in self.refs for given in node.inputs.values())
+
 
 Ready = Callable[[str, Done], None]
 """Called with a node's name once its artifact is there. Raises InputError for what will fail with it."""
 
 
 def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict[str, Ref]:
-    """Builds the artifacts of a run, a task each, records the run, and shows it: all flows' loop.
+    """Builds the artifacts of a run in order, a task each, records the run, and shows it: all flows' loop.
 
-    The record is written before `show`; where the run fails, only if it `continues`.
+    `ready` is called after each node, `show` after the record. Where the run `continues` after a failure, a node is
+    built if its inputs are there, and a failing run is recorded too.
     """
     if preflight.on_ray(run.store, list(run.dag), run.wanted, run.machine, run.refreshed):
         ray_cluster.check(run.machine, run.store.root, PREFECT_API_URL.value(), get_run_logger().info)
     page.best_effort(page.show_recipe, run.details)
-    begun = run_created()
+    begun, done = run_created(), Done()
     logs = None if run.tracking is None else logs_of(run.tracking, run.store.root, run.name, begun)
-    done = Done()
 
-    def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
-        since = begun if order.node.name in run.refreshed else None
-        order = replace(order, refresh_since=since, logs=logs)
-        state: State[Any] = stage.with_options(name=order.node.name)(order, inputs, return_state=True)
-        found: Ref = state.result()
-        return found
-
-    def attempt() -> dict[str, Ref]:
+    def build_all() -> dict[str, Ref]:
         nonlocal done
         done = Done({**run.before()})
-        build_all(run, build, ready, done)
+        for order in run.orders:
+            node = order.node
+            if node.name in done.left_out or not done.has_inputs(node):
+                continue
+            inputs = {name: done.refs[given.name] if given else None for name, given in node.inputs.items()}
+            order = replace(order, refresh_since=begun if node.name in run.refreshed else None, logs=logs)
+            try:
+                state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
+                done.refs[node.name] = state.result()
+            except Damaged:
+                raise
+            except Exception as error:
+                if not run.continues:
+                    raise
+                done.failed[node.name] = reason(error)
+                said = "%s failed; what does not read it is built nevertheless: %s"
+                get_run_logger().error(said, node.name, reason(error), exc_info=not is_known(error))
+                continue
+            ready(node.name, done)
         return done.refs
+
+    def record() -> None:
+        record_run(run.store, run.name, done.refs, run.details, begun)
 
     with live(run.store, run.name):
         try:
-            until_whole(run.store, attempt, run.wanted)
+            until_whole(run.store, build_all, run.wanted)
         except BaseException:
             if run.continues:
-                record_run(run.store, run.name, done.refs, run.details, begun)
+                record()
             raise
-        record_run(run.store, run.name, done.refs, run.details, begun)
+        record()
         show(done)
     return done.refs
 
 
-def build_all(run: Run[Any], build: Callable[[Order, Mapping[str, Ref | None]], Ref], ready: Ready, done: Done) -> None:
-    """Builds each node that is not left out and whose inputs are there; what becomes of it is in `done`."""
-    for order in run.orders:
-        node = order.node
-        inputs = {name: done.refs.get(given.name) if given else None for name, given in node.inputs.items()}
-        if node.name in done.left_out or any(given and not inputs[name] for name, given in node.inputs.items()):
-            continue
-        try:
-            done.refs[node.name] = build(order, inputs)
-        except Damaged:
-            raise
-        except Exception as error:
-            if not run.continues:
-                raise
-            known = isinstance(error, RuntimeError | InputError | StoreError)
-            done.failed[node.name] = str(error) if known else f"{type(error).__name__}: {error}"
-            said = "%s failed; what does not read it is built nevertheless: %s"
-            get_run_logger().error(said, node.name, done.failed[node.name], exc_info=not known)
-            continue
-        ready(node.name, done)
+def reason(error: Exception) -> str:
+    return str(error) if is_known(error) else f"{type(error).__name__}: {error}"
+
+
+def is_known(error: Exception) -> bool:
+    """Whether its text alone says what went wrong."""
+    return isinstance(error, RuntimeError | InputError | StoreError)
 
 
 def run_name(run: Run[Any] | None, parameter: str, family: Family = RECIPES) -> str:

@@ -13,7 +13,7 @@ from artifacts import files, objects, records, runs, signed
 from artifacts.errors import Damaged
 from artifacts.explain import explain
 from artifacts.lineage import Made, ancestry
-from artifacts.store import Store
+from artifacts.store import Hooks, Request, Store
 from artifacts.verify import verify
 
 
@@ -53,10 +53,10 @@ def chain(store, key, writes, reads):
 
     def build(n):
         if n == 0:
-            return store.build(keys[0], writes("passages"), node="ingest")
+            return store.build(Request(keys[0], node="ingest"), writes("passages"))
         given = {"before": refs[n - 1]}
         named = {"node": ("ingest", "evaluate", "report")[n], "reads": given}
-        return store.build(keys[n], reads(refs[n - 1]) if n == 1 else writes("page"), **named)
+        return store.build(Request(keys[n], **named), reads(refs[n - 1]) if n == 1 else writes("page"))
 
     for n in range(3):
         if n:
@@ -68,7 +68,7 @@ def chain(store, key, writes, reads):
 def test_a_build_says_what_it_hashed(store, chain, key, writes):
     keys, refs, _ = chain
     assert [store.record(k.hex).checked for k in keys] == [{}, {"before": refs[0].digest}, {"before": refs[1].digest}]
-    store.build(key(stage="other"), writes(), node="a")
+    store.build(Request(key(stage="other"), node="a"), writes())
     assert store.record(key(stage="other").hex).checked is None  # nobody gave its inputs to be hashed
 
 
@@ -79,12 +79,12 @@ def test_a_build_from_damaged_bytes_is_refused_then_right(store, chain, key, wri
     flip(refs[0].path / name, bit)
     another = key(stage="another", inputs={"before": refs[0].identity})
     with pytest.raises(Damaged, match=rf"ingest \(objects/{refs[0].digest[:12]}\): {name} was changed: set aside$"):
-        store.build(another, writes(), node="a", reads={"before": refs[0]})
+        store.build(Request(another, node="a", reads={"before": refs[0]}), writes())
     assert store.lookup(another) is None
     again = build(0)
     assert not again.hit
     assert again.ref == refs[0]
-    assert not store.build(another, writes(), node="a", reads={"before": refs[0]}).hit
+    assert not store.build(Request(another, node="a", reads={"before": refs[0]}), writes()).hit
     assert build(1).hit, "it read good bytes, as was checked"
 
 
@@ -97,7 +97,9 @@ def test_damage_while_a_stage_reads_is_noticed_too(store, chain, key):
         return {}
 
     with pytest.raises(Damaged, match=r"model\.bin was changed"):
-        store.build(key(stage="a", inputs={"before": refs[0].identity}), make, node="a", reads={"before": refs[0]})
+        store.build(
+            Request(key(stage="a", inputs={"before": refs[0].identity}), node="a", reads={"before": refs[0]}), make
+        )
     assert list(store.work.iterdir()) == []
 
 
@@ -133,7 +135,7 @@ def test_what_an_older_version_built_goes_with_its_damaged_input(store, chain, k
     else:
         another = key(stage="another", inputs={"before": refs[0].identity})
         with pytest.raises(Damaged, match=r"evaluate \(.*\) may be built from damaged bytes: set aside; report "):
-            store.build(another, writes(), node="a", reads={"before": refs[0]})
+            store.build(Request(another, node="a", reads={"before": refs[0]}), writes())
     assert [build(n).hit for n in range(3)] == [False] * 3
     assert [store.lookup(k).digest for k in keys] == [ref.digest for ref in refs]
     assert verify(store) == []
@@ -214,7 +216,7 @@ def test_damage_that_a_lookup_finds_is_named_with_what_goes_with_it(store, chain
     unchecked(store, keys[1])
     damage(refs[0])
     said = []
-    assert not store.build(keys[0], writes("passages"), node="ingest", on_damage=said.append).hit
+    assert not store.build(Request(keys[0], node="ingest"), writes("passages"), Hooks(on_damage=said.append)).hit
     assert said == [
         f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {problem}: set aside; "
         f"evaluate (objects/{refs[1].digest[:12]}) may be built from damaged bytes: set aside; "
@@ -228,7 +230,11 @@ def test_damage_that_a_build_of_equal_bytes_finds_is_named(store, chain, writes,
     keys, refs, _ = chain
     flip(refs[0].path / name)
     said = []
-    store.build(keys[0], writes("passages"), node="ingest", refresh_since=datetime.now(UTC), on_damage=said.append)
+    store.build(
+        Request(keys[0], node="ingest", refresh_since=datetime.now(UTC)),
+        writes("passages"),
+        Hooks(on_damage=said.append),
+    )
     assert said == [f"{store.root}: ingest (objects/{refs[0].digest[:12]}): {name} was changed: set aside"]
     assert verify(store) == []
 
@@ -262,22 +268,22 @@ def test_once_verified_it_is_no_longer_listed_and_is_explained_until_it_is_built
 @pytest.mark.parametrize("kept", [False, True])
 def test_every_key_of_a_damaged_object_goes_with_it(store, key, writes, kept):
     first, second = key(code={"a": "1"}), key(code={"a": "2"})
-    ref = store.build(first, writes(), node="one").ref
-    assert store.build(second, writes(), node="two", keep=kept).hit == kept
+    ref = store.build(Request(first, node="one"), writes()).ref
+    assert store.build(Request(second, node="two", keep=kept), writes()).hit == kept
     flip_first(ref)
     assert verify(store) == [f"objects/{ref.digest[:12]}: model.bin was changed"]
     assert store.records() == verify(store) == []
-    assert not store.build(second, writes(), node="two", keep=True).hit
+    assert not store.build(Request(second, node="two", keep=True), writes()).hit
 
 
 def test_what_was_built_again_meanwhile_is_kept(store, key, writes, monkeypatch):
-    ref = store.build(key(), writes(), node="one").ref
+    ref = store.build(Request(key(), node="one"), writes()).ref
     flip_first(ref)
     condemn = store.condemn
 
     def late(digest, inode):
         condemn(digest, inode)  # by a run, which builds the object again before verify comes to it
-        assert not store.build(key(), writes(), node="one").hit
+        assert not store.build(Request(key(), node="one"), writes()).hit
         return condemn(digest, inode)
 
     monkeypatch.setattr(store, "condemn", late)
@@ -289,7 +295,7 @@ def test_what_was_built_again_meanwhile_is_kept(store, key, writes, monkeypatch)
 def test_an_object_that_another_key_holds_by_good_right_stays(store, chain, key, writes):
     keys, refs, _ = chain
     unchecked(store, keys[2])
-    same = store.build(key(stage="same", inputs={}), writes("page"), node="same", reads={}).ref
+    same = store.build(Request(key(stage="same", inputs={}), node="same", reads={}), writes("page")).ref
     flip(refs[1].path / "copy")
     assert len(verify(store)) == 2
     assert same.digest == refs[2].digest
@@ -395,7 +401,7 @@ def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
         "remove it when you no longer need it"
     ]
     assert store.lookup(keys[0]) is not None
-    assert not store.build(keys[0], chain_maker, node="ingest", refresh_since=datetime.now(UTC)).hit
+    assert not store.build(Request(keys[0], node="ingest", refresh_since=datetime.now(UTC)), chain_maker).hit
 
 
 def chain_maker(out, checkpoints):

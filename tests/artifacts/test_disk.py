@@ -14,7 +14,7 @@ from artifacts import files
 from artifacts.errors import StoreError
 from artifacts.gc import gc
 from artifacts.runs import record_run
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from artifacts.verify import verify
 
 FULL = r"store: no space left \(\d+\.\d\d GiB free\)$"
@@ -42,11 +42,11 @@ def in_a_childs_words(out, checkpoints):
 @pytest.mark.parametrize("make", [to_full_device, to_full_device_wrapped, in_a_childs_words])
 def test_a_disk_that_fills_while_a_stage_works(store, key, writes, make):
     with pytest.raises(StoreError, match=FULL):
-        store.build(key(), make, node="a")
+        store.build(Request(key(), node="a"), make)
     assert list(store.objects.iterdir()) == []
     assert [path.name for path in (store.work / key().hex).iterdir() if path.name == "out"] == []
     assert (store.work / key().hex / "checkpoints/step-1").exists()
-    assert not store.build(key(), writes(), node="a").hit
+    assert not store.build(Request(key(), node="a"), writes()).hit
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_words_that_do_not_say_so_on_a_full_disk(store, key, monkeypatch, error)
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        store.build(key(), fail, node="a")
+        store.build(Request(key(), node="a"), fail)
     usage = shutil.disk_usage(store.root)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4096))
     with pytest.raises(StoreError, match=FULL):
-        store.build(key(), fail, node="a")
+        store.build(Request(key(), node="a"), fail)
 
 
 @pytest.mark.parametrize("call", range(3))
@@ -82,11 +82,11 @@ def test_a_disk_that_fills_while_the_store_files(store, key, writes, monkeypatch
 
     monkeypatch.setattr(files, names[call], full)
     with pytest.raises(StoreError, match=FULL):
-        store.build(key(), writes(), node="a")
+        store.build(Request(key(), node="a"), writes())
     monkeypatch.undo()
     assert list(store.keys.iterdir()) == []
     assert store.lookup(key()) is None
-    assert not store.build(key(), writes(), node="a").hit
+    assert not store.build(Request(key(), node="a"), writes()).hit
     assert store.whole(store.lookup(key()).digest) is None
 
 
@@ -103,7 +103,7 @@ def test_a_limit_on_the_size_of_files(store, key):
         return {}
 
     with pytest.raises(StoreError, match=r"store: file size limit reached \("):
-        store.build(key(), limited, node="a")
+        store.build(Request(key(), node="a"), limited)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_other_exceptions_pass(store, key):
         raise FileNotFoundError(errno.ENOENT, "gone", "corpus.tsv")
 
     with pytest.raises(FileNotFoundError, match=r"corpus\.tsv"):
-        store.build(key(), fail, node="a")
+        store.build(Request(key(), node="a"), fail)
 
 
 @pytest.fixture
@@ -150,17 +150,17 @@ def closed():
 def test_a_store_that_may_only_be_read(closed, key, writes, never):
     """Hits are had from another user's store; a build is refused in one line."""
     store, close = closed
-    store.build(key(), writes(), node="a")
+    store.build(Request(key(), node="a"), writes())
     close()
-    assert store.build(key(), never, node="a").hit
+    assert store.build(Request(key(), node="a"), never).hit
     assert len(store.source_digests({"it": Path(__file__)})["it"]) == 64
     with pytest.raises(StoreError, match=r"store/locks/\w+\.lock: permission denied$"):
-        store.build(key(stage="other"), never, node="a")
+        store.build(Request(key(stage="other"), node="a"), never)
 
 
 def test_nothing_is_freed_in_a_store_that_may_only_be_read(closed, key, writes):
     store, close = closed
-    store.build(key(), writes(), node="a")
+    store.build(Request(key(), node="a"), writes())
     close()
     with pytest.raises(StoreError, match=r"store/locks/commit\.lock: permission denied$"):
         gc(store, 0, 0)
@@ -169,7 +169,7 @@ def test_nothing_is_freed_in_a_store_that_may_only_be_read(closed, key, writes):
 def test_damage_in_a_store_that_may_only_be_read_is_a_line(closed, key, writes):
     """It cannot be set aside, and is there to be found again."""
     store, close = closed
-    one, two, three = (store.build(key(config={"n": n}), writes(f"model {n}"), node="a").ref for n in range(3))
+    one, two, three = (store.build(Request(key(config={"n": n}), node="a"), writes(f"model {n}")).ref for n in range(3))
     run = record_run(store, "tiny", {"a": one}, {})
     run.write_text("{half")
     (store.keys / f"{one.key}.json").write_text("{half")
@@ -188,7 +188,7 @@ def test_damage_in_a_store_that_may_only_be_read_is_a_line(closed, key, writes):
 
 def test_what_would_be_freed_of_a_store_that_may_only_be_read(closed, key, writes):
     store, close = closed
-    ref = store.build(key(), writes(), node="a").ref
+    ref = store.build(Request(key(), node="a"), writes()).ref
     close()
     assert [one.path.name for one in gc(store, 0, 0, dry_run=True)] == [f"{ref.key}.json", ref.digest]
 
@@ -198,4 +198,4 @@ def test_a_store_that_cannot_be_made(closed, key, never):
     store.root.parent.chmod(0o555)
     close()
     with pytest.raises(StoreError, match=r"store/?\w*: permission denied$"):
-        store.build(key(), never, node="a")
+        store.build(Request(key(), node="a"), never)

@@ -3,11 +3,12 @@
 import pytest
 
 from artifacts.explain import explain, nearest
+from artifacts.store import Request
 
 
 @pytest.fixture
 def built(store, key, writes):
-    return store.build(key(), writes(), node="stage1").ref
+    return store.build(Request(key(), node="stage1"), writes()).ref
 
 
 def test_nothing_to_say_of_what_is_there(store, key, built):
@@ -59,7 +60,7 @@ def test_a_broken_artifact_is_named_and_left_in_place(store, key, built):
 
 def test_the_nearest_is_of_the_same_node_then_the_least_different_then_the_newest(store, key, writes):
     def build(node, **config):
-        return store.build(key(config=config), writes(str(config)), node=node).ref.key
+        return store.build(Request(key(config=config), node=node), writes(str(config))).ref.key
 
     far = build("stage1", a=1, b=1, c=1)
     near = build("stage1", a=1, b=2, c=1)

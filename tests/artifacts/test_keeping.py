@@ -15,14 +15,14 @@ from artifacts.errors import StoreError
 from artifacts.gc import gc
 from artifacts.live import live
 from artifacts.runs import readable_runs, record_run, runs
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from artifacts.verify import verify
 
 
 @pytest.fixture
 def three(store, key, writes):
     """Artifacts of three configurations, all last used ten days ago."""
-    refs = [store.build(key(config={"n": n}), writes(f"model {n}"), node=f"n{n}").ref for n in range(3)]
+    refs = [store.build(Request(key(config={"n": n}), node=f"n{n}"), writes(f"model {n}")).ref for n in range(3)]
     for ref in refs:
         age(store.keys / f"{ref.key}.json", 10)
     return refs
@@ -85,7 +85,7 @@ def test_gc_keeps_what_was_used_lately(store, three, key):
 
 
 def test_gc_keeps_an_object_that_another_key_names(store, three, key, writes):
-    same = store.build(key(config={"n": 9}), writes("model 0"), node="a").ref
+    same = store.build(Request(key(config={"n": 9}), node="a"), writes("model 0")).ref
     gc(store, runs=0, days=3)
     assert digests(store) == {same.digest} == {three[0].digest}
 
@@ -108,7 +108,7 @@ def test_gc_removes_what_was_left_over(store, three, key):
 
     for stage in ("stale", "fresh"):
         with pytest.raises(RuntimeError):
-            store.build(key(stage=stage), fail, node="a")
+            store.build(Request(key(stage=stage), node="a"), fail)
     left = [store.work / key(stage="stale").hex, *(store.work / key(stage="stale").hex).rglob("*")]
     size = sum(path.stat().st_size for path in left if path.is_file())
     for path in left:
@@ -298,9 +298,9 @@ def test_a_cache_of_digests_that_cannot_be_read(store, three, text):
 def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, writes, used):
     with live(store, "tiny"):
         if used == "built":
-            ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+            ref = store.build(Request(key(stage="ingest"), node="ingest"), writes("new")).ref
         else:
-            ref = store.build(key(config={"n": 1}), writes(), node="n1").ref
+            ref = store.build(Request(key(config={"n": 1}), node="n1"), writes()).ref
         gc(store, runs=0, days=0)
         assert digests(store) == {ref.digest}
         gc(store, runs=0, days=0, dry_run=True)
@@ -317,7 +317,7 @@ def test_gc_spares_what_a_run_has_built_by_a_file_servers_clock(store, three, ke
     with live(store, "tiny"):
         [lock] = store.locks.glob("run-*")
         by_the_servers_clock(lock)
-        ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+        ref = store.build(Request(key(stage="ingest"), node="ingest"), writes("new")).ref
         by_the_servers_clock(store.keys / f"{ref.key}.json")
         gc(store, runs=0, days=0)
         assert ref.digest in digests(store)
@@ -330,14 +330,14 @@ def test_a_killed_run_keeps_nothing(store, three, key, writes, python):
         import sys, time
         from pathlib import Path
         from artifacts.live import live
-        from artifacts.store import Store
+        from artifacts.store import Request, Store
         with live(Store(Path(sys.argv[1])), "tiny"):
             print(flush=True)
             time.sleep(60)
     """
     process = python(script, store.root)
     process.stdout.readline()
-    ref = store.build(key(stage="ingest"), writes("new"), node="ingest").ref
+    ref = store.build(Request(key(stage="ingest"), node="ingest"), writes("new")).ref
     gc(store, runs=0, days=0)
     assert digests(store) == {ref.digest}
     process.kill()

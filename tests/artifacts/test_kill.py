@@ -12,14 +12,14 @@ import pytest
 from artifacts import locks, objects
 from artifacts.gc import gc
 from artifacts.locks import Holder
-from artifacts.store import Store
+from artifacts.store import Request, Store
 
 # Ten steps, a checkpoint each; tells each step by a line. argv: store, seconds a step, file of all steps ever made.
 BUILD = """
     import sys, time
     from pathlib import Path
     from artifacts.keys import make_key
-    from artifacts.store import Store
+    from artifacts.store import Hooks, Request, Store
 
     def make(out, checkpoints):
         with open(out / "model.bin", "wb") as model:
@@ -38,7 +38,7 @@ BUILD = """
 
     key = make_key("train", {}, {}, {}, {"tokens": "i0"}, {})
     waited = []
-    built = Store(Path(sys.argv[1])).build(key, make, node="stage1", on_wait=waited.append)
+    built = Store(Path(sys.argv[1])).build(Request(key, node="stage1"), make, Hooks(on_wait=waited.append))
     holders = [f"{holder.stage} {holder.node} {holder.pid}" for holder in waited]
     print("hit" if built.hit else "built", built.ref.digest, *holders, flush=True)
 """
@@ -170,7 +170,7 @@ def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_again(tmp_path,
 
 
 def test_gc_spares_what_is_being_built(store, train, key, writes, steps, python):
-    tokens = store.build(key(stage="tokens"), writes(), node="tokens", identity="key").ref
+    tokens = store.build(Request(key(stage="tokens"), node="tokens", identity="key"), writes()).ref
     script = BUILD.replace('"tokens": "i0"', f'"tokens": "{tokens.identity}"')
     process = python(script, store.root, 0.3, steps)
     process.stdout.readline()
@@ -206,7 +206,7 @@ COMMIT = """
     from pathlib import Path
     from artifacts import files, objects
     from artifacts.keys import make_key
-    from artifacts.store import Store
+    from artifacts.store import Request, Store
 
     calls = 0
 
@@ -228,7 +228,7 @@ COMMIT = """
 
     store = Store(Path(sys.argv[1]))
     store.prepare()
-    print(store.build(make_key("train", {}, {}, {}, {}, {}), make, node="a").ref.digest, calls)
+    print(store.build(Request(make_key("train", {}, {}, {}, {}, {}), node="a"), make).ref.digest, calls)
 """
 
 

@@ -13,7 +13,7 @@ from artifacts.lineage import Made, ancestry
 from artifacts.pack import pack
 from artifacts.records import Record, Ref
 from artifacts.runs import Run, record_run, runs
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from artifacts.unpack import unpack
 
 Build = Callable[..., Ref]
@@ -33,8 +33,8 @@ def build(store: Store, request: pytest.FixtureRequest) -> Build:
             (out / "text").write_text(text)
             return {}
 
-        reads = inputs if request.param == "keys" else None
-        return store.build(key, make, node=node, recipe=recipe, identity=identity, reads=reads).ref
+        reads = inputs if request.param == "keys" else {}
+        return store.build(Request(key, node=node, recipe=recipe, identity=identity, reads=reads), make).ref
 
     return built
 
@@ -128,7 +128,7 @@ def test_a_rebuilt_input_of_equal_bytes_is_named_once(store: Store, build: Build
         (out / "text").write_text("passages")
         return {}
 
-    new = store.build(key, make, node="ingest", recipe="tiny").ref
+    new = store.build(Request(key, node="ingest", recipe="tiny"), make).ref
     assert (new.identity, new.key == old.key) == (old.identity, False)
     assert nodes_of(store, tokens, new) == ["ingest", "tokens"]
     assert nodes_of(store, new, tokens) == ["ingest", "tokens"]

@@ -13,6 +13,7 @@ from artifacts.errors import StoreError
 from artifacts.gc import gc
 from artifacts.pack import pack
 from artifacts.runs import record_run, runs
+from artifacts.store import Request
 from artifacts.unpack import unpack
 from artifacts.verify import verify
 
@@ -27,7 +28,7 @@ def test_there_and_a_hit_at_every_node(store, other, run, key, never, tmp_path):
     for node, ref in run.nodes.items():
         record = store.record(ref.key)
         assert other.record(ref.key) == record
-        assert other.build(replace(key(), hex=ref.key), never, node=node).hit
+        assert other.build(Request(replace(key(), hex=ref.key), node=node), never).hit
         assert everything(other.objects / ref.digest) == everything(ref.path)
     (there,) = runs(other)
     assert (there.name, there.created, there.details) == (run.name, run.created, run.details)
@@ -147,7 +148,7 @@ def test_gc_leaves_what_is_being_checked_and_written(store, run, tmp_path, monke
 
 def test_another_artifact_for_a_key_is_told_and_only_replaced_when_asked(store, other, run, key, writes, tmp_path):
     pack(store, run, tmp_path / "run.tar.zst")
-    tokens = other.build(key(stage="tokens", inputs={}), writes("other tokens"), node="tokens").ref
+    tokens = other.build(Request(key(stage="tokens", inputs={}), node="tokens"), writes("other tokens")).ref
     before = everything(other.root)
     with pytest.raises(StoreError, match=r"holds another artifact of tokens .*; --replace takes the pack's"):
         unpack(other, tmp_path / "run.tar.zst")

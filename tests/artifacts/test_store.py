@@ -13,7 +13,7 @@ import pytest
 from artifacts import objects
 from artifacts.build_clock import Clock
 from artifacts.errors import Damaged, StoreError
-from artifacts.store import Store
+from artifacts.store import Hooks, Request, Store
 
 
 def names(store):
@@ -24,13 +24,13 @@ def names(store):
 
 def test_what_is_built_is_found(store, key, writes, never):
     assert store.lookup(key()) is None
-    built = store.build(key(), writes("model", loss=0.5), node="stage1")
+    built = store.build(Request(key(), node="stage1"), writes("model", loss=0.5))
     assert not built.hit
     assert (built.ref.path / "model.bin").read_text() == "model"
     assert (built.ref.path / "sub/words.txt").read_text() == "modelmodel"
     assert built.ref.metrics == {"loss": 0.5}
     assert built.ref.identity == built.ref.digest == built.ref.path.name
-    again = store.build(key(), never, node="stage1")
+    again = store.build(Request(key(), node="stage1"), never)
     assert again.hit
     assert not again.kept
     assert again.ref == built.ref == store.lookup(key()) == Store(store.root).lookup(key())
@@ -41,7 +41,7 @@ def test_what_is_built_is_found(store, key, writes, never):
 
 
 def test_the_record_is_the_lineage(store, key, writes):
-    store.build(key(), writes(loss=1), node="stage1", recipe="pydocs")
+    store.build(Request(key(), node="stage1", recipe="pydocs"), writes(loss=1))
     record = store.record(key().hex)
     for part in ("stage", "code", "config", "sources", "inputs", "libraries"):
         assert getattr(record, part) == getattr(key(), part)
@@ -53,20 +53,20 @@ def test_the_record_is_the_lineage(store, key, writes):
 
 
 def test_the_record_tells_the_gpus_that_were_held(store, key, writes, never):
-    store.build(key(), writes(), node="stage1", gpus=lambda: 8)
+    store.build(Request(key(), node="stage1"), writes(), Hooks(gpus=lambda: 8))
     assert store.record(key().hex).gpus == 8
-    store.build(key(), never, node="stage1", gpus=lambda: 1)
+    store.build(Request(key(), node="stage1"), never, Hooks(gpus=lambda: 1))
     assert store.record(key().hex).gpus == 8
 
 
 def test_a_record_of_an_older_version_is_read(store, key, writes, never):
-    store.build(key(), writes(), node="stage1", gpus=lambda: 8)
+    store.build(Request(key(), node="stage1"), writes(), Hooks(gpus=lambda: 8))
     path = store.keys / f"{key().hex}.json"
     older = json.loads(path.read_text())
     for later in ("gpus", "checked", "sha256"):
         del older[later]
     path.write_text(json.dumps(older))
-    assert Store(store.root).build(key(), never, node="stage1").hit
+    assert Store(store.root).build(Request(key(), node="stage1"), never).hit
     assert Store(store.root).record(key().hex).gpus is None
 
 
@@ -96,9 +96,9 @@ def test_a_clock_counts_the_work_alone(store, key):
     for make in (interrupted, waiting):
         clock = Clock()
         with pytest.raises(InterruptedError):
-            store.build(key(), make, node="stage1", clock=clock)
+            store.build(Request(key(), node="stage1"), make, Hooks(clock=clock))
     clock = Clock()
-    store.build(key(), finished, node="stage1", clock=clock)
+    store.build(Request(key(), node="stage1"), finished, Hooks(clock=clock))
     assert 2400 <= store.record(key().hex).seconds < 2401
 
 
@@ -122,37 +122,37 @@ def test_an_interrupted_builds_parts_count_up_to_their_last_checkpoint(store, ke
         os.utime(saved, (now - saved_ago, now - saved_ago))
 
     with pytest.raises(InterruptedError):
-        store.build(key(), interrupted, node="stage1")
+        store.build(Request(key(), node="stage1"), interrupted)
     begun(3600, 1200)
     with pytest.raises(InterruptedError):
-        store.build(key(), interrupted, node="stage1")
+        store.build(Request(key(), node="stage1"), interrupted)
     begun(600, 1200)
-    store.build(key(), finished, node="stage1")
+    store.build(Request(key(), node="stage1"), finished)
     assert 2400 <= store.record(key().hex).seconds < 2460
     assert not (store.work / key().hex).exists()
 
 
 def test_equal_content_is_one_object(store, key, writes):
-    one = store.build(key(), writes("same"), node="a").ref
-    other = store.build(key(config={"steps": 4}), writes("same"), node="a").ref
+    one = store.build(Request(key(), node="a"), writes("same")).ref
+    other = store.build(Request(key(config={"steps": 4}), node="a"), writes("same")).ref
     assert one.digest == other.digest
     assert one.key != other.key
     assert len(list(store.objects.iterdir())) == 1
 
 
 def test_equal_content_does_not_hide_behind_a_damaged_object(store, key, writes):
-    one = store.build(key(), writes("same"), node="a").ref
+    one = store.build(Request(key(), node="a"), writes("same")).ref
     (one.path / "model.bin").write_text("sams")
-    other = store.build(key(config={"steps": 4}), writes("same"), node="a").ref
+    other = store.build(Request(key(config={"steps": 4}), node="a"), writes("same")).ref
     assert (other.path / "model.bin").read_text() == "same"
     assert len(list(store.broken.iterdir())) == 1
 
 
 def test_identity_may_be_the_key(store, key, writes):
-    ref = store.build(key(), writes("1"), node="bm25", identity="key").ref
+    ref = store.build(Request(key(), node="bm25", identity="key"), writes("1")).ref
     assert ref.identity == key().hex != ref.digest
     (ref.path / "model.bin").unlink()
-    again = store.build(key(), writes("2"), node="bm25", identity="key").ref
+    again = store.build(Request(key(), node="bm25", identity="key"), writes("2")).ref
     assert again.identity == ref.identity
     assert again.digest != ref.digest
 
@@ -180,11 +180,11 @@ def forge_manifest(ref):
 
 @pytest.mark.parametrize("damage", [delete, truncate, lose, lose_manifest, forge_manifest])
 def test_damage_is_noticed_set_aside_and_mended(store, key, writes, damage):
-    ref = store.build(key(), writes(), node="a").ref
+    ref = store.build(Request(key(), node="a"), writes()).ref
     damage(ref)
     assert store.lookup(key()) is None
     assert list(store.broken.iterdir()) == []
-    built = store.build(key(), writes(), node="a")
+    built = store.build(Request(key(), node="a"), writes())
     assert len(list(store.broken.iterdir())) == (damage is not lose)
     assert not built.hit
     assert built.ref == ref == store.lookup(key())
@@ -192,25 +192,25 @@ def test_damage_is_noticed_set_aside_and_mended(store, key, writes, damage):
 
 
 def test_a_flipped_bit_is_noticed_when_one_looks(store, key, writes, never):
-    ref = store.build(key(), writes("model"), node="a").ref
+    ref = store.build(Request(key(), node="a"), writes("model")).ref
     (ref.path / "model.bin").write_text("mudel")
-    assert store.build(key(), never, node="a").hit
+    assert store.build(Request(key(), node="a"), never).hit
     assert store.whole(ref.digest) == "model.bin was changed"
     with pytest.raises(Damaged):
         store.check([ref])
-    assert not store.build(key(), writes("model"), node="a").hit
+    assert not store.build(Request(key(), node="a"), writes("model")).hit
     assert (ref.path / "model.bin").read_text() == "model"
 
 
 def test_a_record_that_cannot_be_read_is_none(store, key, writes):
-    ref = store.build(key(), writes(), node="a").ref
+    ref = store.build(Request(key(), node="a"), writes()).ref
     path = store.keys / f"{key().hex}.json"
     text = path.read_text()
     for damaged in (text[:50], text.replace(ref.digest, ""), text.replace(ref.digest, "../" * 21 + "x"), "[]"):
         path.write_text(damaged)
         assert store.lookup(key()) is None
     assert store.objects.is_dir()
-    assert store.build(key(), writes(), node="a").ref == ref
+    assert store.build(Request(key(), node="a"), writes()).ref == ref
 
 
 def test_an_exception_keeps_checkpoints_alone(store, key, writes):
@@ -225,11 +225,11 @@ def test_an_exception_keeps_checkpoints_alone(store, key, writes):
         return writes()(out, checkpoints)
 
     with pytest.raises(RuntimeError, match="no"):
-        store.build(key(), fail, node="a")
+        store.build(Request(key(), node="a"), fail)
     assert names(store) == {"format.json"} | {
         f"work/{key().hex}/{name}" for name in ("begun", "seconds", "checkpoints/step-1")
     }
-    assert store.build(key(), resume, node="a").ref
+    assert store.build(Request(key(), node="a"), resume).ref
     assert list(store.work.iterdir()) == []
 
 
@@ -239,17 +239,17 @@ def test_an_exception_before_the_first_checkpoint_leaves_nothing(store, key):
         raise ValueError("line 3 is wrong")
 
     with pytest.raises(ValueError, match="line 3"):
-        store.build(key(), fail, node="a")
+        store.build(Request(key(), node="a"), fail)
     assert list(store.work.iterdir()) == []
 
 
 def test_refresh_builds_once(store, key, writes, never):
-    store.build(key(), writes("old"), node="a")
+    store.build(Request(key(), node="a"), writes("old"))
     asked = datetime.now(UTC)
-    fresh = store.build(key(), writes("new"), node="a", refresh_since=asked)
+    fresh = store.build(Request(key(), node="a", refresh_since=asked), writes("new"))
     assert not fresh.hit
     assert (store.lookup(key()).path / "model.bin").read_text() == "new"
-    assert store.build(key(), never, node="a", refresh_since=asked).hit
+    assert store.build(Request(key(), node="a", refresh_since=asked), never).hit
 
 
 def test_refresh_forgets_older_checkpoints_but_not_its_own(store, key, writes):
@@ -258,26 +258,26 @@ def test_refresh_forgets_older_checkpoints_but_not_its_own(store, key, writes):
         raise RuntimeError(str(sorted(path.name for path in checkpoints.iterdir())))
 
     with pytest.raises(RuntimeError):
-        store.build(key(), fail, node="a")
+        store.build(Request(key(), node="a"), fail)
     time.sleep(0.05)
     asked = datetime.now(UTC)
     time.sleep(0.05)
     with pytest.raises(RuntimeError, match=r"\['step-0'\]"):
-        store.build(key(), fail, node="a", refresh_since=asked)
+        store.build(Request(key(), node="a", refresh_since=asked), fail)
     with pytest.raises(RuntimeError, match=r"\['step-0', 'step-1'\]"):
-        store.build(key(), fail, node="a", refresh_since=asked)
+        store.build(Request(key(), node="a", refresh_since=asked), fail)
 
 
 def test_refresh_of_a_retried_flow_in_another_time_zone(store, key, writes, never):
-    store.build(key(), writes(), node="a")
+    store.build(Request(key(), node="a"), writes())
     ago = (datetime.now(UTC) - timedelta(minutes=1)).astimezone()
-    assert store.build(key(), never, node="a", refresh_since=ago).hit
+    assert store.build(Request(key(), node="a", refresh_since=ago), never).hit
 
 
 def test_keep_accepts_older_code_alone(store, key, writes, never):
-    old = store.build(key(), writes("old"), node="a").ref
+    old = store.build(Request(key(), node="a"), writes("old")).ref
     newer = key(code={"pipeline/train.py": "c1"})
-    built = store.build(newer, never, node="a", keep=True)
+    built = store.build(Request(newer, node="a", keep=True), never)
     assert built.hit
     assert built.kept
     assert built.ref.digest == old.digest
@@ -287,20 +287,20 @@ def test_keep_accepts_older_code_alone(store, key, writes, never):
     assert store.lookup(newer) == built.ref
     for also in ({"config": {"steps": 9}}, {"libraries": {"tokenizers": "0.23"}}):
         other = key(code={"pipeline/train.py": "c1"}, **also)
-        assert not store.build(other, writes(), node="a", keep=True).hit
+        assert not store.build(Request(other, node="a", keep=True), writes()).hit
 
 
 def test_keep_takes_the_newest_that_is_whole(store, key, writes, never):
-    store.build(key(code={"a": "1"}), writes("1"), node="a")
-    second = store.build(key(code={"a": "2"}), writes("2"), node="a").ref
-    third = store.build(key(code={"a": "3"}), writes("3"), node="a").ref
+    store.build(Request(key(code={"a": "1"}), node="a"), writes("1"))
+    second = store.build(Request(key(code={"a": "2"}), node="a"), writes("2")).ref
+    third = store.build(Request(key(code={"a": "3"}), node="a"), writes("3")).ref
     (third.path / "model.bin").unlink()
-    assert store.build(key(code={"a": "4"}), never, node="a", keep=True).ref.digest == second.digest
+    assert store.build(Request(key(code={"a": "4"}), node="a", keep=True), never).ref.digest == second.digest
 
 
 def test_metrics_are_plain(store, key, writes):
     odd = {"loss": np.float32(0.5), "steps": np.int64(3), "bad": float("nan"), "far": np.inf}
-    metrics = store.build(key(), writes(**odd, name="x", none=None), node="a").ref.metrics
+    metrics = store.build(Request(key(), node="a"), writes(**odd, name="x", none=None)).ref.metrics
     assert metrics == {"loss": 0.5, "steps": 3, "bad": None, "far": None, "name": "x", "none": None}
     assert store.lookup(key()).metrics == metrics
 
@@ -314,7 +314,7 @@ def test_modes_follow_the_umask(tmp_path, key):
     before = os.umask(0o002)
     try:
         store = Store(tmp_path / "shared")
-        ref = store.build(key(), secretive, node="a").ref
+        ref = store.build(Request(key(), node="a"), secretive).ref
     finally:
         os.umask(before)
     paths = [path for path in store.root.rglob("*") if path.parent != store.locks]
@@ -335,7 +335,7 @@ def test_what_no_artifact_can_be_is_refused(store, key, kind):
         return {}
 
     with pytest.raises(ValueError, match=r"plain files|the store's|no file"):
-        store.build(key(), make, node="a")
+        store.build(Request(key(), node="a"), make)
     assert store.lookup(key()) is None
     assert list(store.objects.iterdir()) == []
 
@@ -369,8 +369,8 @@ def test_reading_makes_no_folder(store, key):
 
 
 def test_artifacts_are_shown_by_stage_node_digest_or_key(store, key, writes):
-    first = store.build(key(), writes("1"), node="encode-1").ref
-    second = store.build(key(config={}), writes("2"), node="encode-2").ref
+    first = store.build(Request(key(), node="encode-1"), writes("1")).ref
+    second = store.build(Request(key(config={}), node="encode-2"), writes("2")).ref
     assert store.show("train").key == second.key
     assert store.show("encode-1").key == first.key
     assert store.show(first.digest[:10]).key == first.key
@@ -382,7 +382,7 @@ def test_artifacts_are_shown_by_stage_node_digest_or_key(store, key, writes):
 
 def test_a_beginning_shared_by_two_artifacts_is_refused(store, key, writes):
     # One more than there are hexadecimal digits.
-    digests = [store.build(key(config={"n": n}), writes(str(n)), node="a").ref.digest for n in range(17)]
+    digests = [store.build(Request(key(config={"n": n}), node="a"), writes(str(n))).ref.digest for n in range(17)]
     ((shared, count),) = Counter(digest[0] for digest in digests).most_common(1)
     assert count > 1
     with pytest.raises(StoreError, match=rf"\d+ artifacts begin with '{shared}'"):
@@ -390,7 +390,7 @@ def test_a_beginning_shared_by_two_artifacts_is_refused(store, key, writes):
 
 
 def test_a_moved_store_is_whole(store, key, writes, tmp_path):
-    digest = store.build(key(), writes(), node="a").ref.digest
+    digest = store.build(Request(key(), node="a"), writes()).ref.digest
     store.root.rename(tmp_path / "moved")
     ref = Store(tmp_path / "moved").lookup(key())
     assert ref.path == tmp_path / "moved/objects" / digest
@@ -403,7 +403,7 @@ def test_a_hit_takes_milliseconds_however_large(store, key):
                 file.truncate(100_000 if number else 200_000_000)
         return {}
 
-    store.build(key(), make, node="a")
+    store.build(Request(key(), node="a"), make)
     times = []
     for _ in range(5):
         begun = time.perf_counter()
@@ -413,7 +413,7 @@ def test_a_hit_takes_milliseconds_however_large(store, key):
 
 
 def test_the_record_on_disk_is_plain_json(store, key, writes):
-    store.build(key(), writes(), node="a")
+    store.build(Request(key(), node="a"), writes())
     record = json.loads((store.keys / f"{key().hex}.json").read_text())
     assert record["key"] == key().hex
     assert record["inputs"] == {"tokens": "i0"}

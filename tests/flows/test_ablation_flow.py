@@ -1,12 +1,13 @@
 """What the flow of an ablation does between its parts."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 from searched import write_collection
+from unscheduled import built, run_of, without_prefect
 
 from artifacts.errors import StoreError
 from artifacts.records import Ref
@@ -16,10 +17,9 @@ from flows.ablations.file import load
 from flows.ablations.flow import check_measures, check_sizes, failures, leave_out
 from flows.ablations.shared_nodes import Needs, Union, union
 from flows.graph import run_nodes
-from flows.graph.prepare import Run
 from flows.graph.run_nodes import Done
 from pipeline.errors import InputError
-from tasks.node import Order
+from tasks.node import Node, Order
 
 
 def needs(size: int) -> list[Needs]:
@@ -54,8 +54,7 @@ def test_measures_that_no_question_has_are_told_before_training(tmp_path: Path) 
 @pytest.fixture
 def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
     """Two rows, of whose artifacts there are none to check."""
-    for module in (flow, run_nodes):
-        monkeypatch.setattr(module, "get_run_logger", lambda: logging.getLogger("ablation"))
+    monkeypatch.setattr(flow, "get_run_logger", lambda: logging.getLogger("ablation"))
     monkeypatch.setattr(run_nodes, "check_first", lambda *_: None)
     monkeypatch.setattr(flow, "training_questions", lambda _: 9)
     monkeypatch.setattr(flow, "check_measures", lambda *_: None)
@@ -63,30 +62,26 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> Union:
     return union(tiny, [*tiny.rows])
 
 
-def ref(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
-    return Ref(order.node.stage, "key", "digest", "digest", Path("nowhere"), {})
-
-
-def make(cells: Union, build: Callable[[Order, Mapping[str, Ref | None]], Ref], done: Done, folder: Path) -> None:
-    """Builds the parts of an ablation, without tasks."""
-    store, machine = Store(folder), cells.parts[0].recipe.machine
-    orders = [Order(node, machine, store.root, "tiny") for node in cells.nodes]
-    run = Run("ablation tiny", None, {}, {}, store, cells.nodes, orders, machine, continues=True)
-    run_nodes.build_all(run, build, partial(leave_out, cells), done)
+def ended(cells: Union, folder: Path) -> tuple[dict[str, Ref], dict[str, str]]:
+    """The artifacts of an ablation and what failed, without tasks."""
+    shown: list[Done] = []
+    run_nodes.run_graph(run_of(Store(folder), cells.nodes, continues=True), partial(leave_out, cells), shown.append)
+    return shown[0].refs, shown[0].failed
 
 
 @pytest.mark.parametrize(
     "error", [RuntimeError("no"), InputError("no"), StoreError("no"), OSError("no"), KeyError("a")]
 )
-def test_whatever_fails_in_a_cell_stops_no_other(cells: Union, error: Exception, tmp_path: Path) -> None:
+def test_whatever_fails_in_a_cell_stops_no_other(
+    cells: Union, error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
         if order.node.name == "stage1 (initialisation only)":
             raise error
-        return ref(order, inputs)
+        return built(order, inputs)
 
-    done = Done()
-    make(cells, build, done, tmp_path)
-    refs, failed = done.refs, done.failed
+    without_prefect(monkeypatch, build)
+    refs, failed = ended(cells, tmp_path)
     assert failed.keys() == {"stage1 (initialisation only)"}
     assert "evaluate (coCondenser)" in refs
     assert not [name for name in refs if "stage1 (initialisation" in name or name == "ablation"]
@@ -99,9 +94,8 @@ def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.
             raise InputError("too long")
 
     monkeypatch.setattr(run_nodes, "check_first", unfit)
-    done = Done()
-    make(cells, ref, done, tmp_path)
-    refs, failed = done.refs, done.failed
+    without_prefect(monkeypatch)
+    refs, failed = ended(cells, tmp_path)
     assert failed == {"row coCondenser": "too long"}
     assert "evaluate (initialisation only)" in refs
     assert not refs.keys() & {"condenser", "cocondenser", "evaluate (coCondenser)", "ablation"}
@@ -115,7 +109,7 @@ def test_a_row_that_does_not_fit_the_collection_is_told_before_any_training(
             raise InputError("no negatives")
 
     monkeypatch.setattr(run_nodes, "check_first", unfit)
-    done = Done()
+    recorded = without_prefect(monkeypatch)
     with pytest.raises(InputError, match=r"^row initialisation only: no negatives$"):
-        make(cells, ref, done, tmp_path)
-    assert done.refs.keys() == {"ingest"}
+        ended(cells, tmp_path)
+    assert recorded.keys() == {"ingest"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.graph import preflight
 from flows.graph.plan import plan
@@ -33,7 +33,7 @@ def make(store: Store, node: Node, text: str = "made", given: dict | None = None
         (out / "file").write_text(text)
         return {}
 
-    return store.build(key_of(store, node.stage, node.config, given or {}), write, node=node.name).ref
+    return store.build(Request(key_of(store, node.stage, node.config, given or {}), node=node.name), write).ref
 
 
 def test_a_gpu_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
@@ -80,7 +80,7 @@ def test_the_guess_is_of_the_same_recipe_alone(store: Store, source: Path) -> No
     """The demo's twelve minutes say nothing about MS MARCO."""
     node = file_node(source)
     key = key_of(store, node.stage, node.config, {})
-    store.build(key, lambda out, _: (out / "file").write_text("made") and {}, node=node.name, recipe="small")
+    store.build(Request(key, node=node.name, recipe="small"), lambda out, _: (out / "file").write_text("made") and {})
     changed = file_node(source, passage_words=5)
     assert plan(store, [changed], "large")[0].seconds is None
     assert plan(store, [changed], "small")[0].bytes == len("made")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from writing import put
 
 from artifacts.keys import make_key
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from flows.cli.main import app
 from flows.cli.zeroshot import show
 from flows.graph.update import described
@@ -43,7 +43,7 @@ def test_one_artifact(tmp_path: Path) -> None:
         (out / "a").write_text("a")
         return {}
 
-    store.build(make_key("ingest", {}, {}, {}, {}, {}), make, node="ingest")
+    store.build(Request(make_key("ingest", {}, {}, {}, {}, {}), node="ingest"), make)
     ended = CliRunner().invoke(app, ["artifacts", "ls", "--store", str(store.root)])
     assert ended.stdout.splitlines()[-1].startswith("1 artifact, ")
 

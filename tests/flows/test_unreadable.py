@@ -11,7 +11,7 @@ import pytest
 from artifacts import runs
 from artifacts.keys import make_key
 from artifacts.runs import record_run
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from flows.cli.main import app, main
 
 COMMANDS = {
@@ -39,7 +39,7 @@ def built(store: Store) -> Store:
         return {}
 
     key = make_key(stage="finetune", code={}, config={}, sources={}, inputs={}, libraries={})
-    ref = store.build(key, make, node="stage1").ref
+    ref = store.build(Request(key, node="stage1"), make).ref
     record_run(store, "tiny", {"stage1": ref, "evaluate": ref}, {"recipe": {}})
     return store
 

@@ -11,7 +11,7 @@ from ready import READY
 from artifacts.keys import make_key
 from artifacts.records import Ref
 from artifacts.runs import record_run
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.graph import preflight
 from flows.graph.update import described, taken_in, update
@@ -138,7 +138,7 @@ def test_what_an_update_did_is_told_of_the_whole_texts(store: Store) -> None:
             (out / "file").write_text(node)
             return metrics
 
-        return store.build(make_key(node, {}, {}, {}, {}, {}), write, node=node).ref
+        return store.build(Request(make_key(node, {}, {}, {}, {}, {}), node=node), write).ref
 
     before = datetime.now(UTC)
     refs = {

@@ -1,20 +1,19 @@
 """A run that comes upon a damaged artifact builds it again."""
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unscheduled import built, run_of, without_prefect
 
 from artifacts import locks
 from artifacts.errors import Damaged, StoreError
 from artifacts.keys import make_key
 from artifacts.records import Ref
-from artifacts.store import Store
+from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.graph import run_nodes
-from flows.graph.prepare import Run
 from flows.recipes.recipe import resolve
 from pipeline.errors import InputError
 from tasks.node import Node, Order
@@ -40,7 +39,7 @@ def build(store: Store, name: str, before: Ref | None = None) -> Ref:
         return {}
 
     inputs = {"before": before.identity} if before else {}
-    return store.build(make_key(name, {}, {}, {}, inputs, {}), make, node=name, reads={"before": before}).ref
+    return store.build(Request(make_key(name, {}, {}, {}, inputs, {}), node=name, reads={"before": before}), make).ref
 
 
 def flip(ref: Ref) -> None:
@@ -140,7 +139,7 @@ def test_a_run_holds_its_lock_until_it_is_recorded(
         look()
         raise Recorded
 
-    monkeypatch.setattr(run_nodes.page, "best_effort", lambda *_: None)
+    without_prefect(monkeypatch)
     monkeypatch.setattr(run_nodes, "until_whole", build)
     monkeypatch.setattr(run_nodes, "record_run", record)
     recorded = continues or not fails
@@ -150,35 +149,31 @@ def test_a_run_holds_its_lock_until_it_is_recorded(
     assert list(store.locks.glob("run-*.lock")) == []
 
 
-def run_of(store: Store, dag: list[Node], **more: Any) -> Run[None]:
-    machine = resolve("tiny").machine
-    orders = [Order(node, machine, store.root, "tiny") for node in dag]
-    return Run("tiny", None, {}, {}, store, dag, orders, machine, **more)
-
-
 @pytest.mark.parametrize("continues", [False, True])
 def test_a_node_that_fails_stops_the_run_or_only_what_reads_it(
     store: Store, dag: list[Node], monkeypatch: pytest.MonkeyPatch, continues: bool
 ) -> None:
-    monkeypatch.setattr(run_nodes, "get_run_logger", lambda: logging.getLogger("run"))
-
     def build(order: Order, inputs: Mapping[str, Ref | None]) -> Ref:
         if order.node.name == "bm25":
             raise StoreError("no space")
-        return Ref(order.node.stage, "key", "digest", "digest", Path("nowhere"), {})
+        return built(order, inputs)
 
-    done, ready = run_nodes.Done(), []
+    ready: list[str] = []
+    shown: list[run_nodes.Done] = []
+    recorded = without_prefect(monkeypatch, build)
     run = run_of(store, dag, continues=continues)
     if not continues:
         with pytest.raises(StoreError):
-            run_nodes.build_all(run, build, lambda name, _: ready.append(name), done)
-        assert ready == ["ingest", "tokenizer", "tokens"]
+            run_nodes.run_graph(run, lambda name, _: ready.append(name), shown.append)
+        assert (ready, shown, recorded) == (["ingest", "tokenizer", "tokens"], [], {})
         return
-    run_nodes.build_all(run, build, lambda name, _: ready.append(name), done)
+    refs = run_nodes.run_graph(run, lambda name, _: ready.append(name), shown.append)
+    (done,) = shown
     assert done.failed == {"bm25": "no space"}
-    assert "condenser" in done.refs
-    assert not done.refs.keys() & {"bm25", "stage1", "evaluate", "report"}
-    assert ready == [*done.refs]
+    assert refs == done.refs == recorded
+    assert "condenser" in refs
+    assert not refs.keys() & {"bm25", "stage1", "evaluate", "report"}
+    assert ready == [*refs]
 
 
 def test_a_first_check_that_fails_for_damage_is_no_users_mistake(

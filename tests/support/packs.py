@@ -15,7 +15,7 @@ from artifacts import signed
 from artifacts.keys import canonical
 from artifacts.records import Ref
 from artifacts.runs import Run, record_run, runs
-from artifacts.store import Store
+from artifacts.store import Request, Store
 
 LONG = "a-name-of-more-letters-than-a-tar-header-has-room-for" * 3
 
@@ -28,10 +28,11 @@ def make_run(store: Store, key: Any, writes: Any) -> Run:
         (out / "model.bin").write_bytes(bytes(range(256)) * 9000)
         return {"loss": 0.5, "none": None}
 
-    tokens = store.build(key(stage="tokens", inputs={}), writes("tokens", words=3), node="tokens").ref
+    tokens = store.build(Request(key(stage="tokens", inputs={}), node="tokens"), writes("tokens", words=3)).ref
     bm25 = built_bm25(store, key, writes, tokens)
     stage1 = store.build(
-        key(stage="finetune", inputs={"tokens": tokens.identity, "bm25": bm25.identity}), long_named, node="stage1"
+        Request(key(stage="finetune", inputs={"tokens": tokens.identity, "bm25": bm25.identity}), node="stage1"),
+        long_named,
     ).ref
     nodes = {"tokens": tokens, "bm25": bm25, "stage1": stage1}
     record_run(store, "tiny", nodes, {"recipe": {"name": "tiny"}, "set": []}, datetime(2026, 11, 22, tzinfo=UTC))
@@ -40,7 +41,7 @@ def make_run(store: Store, key: Any, writes: Any) -> Run:
 
 def built_bm25(store: Store, key: Any, writes: Any, tokens: Ref, text: str = "lucene") -> Ref:
     return store.build(
-        key(stage="bm25", inputs={"tokens": tokens.identity}), writes(text), node="bm25", identity="key"
+        Request(key(stage="bm25", inputs={"tokens": tokens.identity}), node="bm25", identity="key"), writes(text)
     ).ref
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from artifacts.keys import Key, make_key
 from artifacts.records import Ref
-from artifacts.store import Store
+from artifacts.store import Hooks, Request, Store
 from pipeline.notices import noticed
 from pipeline.report.lineage import notices
 from tasks.lineage import steps
@@ -22,7 +22,7 @@ def build(store: Store, made: Key, text: str, recipe: str = "tiny", gpus: int | 
         (out / "text").write_text(text)
         return {}
 
-    return store.build(made, make, node=made.stage, recipe=recipe, gpus=lambda: gpus, **more).ref
+    return store.build(Request(made, node=made.stage, recipe=recipe, **more), make, Hooks(gpus=lambda: gpus)).ref
 
 
 def test_every_artifact_once_after_what_it_was_made_from(store: Store) -> None:
@@ -47,7 +47,7 @@ def test_notices_of_all_steps_are_told(store: Store) -> None:
         (out / "text").write_text("a")
         return {"files": 1, **noticed(lines)}
 
-    ingest = store.build(key("ingest"), make, node="ingest-whole", recipe="tiny", gpus=lambda: 0).ref
+    ingest = store.build(Request(key("ingest"), node="ingest-whole", recipe="tiny"), make, Hooks(gpus=lambda: 0)).ref
     tokens = build(store, key("tokens", collection=ingest), "b")
     assert notices(steps(store, {"tokens": tokens})) == [("ingest-whole", line) for line in lines]
 
