@@ -110,7 +110,7 @@ def ended(arguments: list[str], environment: dict[str, str], folder: Path) -> tu
     if serves := arguments[0] == SERVING:
         arguments = [*arguments, "--port", str(free_port())]
     with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli.main", *arguments],
+        [sys.executable, "-m", "flows.cli", *arguments],
         env=environment,
         cwd=folder,
         stdout=subprocess.PIPE,

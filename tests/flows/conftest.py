@@ -59,7 +59,7 @@ def run_cli(environment: dict[str, str]) -> Cli:
         *arguments: str, store: Path, seconds: float = 300, stdout: int | IO[str] = subprocess.PIPE
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "flows.cli.main", *arguments],
+            [sys.executable, "-m", "flows.cli", *arguments],
             env={**environment, "COCONDENSER_STORE": str(store)},
             cwd=ROOT,
             stdout=stdout,

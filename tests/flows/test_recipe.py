@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline
+import tasks.notices
 from flows.dag import nodes
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, change, configuration, resolve
@@ -414,7 +415,8 @@ def named(source: str) -> set[str]:
 def test_what_a_notice_advises_to_change_is_a_field_of_a_recipe() -> None:
     schemas = [recipe.model_json_schema() for recipe in (Recipe, SentenceRecipe)]
     known = [field for schema in schemas for field in fields(schema, schema)]
-    sources = [path.read_text("utf-8") for path in Path(pipeline.__file__).parent.rglob("*.py")]
+    files = [*Path(pipeline.__file__).parent.rglob("*.py"), Path(tasks.notices.__file__)]
+    sources = [path.read_text("utf-8") for path in files]
     advised = {name for text in sources if re.search(r"\b(notice|of_counts)\b", text) for name in named(text)}
     assert {"bm25.run", "ingest.endings", "mine.depth", "optimiser.learning_rate"} < advised
     assert [name for name in sorted(advised) if not any(field.endswith(f".{name}") for field in known)] == []

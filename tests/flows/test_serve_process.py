@@ -55,7 +55,7 @@ class Server:
         command = [
             sys.executable,
             "-m",
-            "flows.cli.main",
+            "flows.cli",
             "serve-search",
             "--store",
             str(store.root),

@@ -139,7 +139,7 @@ def code(tmp_path: Path) -> Path:
 
 def test_a_new_stage_takes_an_entry_a_node_and_a_section(code: Path, served: dict[str, str], store: Store) -> None:
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flows.cli.main", *arguments, "tiny", "--until", "letters", "--json"]
+        command = [sys.executable, "-m", "flows.cli", *arguments, "tiny", "--until", "letters", "--json"]
         env = {**served, "COCONDENSER_STORE": str(store.root)}
         return subprocess.run(command, env=env, cwd=code, capture_output=True, text=True, timeout=300)
 

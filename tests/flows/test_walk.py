@@ -182,7 +182,7 @@ def test_a_first_check_that_fails_for_damage_is_no_users_mistake(
     def refuse(*given: Any) -> None:
         raise InputError("the collection has no training questions")
 
-    monkeypatch.setattr(run_nodes.checks, "check", refuse)
+    monkeypatch.setattr(run_nodes.early_checks, "check", refuse)
     refs = {"ingest": build(store, "ingest")}
     with pytest.raises(InputError):
         run_nodes.check_first("ingest", refs, dag)
