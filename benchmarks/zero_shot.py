@@ -24,7 +24,7 @@ from flows.cli.prefect import prefect
 from flows.cli.run import outcome
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
-from flows.recipes.zero_shot import zeroshot
+from flows.runs.zero_shot import zeroshot
 from pipeline.data.collection import passage_batches, read_queries
 from pipeline.errors import InputError
 from pipeline.evaluate.questions import judged

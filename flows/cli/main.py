@@ -81,7 +81,7 @@ def recipes(as_json: Json = False) -> None:
 @app.command(epilog="Example: [bold]cocondenser up --port 4200[/bold]")
 def up(port: Annotated[int, typer.Option(min=1, max=65535, help="Of the page and the API.")] = 4200) -> None:
     """Start Prefect's server, the deployments and one worker; Ctrl-C ends all."""
-    from flows.deploy.up import up as start
+    from flows.cli.up import up as start
 
     start(port)
 

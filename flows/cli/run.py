@@ -57,8 +57,8 @@ def update(
     """
     from flows.cli.artifacts import opened
     from flows.graph.prepare import prepare
-    from flows.graph.update import described, taken_in
-    from flows.graph.update import update as settle
+    from flows.runs.update import described, taken_in
+    from flows.runs.update import update as settle
 
     begun = datetime.now(UTC)
     shelf = opened(store)
@@ -78,7 +78,7 @@ def update(
 
 def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
     """A run's artifacts, notices and results, to be printed as JSON."""
-    from flows.graph.summary import read_metrics
+    from flows.graph.run_schema import read_metrics
     from pipeline.evaluate.short_tables import all_notes
     from pipeline.notices import read_notices
 

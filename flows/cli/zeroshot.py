@@ -19,14 +19,14 @@ def evaluate_model(
     device: Literal["auto", "cpu", "cuda"] | None,
     as_json: bool,
 ) -> None:
-    """Runs the recipe of flows/recipes/zero_shot.py and prints all its measures, or only writes it to `write`."""
+    """Runs the recipe of flows/runs/zero_shot.py and prints all its measures, or only writes it to `write`."""
     import yaml
 
     from artifacts.store import Store
     from flows.cli.run import outcome
     from flows.graph.prepare import prepare
     from flows.graph.selection import store_folder
-    from flows.recipes.zero_shot import zeroshot
+    from flows.runs.zero_shot import zeroshot
     from pipeline.runtime.launch import gpus
 
     root = store_folder(store)

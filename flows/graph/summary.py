@@ -10,19 +10,13 @@ from typing import Any
 from rich import box
 from rich.markup import escape
 
-from artifacts.objects import changed
 from artifacts.records import Ref
+from flows.graph.run_schema import read_metrics
 from flows.graph.selection import store_folder
 from flows.recipes.recipe import Recipe
-from flows.runs.schema import check_metrics
-from pipeline.data.stored import AGAIN, read_json
-from pipeline.errors import InputError
 from pipeline.evaluate.short_tables import headed, notes, tables
 from tasks import page
 from tasks.terminal import TERMINAL, print_whole, say
-
-READ = ("winner_on_dev", "dense", "fusion")
-"""What every reader of metrics.json needs."""
 
 
 def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
@@ -60,18 +54,6 @@ def next_line(question: str | None, store: Path) -> str:
     command = called if Path(called).name == "cocondenser" and not shutil.which("cocondenser") else "cocondenser"
     where = "" if store == store_folder(None) else f" --store {quote(str(store))}"
     return f'{quote(command)} search "{question or "..."}"{where}'
-
-
-def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
-    """The evaluation's metrics.json. Raises InputError for a damaged one, and where it lacks one of `more` fields."""
-    if "evaluate" not in refs:
-        return None
-    path = refs["evaluate"].path / "metrics.json"
-    found = read_json(path, *READ, *more)
-    if changed(path):
-        raise InputError(f"{path}: was changed; {AGAIN}")
-    check_metrics(found, path)
-    return found
 
 
 def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:

@@ -6,11 +6,11 @@ Functions raise ValueError, as a validator of a pydantic model does; the recipe'
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.recipes.sections import Sections
 from pipeline.advice import option
 from pipeline.cross_encoder.lengths import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
-    from flows.recipes.recipe import Recipe
     from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
     from pipeline.cross_encoder.soft_labels import ScoresConfig
     from pipeline.finetune.config import FinetuneConfig
@@ -19,7 +19,7 @@ Limit = tuple[str, int, str, int]
 """Field, its value, the field that limits it, that one's value."""
 
 
-def check(r: "Recipe") -> None:
+def check(r: Sections) -> None:
     """Everything that holds of the recipe as a whole."""
     limits: list[Limit] = [("report.answers", r.report.answers, "evaluate.answers", r.evaluate.answers)]
     if not {"dev", "test"} & {*r.search.splits}:
@@ -39,7 +39,7 @@ def check(r: "Recipe") -> None:
         vectors(r)
 
 
-def of_lists(r: "Recipe") -> list[Limit]:
+def of_lists(r: Sections) -> list[Limit]:
     """How far down a list a stage may look: as far as another writes it."""
     limits = [("mine.depth", r.mine.depth, "search.train_depth", r.search.train_depth)]
     first: dict[str, FinetuneConfig | CrossEncoderConfig | ScoresConfig] = {"stage1": r.stage1, "stage2": r.stage2}
@@ -59,7 +59,7 @@ def of_lists(r: "Recipe") -> list[Limit]:
     return limits
 
 
-def of_lengths(r: "Recipe") -> list[Limit]:
+def of_lengths(r: Sections) -> list[Limit]:
     """How many tokens and layers the stages may ask of a model that is made from scratch."""
     if any(_given(r)):
         return []
@@ -80,7 +80,7 @@ def of_lengths(r: "Recipe") -> list[Limit]:
     return [*limits, ("condenser.skip_from + 1", r.condenser.skip_from + 1, "initial.layers", r.initial.layers)]
 
 
-def read_ends(r: "Recipe") -> None:
+def read_ends(r: Sections) -> None:
     """Passages longer than any in fine-tuning: their vectors may be worth nothing (docs/results.md)."""
     trained = {"stage1": r.stage1} | ({"stage2": r.stage2} if r.rounds.number else {})
     for name, stage in trained.items():
@@ -91,7 +91,7 @@ def read_ends(r: "Recipe") -> None:
             )
 
 
-def vectors(r: "Recipe") -> None:
+def vectors(r: Sections) -> None:
     """An index whose search is not described; dimensions that product quantisation cannot cut into equal parts."""
     if r.index.kind != "flat" and r.search.approximate is None:
         raise ValueError(f"search.approximate is null, but index.kind is {r.index.kind}")
@@ -111,12 +111,12 @@ def vectors(r: "Recipe") -> None:
             )
 
 
-def _given(r: "Recipe") -> tuple[str | Path | None, ...]:
+def _given(r: Sections) -> tuple[str | Path | None, ...]:
     """Models that the recipe's start from, whose shape is not known yet; all None where it makes its own."""
     return r.initial.pretrained, r.initial.checkpoint, r.condenser.checkpoint, r.cocondenser.checkpoint
 
 
-def heads(r: "Recipe") -> None:
+def heads(r: Sections) -> None:
     """Condenser's head, where coCondenser could not go on with it."""
     if r.condenser.skip_from != r.cocondenser.skip_from:
         raise ValueError(
@@ -131,7 +131,7 @@ def heads(r: "Recipe") -> None:
         )
 
 
-def rounds(r: "Recipe") -> None:
+def rounds(r: Sections) -> None:
     """Mining and reranking, where nothing is left for them to read."""
     given = r.given is not None
     if r.rounds.mined_from is not None and given:
@@ -151,7 +151,7 @@ def rounds(r: "Recipe") -> None:
         raise ValueError("rerank: stage 1's learning_to_rank leaves no run to rerank")
 
 
-def teacher(r: "Recipe") -> None:
+def teacher(r: Sections) -> None:
     """Losses and the cross-encoder's stages, where they do not go together."""
     if r.stage1.loss == "soft_labels":
         raise ValueError("stage1.loss: soft_labels need mined negatives scored by a cross-encoder: stage2.loss")

@@ -8,7 +8,7 @@ from typing import Any
 
 from artifacts.runs import Run, runs
 from artifacts.store import Store
-from flows.graph.summary import read_metrics
+from flows.graph.run_schema import read_metrics
 from flows.recipes.yaml_layers import hint, named
 from flows.serving.engine import check_whole
 from pipeline.errors import InputError

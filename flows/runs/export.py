@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from artifacts import files
 from artifacts.records import Ref
 from artifacts.store import Store
+from flows.graph.run_schema import recipe_of
 from flows.recipes import yaml_layers
-from flows.runs.schema import recipe_of
 from flows.serving.engine import PRETRAINED, Engine, check_whole, engines, none_finished
 from pipeline.errors import InputError
 from pipeline.export import folder

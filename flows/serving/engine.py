@@ -8,9 +8,8 @@ from typing import Any, Literal, cast
 
 from artifacts.runs import Run, readable_runs, runs
 from artifacts.store import Store
-from flows.graph.summary import read_metrics
+from flows.graph.run_schema import read_metrics, recipe_of
 from flows.recipes import yaml_layers
-from flows.runs.schema import recipe_of
 from pipeline.bm25.settings import read_settings
 from pipeline.data.stored import again
 from pipeline.errors import InputError

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from artifacts.store import Store
 from flows.cli.main import app
-from flows.recipes.zero_shot import zeroshot
+from flows.runs.zero_shot import zeroshot
 from pipeline.errors import InputError
 
 

@@ -7,7 +7,7 @@ from ready import PASSAGE, PROMPTS, QUERY, READY, TWO, plain, sentence, write_js
 
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.recipes.zero_shot import zeroshot
+from flows.runs.zero_shot import zeroshot
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import read
 

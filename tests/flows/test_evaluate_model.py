@@ -14,7 +14,7 @@ from artifacts.store import Store
 from flows.cli.main import app
 from flows.cli.zeroshot import show
 from flows.recipes.recipe import resolve
-from flows.recipes.zero_shot import zeroshot
+from flows.runs.zero_shot import zeroshot
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).parents[2]

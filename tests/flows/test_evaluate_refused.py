@@ -9,7 +9,7 @@ import pytest
 from ready import PROMPTS, TWO, plain, sentence, write_json
 
 from artifacts.store import Store
-from flows.recipes import given_model
+from flows.runs import given_model
 from pipeline.errors import InputError
 from pipeline.sentences.model import SentenceModelConfig, missing
 

@@ -12,7 +12,7 @@ from ready import PROMPTS, TWO, WORDS, plain, sentence, theirs, write_json
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import Recipe
-from flows.recipes.zero_shot import zeroshot
+from flows.runs.zero_shot import zeroshot
 from pipeline.modeling.adopt import AdoptConfig, adopt, dimension
 from pipeline.runtime.work import Work, silent
 

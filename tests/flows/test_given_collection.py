@@ -10,9 +10,9 @@ from ready import WORDS, beir, plain
 
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.recipes import given_collection
 from flows.recipes.recipe import resolve
-from flows.recipes.zero_shot import zeroshot
+from flows.runs import given_collection
+from flows.runs.zero_shot import zeroshot
 from pipeline.errors import InputError
 from pipeline.runtime.work import Work, silent
 

@@ -13,9 +13,9 @@ from artifacts.records import Ref
 from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.recipes import given_model
 from flows.recipes.recipe import resolve
-from flows.recipes.zero_shot import zeroshot
+from flows.runs import given_model
+from flows.runs.zero_shot import zeroshot
 from pipeline.errors import InputError
 from tasks.keys import key_of
 

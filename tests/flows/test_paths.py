@@ -22,8 +22,9 @@ from flows.cli.main import app
 from flows.dag import nodes
 from flows.graph import preflight
 from flows.graph.selection import store_folder
-from flows.recipes import given_collection, given_model, yaml_layers
+from flows.recipes import yaml_layers
 from flows.recipes.recipe import change, resolve
+from flows.runs import given_collection, given_model
 from flows.sentences import recipe as sentences
 from pipeline.data import text_files
 from pipeline.errors import InputError

@@ -9,8 +9,7 @@ from encoders import ENCODER
 
 from artifacts.records import Ref
 from artifacts.runs import Run
-from flows.graph.summary import read_metrics
-from flows.runs.schema import recipe_of
+from flows.graph.run_schema import read_metrics, recipe_of
 from flows.serving.engine import Engine
 from pipeline.errors import InputError
 

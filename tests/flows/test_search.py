@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from artifacts.runs import runs
 from artifacts.store import Store
 from flows.cli.main import app
-from flows.graph.summary import read_metrics
+from flows.graph.run_schema import read_metrics
 from flows.serving.answers import Answer, questions_of
 from flows.serving.ask import ask, checked
 from flows.serving.engine import Engine, newest_engine

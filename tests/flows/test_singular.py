@@ -10,7 +10,7 @@ from artifacts.keys import make_key
 from artifacts.store import Request, Store
 from flows.cli.main import app
 from flows.cli.zeroshot import show
-from flows.graph.update import described
+from flows.runs.update import described
 from pipeline.evaluate.short_tables import headed
 from pipeline.formatting import counted
 

@@ -14,8 +14,8 @@ from artifacts.runs import record_run
 from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.graph import preflight
-from flows.graph.update import described, taken_in, update
 from flows.recipes.recipe import configuration, resolve
+from flows.runs.update import described, taken_in, update
 from pipeline.errors import InputError
 
 OF_TEXTS = [

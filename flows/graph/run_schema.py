@@ -6,9 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from artifacts.objects import changed
+from artifacts.records import Ref
 from artifacts.runs import Run
 from artifacts.schema import first_line
-from pipeline.data.stored import AGAIN
+from pipeline.data.stored import AGAIN, read_json
 from pipeline.dense.approximate import ApproximateConfig
 from pipeline.errors import InputError
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -97,3 +99,19 @@ def check_metrics(metrics: Mapping[str, Any], path: Path) -> None:
         _Metrics.model_validate(metrics)
     except ValidationError as error:
         raise InputError(f"{path}: {first_line(error)}; {AGAIN}") from None
+
+
+def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
+    """The evaluation's metrics.json. Raises InputError for a damaged one, and where it lacks one of `more` fields."""
+    if "evaluate" not in refs:
+        return None
+    path = refs["evaluate"].path / "metrics.json"
+    found = read_json(path, *READ, *more)
+    if changed(path):
+        raise InputError(f"{path}: was changed; {AGAIN}")
+    check_metrics(found, path)
+    return found
+
+
+READ = ("winner_on_dev", "dense", "fusion")
+"""What every reader of metrics.json needs."""

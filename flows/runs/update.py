@@ -6,9 +6,9 @@ from datetime import datetime
 
 from artifacts.records import Ref
 from artifacts.store import Store
+from flows.graph.run_schema import recipe_of
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, resolve
-from flows.runs.schema import recipe_of
 from flows.serving.engine import Engine, engines
 from pipeline.errors import InputError
 from pipeline.formatting import counted

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from artifacts.store import Store
-from flows.recipes import given_collection, given_model, yaml_layers
-from flows.recipes.given_model import Model
+from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
+from flows.runs import given_collection, given_model
+from flows.runs.given_model import Model
 from pipeline.errors import InputError
 
 UNSAFE = re.compile(r"[^\w. ()+-]+")
