@@ -1,4 +1,4 @@
-"""What to set where a collection is too small for a configuration: advice that the refusing check itself accepts."""
+"""Advice for a collection that is too small for a configuration: settings that the failed check accepts."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ from pipeline.errors import InputError
 
 C = TypeVar("C", bound=Config)
 Changes = Mapping[str, Any]
-"""{field of a section: its new value}."""
+"""{field of a section: new value}."""
 
 
 class Unfit(InputError):
-    """A configuration that the collection does not fit, and the `--set` options that make it fit."""
+    """A configuration that does not fit the collection, and the `--set` options that make it fit."""
 
     def __init__(self, problem: str, options: Sequence[str]) -> None:
         self.problem, self.options = problem, options
@@ -22,15 +22,16 @@ class Unfit(InputError):
 
 
 def option(field: str, value: Any) -> str:
-    """`--set stage1.batch_queries=8`, as a shell reads it."""
+    """Returns an option such as `--set stage1.batch_queries=8`, quoted for a shell."""
     return f"--set {quote(f'{field}={value if isinstance(value, str) else json.dumps(value)}')}"
 
 
 def check_fits(
     section: str, config: C, check: Callable[[C], object], proposals: Callable[[], Iterable[Changes]]
 ) -> None:
-    """Raises Unfit, with the first of the proposals that `check` and the configuration's own rules accept, where
-    `check` raises InputError for the configuration itself.
+    """Raises Unfit if `check` raises InputError for the configuration.
+
+    The advice is the first of the proposals that `check` and the configuration's own rules accept.
     """
     try:
         check(config)
@@ -48,8 +49,8 @@ def check_fits(
 
 
 def raise_together(errors: Sequence[InputError]) -> None:
-    """One error of several: a line each, and all options in the last one, to be copied at once."""
-    options = [one for error in errors if isinstance(error, Unfit) for one in error.options]
+    """Raises one error for all `errors`: one line each, then one line with all options, ready to be copied."""
+    options = [text for error in errors if isinstance(error, Unfit) for text in error.options]
     if len(errors) == 1:
         raise errors[0]
     if errors:

@@ -8,27 +8,27 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from pipeline import paths
 
 
-def _no_truth(given: Any) -> Any:
-    if isinstance(given, bool):
+def _no_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
         raise ValueError("a number is expected")
-    return given
+    return value
 
 
-Whole = Annotated[int, BeforeValidator(_no_truth)]
-"""A number that `true` is not."""
+Whole = Annotated[int, BeforeValidator(_no_boolean)]
+"""An integer; `true` and `false` are rejected."""
 Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
-"""What numpy and torch both take."""
+"""The range that both numpy and torch accept."""
 
 
 class Config(BaseModel):
     """Frozen, complete and strict.
 
-    No field of a recipe has a default here: the base recipe (flows/recipes/base.yaml) gives every one, so that a
-    configuration given in part is refused instead of silently becoming another experiment. The docstring under a
-    field gives its unit and its source.
+    No field of a recipe has a default here: the base recipe (flows/recipes/base.yaml) sets every field. A partial
+    configuration is an error; otherwise it would silently become another experiment. The docstring under a field
+    states its unit and its source.
 
-    A field of type `Path` never enters an artifact's key; the content of the file or folder that it names does. `~` in
-    it is the home.
+    A field of type `Path` never enters an artifact's key; the content of the file or folder does. `~` is the user's
+    home folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -46,7 +46,7 @@ class Config(BaseModel):
 
 
 def each_once(splits: list[str]) -> list[str]:
-    """A validator: a split searched twice would stand twice in the run."""
+    """Rejects duplicate splits, whose rows the run would contain twice."""
     if len({*splits}) < len(splits):
         raise ValueError("names a split twice")
     return splits

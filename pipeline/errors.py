@@ -1,14 +1,14 @@
-"""The one exception for what a user can fix."""
+"""The exception for errors that the user can fix."""
 
 from pipeline.notices import escaped
 
 
 class InputError(Exception):
-    """Something given by the user is wrong. The message is one line that names file and line, or field.
+    """The user's input is wrong. The message is one line that names file and line, or field.
 
-    Several messages are several arguments, a line each: what breaks a line within one, as a path may, is escaped.
+    Each argument is one line of the message; line breaks inside an argument, as in a path, are escaped.
 
-    The command line prints the message alone and exits with code 2.
+    The command line prints only the message and exits with code 2.
     """
 
     def __str__(self) -> str:
@@ -16,4 +16,4 @@ class InputError(Exception):
 
 
 LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
-"""What helps where a training does not fit."""
+"""Advice for a training that does not fit into memory."""

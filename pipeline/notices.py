@@ -1,7 +1,7 @@
-"""Notices: what a stage dropped, cut or did not know, in one line each, for the user to read.
+"""Notices: one line each for what a stage dropped, cut or did not know, for the user to read.
 
-A stage returns them among its metrics. The terminal, the page, `--json` and the report show them, also where the
-artifact comes from the store.
+A stage returns them among its metrics. The terminal, the page, `--json` and the report show them, also if the artifact
+comes from the store.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,66 +9,66 @@ from typing import Any
 from unicodedata import category
 
 Examples = dict[str, list[str]]
-"""The first examples of what a count of that name counts."""
+"""{name of a count: the first examples of what it counts}."""
 METRIC = "notice"
 EXAMPLES = 3
-"""Examples that a line names."""
+"""Maximum number of examples in a line."""
 LONGEST = 60
-"""Characters of an example, or of a wrong value in a message."""
+"""Maximum length of an example, or of a wrong value in a message, in characters."""
 
 
 def notice(what: str, count: int, examples: Sequence[str] = (), advice: str = "") -> str:
-    """One line, such as `files left out, not UTF-8: 12 (first: a.md, b.md, c.md); save them as UTF-8`.
+    """Returns a line such as `files left out, not UTF-8: 12 (first: a.md, b.md, c.md); save them as UTF-8`.
 
-    `examples`: ids or relative names, the first ones; a path outside the source would make equal inputs differ.
-    `advice`: the field to change, or what else the user can do.
+    `examples`: the first ids or relative names; with absolute paths, equal inputs would give different notices.
+    `advice`: the field to change, or another action of the user.
     """
     return f"{what}: {count:,}{first(examples)}{f'; {advice}' if advice else ''}"
 
 
 def first(examples: Sequence[str]) -> str:
-    """` (first: a.md, b.md, c.md)`; empty where there are none."""
+    """Returns ` (first: a.md, b.md, c.md)`; empty without examples."""
     shown = [one_line(example) for example in examples[:EXAMPLES]]
     return f" (first: {', '.join(shown)})" if shown else ""
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """The text, or its first characters, as part of one line (see `escaped`)."""
+    """Returns the text, shortened to `longest` characters, for use within a line (see `escaped`)."""
     return escaped(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
 def escaped(text: str) -> str:
-    """The text in one line: what cannot be seen there is escaped.
+    """Returns the text in one line: unprintable characters are escaped.
 
-    Format characters stay: Persian and the scripts of India join and part letters by them.
+    Format characters stay: Persian and the scripts of India join and separate letters with them.
     """
     return "".join(c if c.isprintable() or category(c) == "Cf" else repr(c)[1:-1] for c in text)
 
 
 def keep(examples: Examples, name: str, example: str) -> None:
-    """Adds an example of what `name` counts, if it is one of the first ones that differ."""
-    kept = examples.setdefault(name, [])
-    if len(kept) < EXAMPLES and example not in kept:
-        kept.append(example)
+    """Adds an example of what `name` counts, if it is new and one of the first EXAMPLES."""
+    first_ones = examples.setdefault(name, [])
+    if len(first_ones) < EXAMPLES and example not in first_ones:
+        first_ones.append(example)
 
 
 def of_counts(
-    told: Mapping[str, tuple[str, str]], counts: Mapping[str, Any], examples: Mapping[str, Sequence[str]] | None = None
+    texts: Mapping[str, tuple[str, str]], counts: Mapping[str, Any], examples: Mapping[str, Sequence[str]] | None = None
 ) -> list[str]:
-    """A line for each of the counts that is not 0. `told`: {count: (what is counted, advice)}, in the lines' order."""
+    """Returns a notice for each count above 0. `texts`: {count: (what is counted, advice)}, in output order."""
     return [
         notice(what, counts[name], (examples or {}).get(name, ()), advice)
-        for name, (what, advice) in told.items()
+        for name, (what, advice) in texts.items()
         if counts.get(name)
     ]
 
 
 def noticed(lines: Iterable[str]) -> dict[str, str]:
-    """The lines as a stage's metrics; empty where there is none."""
+    """Returns the lines as a stage's metrics; empty without lines."""
     text = "\n".join(line for line in lines if line)
     return {METRIC: text} if text else {}
 
 
 def read_notices(metrics: Mapping[str, Any]) -> list[str]:
-    """The lines among a stage's metrics."""
+    """Returns the notices among a stage's metrics, one line each."""
     return str(metrics.get(METRIC) or "").splitlines()

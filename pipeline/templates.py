@@ -1,7 +1,7 @@
-"""The HTML pages' templates and styles.
+"""Templates and styles of the HTML pages.
 
-They are found by path, beside the report: a module that imported that package would have them in its stage's key, and
-a page's looks would rebuild a model.
+They are in the folder of the report and are read by path. A stage that imported that package would have them in its
+key, so that a change of a page's style would rebuild a model.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "report"
 
 
 def environment() -> "Environment":
-    """Escapes all text; a name that is not given is an error."""
+    """Returns a Jinja environment that escapes all text; an undefined name is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(FOLDER)
@@ -23,7 +23,7 @@ def environment() -> "Environment":
 
 
 def styles(*names: str) -> "Markup":
-    """The style sheets one after another."""
+    """Returns the style sheets, concatenated."""
     from markupsafe import Markup
 
     return Markup("".join((FOLDER / name).read_text() for name in names))
