@@ -1,4 +1,4 @@
-"""The collection: the rows that readers yield, its tables in Parquet, and how the later stages read them."""
+"""The collection: the rows that readers yield, its Parquet tables, and the functions that read them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "dev", "test")
 PASSAGE_COLUMNS = ("passage_id", "doc_id", "title", "text")
-ROWS = 8192  # rows of a row group: all that a writer holds at a time
+ROWS = 8192  # rows of a row group: the most that a writer holds in memory
 PLACES = 64
-"""Places of a sample, evenly over the collection; so many row groups are read at most."""
+"""Places of a sample, evenly spread over the collection; also the most row groups that are read."""
 NEIGHBOURS = 16
-"""Passages at each place of a sample, one after another."""
+"""Consecutive passages at each place of a sample."""
 
 
 class Passage(NamedTuple):
@@ -36,11 +36,11 @@ class Passage(NamedTuple):
     title: str
     text: str
     metadata: Mapping[str, Any] = MappingProxyType({})
-    """What else the source says of it, by name; ingest keeps what its configuration names (data/metadata.py)."""
+    """Further fields of the source, by name; ingest keeps those that its configuration names (data/metadata.py)."""
 
 
 class Query(NamedTuple):
-    """`answers` are strings that a right passage holds; empty where the source has none."""
+    """`answers`: strings, one of which a correct passage contains; empty if the source has none."""
 
     query_id: str
     split: str
@@ -58,7 +58,7 @@ class Judgement(NamedTuple):
 
 
 class Negative(NamedTuple):
-    """A negative passage that came with the collection."""
+    """A negative passage that the source provides."""
 
     query_id: str
     passage_id: str
@@ -66,7 +66,7 @@ class Negative(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader offers: each field starts a fresh stream of (place, row), the place naming file and line."""
+    """The data of a reader: each function starts a new stream of (place, row); the place names file and line."""
 
     passages: Callable[[], Iterator[tuple[str, Passage]]]
     queries: Callable[[], Iterator[tuple[str, Query]]] = lambda: iter(())
@@ -75,11 +75,11 @@ class Source:
     counts: Counter[str] = field(default_factory=Counter)
     """Figures for ingest.json that only the reader knows; complete once the streams have been read."""
     examples: Examples = field(default_factory=dict)
-    """The first of what some of these count: ids, or names in the source."""
+    """The first examples of some of these counts: ids, or names in the source."""
 
 
 def schemas() -> dict[str, "pyarrow.Schema"]:
-    """Columns of each table of a collection."""
+    """Returns the columns of each table of a collection."""
     import pyarrow as pa
 
     text = pa.string()
@@ -92,7 +92,7 @@ def schemas() -> dict[str, "pyarrow.Schema"]:
 
 
 def write_table(path: Path, schema: "pyarrow.Schema", rows: Iterable[Sequence]) -> int:
-    """Writes `rows` (tuples in the schema's order) as they come, a row group at a time. Returns their number."""
+    """Writes `rows` (tuples in the schema's order) as a stream, one row group at a time. Returns their number."""
     import pyarrow as pa
 
     stream, written = iter(rows), 0
@@ -107,15 +107,15 @@ def write_table(path: Path, schema: "pyarrow.Schema", rows: Iterable[Sequence]) 
 
 
 def passage_batches(collection: Path, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, list[str]]]:
-    """The passages in order, at most `rows` at a time: {column: values}. Memory: one batch."""
+    """Yields the passages in order, at most `rows` at a time: {column: values}. Memory: one batch."""
     for batch in read_batches(collection / "passages.parquet", columns, rows):
         yield {name: batch.column(name).to_pylist() for name in columns}
 
 
 def at_rows(path: Path, rows: "Sequence[int] | np.ndarray", columns: Sequence[str] | None = None) -> "pyarrow.Table":
-    """Rows of a Parquet file by their numbers, in the order asked for, with these columns (None: all).
+    """Returns rows of a Parquet file by number, in the requested order, with these columns (None: all).
 
-    Reads the row groups that hold them; memory: one of these, and the rows. Raises InputError for a damaged file.
+    Reads only the row groups that hold them. Memory: one row group, and the rows. Raises InputError for a damaged file.
     """
     import numpy as np
     import pyarrow as pa
@@ -137,17 +137,17 @@ def at_rows(path: Path, rows: "Sequence[int] | np.ndarray", columns: Sequence[st
 
 
 def passage_ids(collection: Path) -> list[str]:
-    """Passage ids in passage order: index = row number."""
+    """Returns the passage ids in passage order: index = row number."""
     return [i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"]]
 
 
 def passage_id_array(collection: Path) -> "pyarrow.StringArray":
-    """Passage ids in passage order: index = row number. Memory: their bytes and 4 an id."""
+    """Returns the passage ids in passage order: index = row number. Memory: their bytes, and 4 bytes per id."""
     return read_table(collection / "passages.parquet", columns=["passage_id"])["passage_id"].combine_chunks()
 
 
 def passage_count(collection: Path) -> int:
-    """Number of passages, from the file's footer."""
+    """Returns the number of passages, from the file's footer."""
     import pyarrow.parquet as pq
 
     path = collection / "passages.parquet"
@@ -156,20 +156,20 @@ def passage_count(collection: Path) -> int:
 
 
 def sample(passages: int) -> list[int]:
-    """Rows of a sample of so many passages, ascending; all rows of a small collection."""
+    """Returns row numbers of a sample, ascending; all rows of a small collection. `passages`: their total number."""
     if passages <= PLACES * NEIGHBOURS:
         return list(range(passages))
     return [place * (passages - NEIGHBOURS) // (PLACES - 1) + i for place in range(PLACES) for i in range(NEIGHBOURS)]
 
 
 def read_queries(collection: Path, splits: Sequence[str] = SPLITS) -> list[Query]:
-    """The queries of `splits`, in the table's order."""
+    """Reads the queries of `splits`, in the table's order."""
     columns = read_table(collection / "queries.parquet").to_pydict()
     return [q for q in map(Query._make, zip(*columns.values(), strict=True)) if q.split in splits]
 
 
 def read_query_ids(collection: Path, splits: Sequence[str] = SPLITS) -> list[str]:
-    """The ids of the queries of `splits`, in the table's order."""
+    """Reads the ids of the queries of `splits`, in the table's order."""
     columns = read_table(collection / "queries.parquet", columns=["query_id", "split"]).to_pydict()
     return [query_id for query_id, split in zip(*columns.values(), strict=True) if split in splits]
 
@@ -177,10 +177,10 @@ def read_query_ids(collection: Path, splits: Sequence[str] = SPLITS) -> list[str
 def read_qrels(
     collection: Path, splits: Sequence[str] = SPLITS, query_ids: Sequence[str] | None = None
 ) -> dict[str, dict[str, int]]:
-    """{query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first).
+    """Reads {query_id: {passage_id: relevance}} of `splits`, in the table's order (DPR: the best positive first).
 
-    Those of dev and test may name passages that the collection lacks. `query_ids`: see `read_query_ids`, where the
-    caller has them already. Raises InputError where a question is not in the collection.
+    Judgements of dev and test may name passages that the collection lacks. `query_ids`: the result of
+    `read_query_ids`, if the caller has it. Raises InputError for a question that is not in the collection.
     """
     path = collection / "qrels.parquet"
     qrels = read_qrels_table(path, splits)
@@ -192,14 +192,14 @@ def read_qrels(
 
 
 def unknown_question(path: Path, query_id: str) -> InputError:
-    """That a table of a finished collection names a question that its queries.parquet does not have."""
+    """Returns the error for a table that names a question which the collection's queries.parquet lacks."""
     return InputError(
         f"{path}: names the question '{one_line(query_id)}', which queries.parquet does not have; {AGAIN}"
     )
 
 
 def read_qrels_table(path: Path, splits: Sequence[str]) -> dict[str, dict[str, int]]:
-    """What `read_qrels` returns, of a qrels.parquet that may lie anywhere: its questions are not checked."""
+    """Reads a qrels.parquet in any folder, as `read_qrels` does, but without checking its questions."""
     qrels: dict[str, dict[str, int]] = {}
     columns = read_table(path).to_pydict()
     for split, query_id, passage_id, relevance in zip(*columns.values(), strict=True):
@@ -209,9 +209,9 @@ def read_qrels_table(path: Path, splits: Sequence[str]) -> dict[str, dict[str, i
 
 
 def train_positives(collection: Path) -> dict[str, tuple[str, ...]]:
-    """{training question: its positives, in the order of qrels.parquet}; none is empty."""
-    found = {
+    """Reads {training question: its positives, in the order of qrels.parquet}; questions without one are left out."""
+    positives = {
         query: tuple(passage for passage, relevance in judged.items() if relevance > 0)
         for query, judged in read_qrels(collection, ["train"]).items()
     }
-    return {query: judged for query, judged in found.items() if judged}
+    return {query: passages for query, passages in positives.items() if passages}

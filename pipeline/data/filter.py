@@ -1,7 +1,8 @@
-"""Which passages a condition in SQL's WHERE syntax is true of, such as `source = 'numpy' AND year >= 2020`.
+"""Filters passages by a condition in SQL's WHERE syntax, such as `source = 'numpy' AND year >= 2020`.
 
-DuckDB evaluates it over the columns of metadata.parquet, and ids and titles. As it may come from a web page, only what
-pipeline/data/filter_syntax.py knows is evaluated, by a database that can open no file but the collection's tables.
+DuckDB evaluates it over the columns of metadata.parquet, ids and titles. A condition may come from a web page, so only
+the syntax that pipeline/data/filter_syntax.py lists is evaluated, and the database can open only the collection's
+tables.
 """
 
 import re
@@ -22,36 +23,36 @@ if TYPE_CHECKING:
     import duckdb
 
 CHARACTERS = 2000
-BRACKETS = 100  # 2,000 open ones take the parser seconds
-SECONDS = 20.0  # LIKE with many % and _ can take for ever
+BRACKETS = 100  # the parser needs seconds for 2,000 open ones
+SECONDS = 20.0  # LIKE with many % and _ may never finish
 MEMORY = "512MB"  # a few thousand rows are held at a time
-MASKS = 8  # kept, at a byte a passage
-SHOWN = 200  # characters of what DuckDB says
+MASKS = 8  # cached masks, one byte per passage each
+SHOWN = 200  # characters of DuckDB's message
 OF_PASSAGES = dict.fromkeys(PASSAGE_COLUMNS[:-1], "text")
-"""What can be asked of every collection. Not the text, all of which would be read."""
+"""Columns of every collection. The text is left out, because a condition on it would read all of it."""
 
 
 class Where:
-    """Conditions over one collection. Cheap to make: files are opened for the first condition.
+    """Conditions over one collection. Cheap to create: the first condition opens the files.
 
-    Threads may share one, and wait for each other.
+    Threads may share one object; they wait for each other.
     """
 
     def __init__(self, collection: Path) -> None:
         self.collection = collection
         self._lock = Lock()
-        self._kept: dict[str, np.ndarray] = {}  # the one asked for last is last
-        self._keeping = Lock()  # held for moments, the other for as long as a condition takes
+        self._cache: dict[str, np.ndarray] = {}  # the most recently used one is last
+        self._cache_lock = Lock()  # held only briefly; the other one while a condition is evaluated
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """{name: boolean, integer, float, date or text}: the collection's further columns, then those of any."""
+        """{name: boolean, integer, float, date or text}: the collection's further columns, then OF_PASSAGES."""
         return metadata.types(self.collection) | OF_PASSAGES
 
     def rows(self, expression: str) -> np.ndarray:
-        """Of which passages the condition is true: bool [passages], read-only. As in SQL, NULL is not true.
+        """Returns for which passages the condition is true: bool [passages], read-only. As in SQL, NULL is not true.
 
-        Raises InputError for what is no condition on the columns, and for one that takes too long.
+        Raises InputError for text that is not a condition on the columns, and for one that takes too long.
         """
         condition = expression.strip()
         if not condition:
@@ -65,25 +66,25 @@ class Where:
         mask = self.kept(condition)
         if mask is None:
             mask = self._mask(condition)
-            with self._keeping:
-                self._kept[condition] = mask
-                if len(self._kept) > MASKS:
-                    del self._kept[next(iter(self._kept))]
+            with self._cache_lock:
+                self._cache[condition] = mask
+                if len(self._cache) > MASKS:
+                    del self._cache[next(iter(self._cache))]
         return mask
 
     def kept(self, expression: str) -> np.ndarray | None:
-        """The mask of a condition that was evaluated lately. Does not wait for one that is evaluated now."""
+        """Returns the cached mask of a condition, or None. Does not wait for a running evaluation."""
         condition = expression.strip()
-        with self._keeping:
-            mask = self._kept.pop(condition, None)
+        with self._cache_lock:
+            mask = self._cache.pop(condition, None)
             if mask is not None:
-                self._kept[condition] = mask
+                self._cache[condition] = mask
         return mask
 
     def interrupt(self) -> None:
-        """Ends the condition that is evaluated, by an InputError in its thread."""
+        """Stops the running evaluation; its thread raises InputError."""
         while not self._lock.acquire(timeout=0.1):
-            self._connection.interrupt()  # again and again: one that is yet to begin would not notice
+            self._connection.interrupt()  # repeated: an evaluation that has not yet started ignores it
         self._lock.release()
 
     def _mask(self, condition: str) -> np.ndarray:
@@ -95,15 +96,15 @@ class Where:
                 used = columns_of(self._connection, condition, self.columns)
                 return _evaluate(self._connection, condition)
             except (duckdb.FatalException, duckdb.InternalException) as error:
-                del self._connection  # it would answer nothing more
-                raise InputError(f"where: {_said(error)}") from error
+                del self._connection  # it is unusable after such an error
+                raise InputError(f"where: {_message(error)}") from error
             except duckdb.OutOfMemoryException:
                 raise InputError(f"where: the condition takes more than {MEMORY} of memory") from None
             except duckdb.InterruptException:
                 raise InputError(f"where: the condition takes more than {SECONDS:g} seconds") from None
             except duckdb.Error as error:
                 types = ", ".join(f"{name} is {self.columns[name]}" for name in used)
-                raise InputError(f"where: {_said(error)} ({types or 'no column is named'})") from None
+                raise InputError(f"where: {_message(error)} ({types or 'no column is named'})") from None
 
     @cached_property
     def _connection(self) -> "duckdb.DuckDBPyConnection":
@@ -111,9 +112,9 @@ class Where:
 
 
 def _connect(collection: Path) -> "duckdb.DuckDBPyConnection":
-    """A database in memory whose view `passages` has a row a passage, in order, and that can open nothing else.
+    """Opens a database in memory with a view `passages`, one row per passage in order, and no access to other files.
 
-    One thread keeps the order, and leaves the cores to the search. Raises InputError for tables that are damaged.
+    A single thread keeps the order and leaves the other cores to the search. Raises InputError for damaged tables.
     """
     import duckdb
 
@@ -133,7 +134,7 @@ def _connect(collection: Path) -> "duckdb.DuckDBPyConnection":
     try:
         database.execute(f"CREATE VIEW passages AS SELECT * FROM {source}")
     except duckdb.Error as error:
-        raise InputError(f"{collection}: {_said(error)}") from error
+        raise InputError(f"{collection}: {_message(error)}") from error
     return database
 
 
@@ -142,10 +143,10 @@ def _quoted(text: str) -> str:
 
 
 def _evaluate(database: "duckdb.DuckDBPyConnection", condition: str) -> np.ndarray:
-    found = database.execute(f"SELECT (\n{condition}\n) FROM passages LIMIT 0").description
-    type_ = str(found[0][1]) if found else ""
+    description = database.execute(f"SELECT (\n{condition}\n) FROM passages LIMIT 0").description
+    type_ = str(description[0][1]) if description else ""
     if type_ != "BOOLEAN":
-        raise InputError(f"where: {type_}, not true or false; a condition compares, as in source = 'numpy'")
+        raise InputError(f"where: the value is {type_}, not true or false; compare it, as in source = 'numpy'")
     timer = Timer(SECONDS, database.interrupt)
     timer.start()
     try:
@@ -157,7 +158,7 @@ def _evaluate(database: "duckdb.DuckDBPyConnection", condition: str) -> np.ndarr
     return mask
 
 
-def _said(error: Exception) -> str:
-    """The first line of what DuckDB says, without the kind of error and what SQL statements could do about it."""
+def _message(error: Exception) -> str:
+    """Returns the first line of DuckDB's message, without the kind of error and without advice on SQL statements."""
     line = re.sub(r"^[\w ]+ Error: ", "", str(error).partition("\n")[0])
     return one_line(line.partition(" Use TRY(")[0], SHOWN)

@@ -1,7 +1,7 @@
-"""What a condition in SQL's WHERE syntax may be made of, and what is said of one that is not.
+"""The allowed syntax of conditions (SQL's WHERE), and the errors for everything else.
 
-It is parsed by DuckDB, not run, and every part of its syntax tree must be known to do no harm: what is not listed here,
-such as a query within or a function that reads files, is refused.
+DuckDB parses a condition without running it. Only the parts of a syntax tree that are listed here are allowed, because
+they are known to be harmless; a subquery or a function that reads files, for example, is rejected.
 """
 
 import json
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 # fmt: off
 PARTS = {"BETWEEN", "CASE", "CAST", "COMPARISON", "CONJUNCTION", "CONSTANT", "OPERATOR"}
-"""Beside columns, functions and types."""
+"""Allowed parts besides columns, functions and types."""
 OPERATORS = {"COMPARE_IN", "OPERATOR_COALESCE", "OPERATOR_IS_NOT_NULL", "OPERATOR_IS_NULL", "OPERATOR_NOT"}
 TYPES = {"bigint", "boolean", "date", "decimal", "double", "float", "integer", "interval", "timestamp", "varchar"}
 SIGNS = {
     "%", "*", "+", "-", "/", "//", "^@", "~~", "!~~", "~~*", "!~~*", "~~~", "ilike_escape", "like_escape", "trunc",
 }
-"""DuckDB's names for arithmetic, LIKE, ILIKE and GLOB, and what INTERVAL 3 DAY is made of."""
+"""DuckDB's names for arithmetic, LIKE, ILIKE, GLOB and the parts of INTERVAL 3 DAY."""
 FUNCTIONS = (
     "abs", "ceil", "contains", "date_part", "date_trunc", "day", "dayofweek", "ends_with", "floor", "greatest",
     "least", "left", "length", "lower", "ltrim", "month", "nullif", "position", "quarter", "regexp_full_match",
     "regexp_matches", "right", "round", "rtrim", "starts_with", "strpos", "substr", "substring", "to_days",
     "to_months", "to_weeks", "to_years", "trim", "upper", "week", "year",
 )
-"""None makes a text longer, asks for the time, a random number or a setting, or reads anything."""
+"""None of them lengthens a text, reads the time, a random number, a setting or a file."""
 # fmt: on
 BEFORE, AFTER = "SELECT coalesce((\n", "\n), false) AS mask FROM passages"
 
 
 def statement(condition: str) -> str:
-    """What is parsed and, once `columns_of` has looked at it, run: a column `mask`, true or false."""
+    """Returns the SQL statement that is parsed, checked by `columns_of` and run: a column `mask`, true or false."""
     return BEFORE + condition + AFTER
 
 
 def columns_of(connection: "duckdb.DuckDBPyConnection", condition: str, columns: Mapping[str, str]) -> list[str]:
-    """The columns that the condition reads, of `columns` (name: type).
+    """Returns the columns of `columns` (name: type) that the condition reads.
 
-    Raises InputError for what is not one expression, and for whatever in it is not listed above.
+    Raises InputError for text that is not one expression, and for any part that is not listed above.
     """
     names, used = {name.lower(): name for name in columns}, []
     types = {name.lower(): type_ for name, type_ in columns.items()}
@@ -58,7 +58,7 @@ def columns_of(connection: "duckdb.DuckDBPyConnection", condition: str, columns:
             _check_function(part)
         elif kind == "TYPE":
             if part["type_name"].lower() not in TYPES or part["schema"] or part["catalog"]:
-                raise InputError(f"where: no type {part['type_name']!r} here, but {', '.join(sorted(TYPES))}")
+                raise InputError(f"where: unknown type {part['type_name']!r}; allowed: {', '.join(sorted(TYPES))}")
         elif kind not in PARTS or (kind == "OPERATOR" and type_ not in OPERATORS):
             raise InputError(f"where: {type_.lower().replace('_', ' ')!r} cannot be used in a condition")
         elif kind in ("COMPARISON", "BETWEEN") or type_ == "COMPARE_IN":
@@ -67,14 +67,14 @@ def columns_of(connection: "duckdb.DuckDBPyConnection", condition: str, columns:
 
 
 def _parse(connection: "duckdb.DuckDBPyConnection", condition: str) -> dict[str, Any]:
-    """DuckDB's syntax tree of the condition."""
+    """Returns DuckDB's syntax tree of the condition."""
     try:
-        told, frame = (_told(connection, text) for text in (condition, "true"))
-        if told["error"]:
-            raise InputError(f"where: {_syntax_error(told, condition)}")
-        tree = _taken_out(told)
-        _taken_out(frame)
-        alone = _unplaced(told) == _unplaced(frame)  # else its brackets close what they did not open
+        parsed, frame = (_statement_tree(connection, text) for text in (condition, "true"))
+        if parsed["error"]:
+            raise InputError(f"where: {_syntax_error(parsed, condition)}")
+        tree = _remove_condition(parsed)
+        _remove_condition(frame)
+        alone = _without_places(parsed) == _without_places(frame)  # else its brackets close some of the statement's
     except RecursionError:
         raise InputError("where: the condition is nested too deeply") from None
     if tree is None or not alone:
@@ -82,14 +82,14 @@ def _parse(connection: "duckdb.DuckDBPyConnection", condition: str) -> dict[str,
     return tree
 
 
-def _told(connection: "duckdb.DuckDBPyConnection", condition: str) -> dict[str, Any]:
+def _statement_tree(connection: "duckdb.DuckDBPyConnection", condition: str) -> dict[str, Any]:
     row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [statement(condition)]).fetchone()
     return json.loads(row[0]) if row else {}
 
 
-def _taken_out(told: dict[str, Any]) -> dict[str, Any] | None:
-    """The tree of the condition, and its parameters, taken out of the statement."""
-    first = told["statements"][0]
+def _remove_condition(parsed: dict[str, Any]) -> dict[str, Any] | None:
+    """Removes the condition and its parameters from the statement. Returns the condition's tree."""
+    first = parsed["statements"][0]
     first.pop("named_param_map")
     columns = first["node"].get("select_list") or [{}]
     children = columns[0].get("children") or [None]
@@ -97,16 +97,16 @@ def _taken_out(told: dict[str, Any]) -> dict[str, Any] | None:
     return tree
 
 
-def _unplaced(tree: Any) -> Any:
-    """The tree without the places in the text that its parts stand at."""
+def _without_places(tree: Any) -> Any:
+    """Returns the tree without the positions of its parts in the text."""
     if isinstance(tree, dict):
-        return {key: _unplaced(value) for key, value in tree.items() if not key.startswith("query_location")}
-    return [_unplaced(value) for value in tree] if isinstance(tree, list) else tree
+        return {key: _without_places(value) for key, value in tree.items() if not key.startswith("query_location")}
+    return [_without_places(value) for value in tree] if isinstance(tree, list) else tree
 
 
-def _syntax_error(told: Mapping[str, Any], condition: str) -> str:
-    what = str(told["error_message"]).split(" at or near ")[0]
-    place = int(told.get("position", len(BEFORE))) - len(BEFORE)  # in bytes
+def _syntax_error(parsed: Mapping[str, Any], condition: str) -> str:
+    what = str(parsed["error_message"]).split(" at or near ")[0]
+    place = int(parsed.get("position", len(BEFORE))) - len(BEFORE)  # in bytes
     rest = condition.encode()[max(place, 0) :].decode(errors="replace")
     if not rest:
         return f"{what} at the end of the condition"
@@ -114,7 +114,7 @@ def _syntax_error(told: Mapping[str, Any], condition: str) -> str:
 
 
 def _parts(tree: object) -> Iterator[dict[str, Any]]:
-    """All expressions and types in a syntax tree."""
+    """Yields all expressions and types in a syntax tree."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -132,12 +132,12 @@ def _check_function(part: Mapping[str, Any]) -> None:
         raise InputError("where: one condition is expected, not a list")
     special = part["schema"] or part["catalog"] or part["filter"] or part["distinct"] or part["order_bys"]["orders"]
     if special or (name not in SIGNS and name not in FUNCTIONS):
-        can = f"functions that can: {', '.join(FUNCTIONS)}"
-        raise InputError(f"where: '{one_line(name)}' cannot be used in a condition; {can}")
+        allowed = f"allowed functions: {', '.join(FUNCTIONS)}"
+        raise InputError(f"where: '{one_line(name)}' cannot be used in a condition; {allowed}")
 
 
 def _check_compared(part: Mapping[str, Any], types: Mapping[str, str]) -> None:
-    """Raises InputError for a text beside a number: DuckDB would read texts as numbers, up to one that is none."""
+    """Raises InputError for a text compared with a number: DuckDB would convert texts to numbers until one fails."""
     sides = [part[key] for key in ("left", "right", "input", "lower", "upper") if key in part]
     compared = part.get("children") or sides
     names = [other["column_names"][0] for other in compared if other["class"] == "COLUMN_REF"]
@@ -149,12 +149,12 @@ def _check_compared(part: Mapping[str, Any], types: Mapping[str, str]) -> None:
 
 
 def _no_column(name: str, condition: str, columns: Mapping[str, str]) -> str:
-    said = f"no column '{one_line(name)}' among {', '.join(f'{column} ({type_})' for column, type_ in columns.items())}"
+    text = f"no column '{one_line(name)}' among {', '.join(f'{column} ({type_})' for column, type_ in columns.items())}"
     near = get_close_matches(name.lower(), [column.lower() for column in columns], 1)
     if near:
-        said += f"; did you mean {next(column for column in columns if column.lower() == near[0])}?"
+        text += f"; did you mean {next(column for column in columns if column.lower() == near[0])}?"
     elif f'"{name}"' in condition:
-        said += f"; a text stands in single quotes: '{name}'"
+        text += f"; write text in single quotes: '{name}'"
     else:
-        said += "; the recipe's ingest.metadata names further columns to keep"
-    return said
+        text += "; the recipe's ingest.metadata names further columns to keep"
+    return text

@@ -1,6 +1,6 @@
-"""Headings: a first line that names the columns of a table, which are then found by their names, in any order.
+"""Headings: a first line that names the columns of a table, so that they may come in any order.
 
-Columns are given as (name, further names of it)... in the order in which they stand where there is no heading.
+`Columns` lists (name, alternative names) of each column, in the order of a file without a heading.
 """
 
 import re
@@ -35,27 +35,27 @@ DPR: Columns = (*PASSAGES, ("title",))
 DOCUMENTS: Columns = (("id", *_PASSAGE_IDS), ("url",), ("title",), ("body", *_TEXTS, "document"))
 
 _SURE = {"id", "score", *_QUERY_IDS, *_PASSAGE_IDS}
-"""Names that a line of values does not hold: one of them, and no digit, makes the first line a heading."""
+"""Names that a line of values never holds: a first line with one of them and without a digit is a heading."""
 _DIGIT = re.compile(r"\d")
 
 
 def without_heading(rows: Rows, columns: Columns) -> Rows:
-    """The rows, each with as many fields as there are `columns` and in their order, without the heading, if any.
+    """Yields the rows without the heading, if there is one, their fields in the order of `columns`.
 
     Raises InputError as `order` does.
     """
     for first in rows:
-        found = order(*first, columns)
-        if found is None:
+        places = order(*first, columns)
+        if places is None:
             yield first
-        if found is None or found == sorted(found):
+        if places is None or places == sorted(places):
             yield from rows
         else:
-            yield from ((place, [fields[i] for i in found]) for place, fields in rows)
+            yield from ((place, [fields[i] for i in places]) for place, fields in rows)
 
 
 def order(place: str, fields: Sequence[str], columns: Columns) -> list[int] | None:
-    """Where each of the `columns` stands by the first line's `fields`; None where that line is no heading.
+    """Returns the position of each of the `columns` in the first line's `fields`; None if it is not a heading.
 
     Raises InputError for a heading that does not name each column once.
     """
@@ -66,5 +66,5 @@ def order(place: str, fields: Sequence[str], columns: Columns) -> list[int] | No
     sure = any(name in _SURE and n >= 0 for name, n in zip(names, known, strict=True))
     if not sure or any(_DIGIT.search(name) for name in names):
         return None
-    wanted, there = ", ".join(name for name, *_ in columns), ", ".join(map(one_line, fields))
-    raise InputError(f"{place}: the first line names the columns {there}; write it with the names {wanted}")
+    expected, found = ", ".join(name for name, *_ in columns), ", ".join(map(one_line, fields))
+    raise InputError(f"{place}: the first line names the columns {found}; write it with the names {expected}")

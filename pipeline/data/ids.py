@@ -1,7 +1,7 @@
-"""Ids: what one may be, and many of them in little memory: 64-bit hashes, 8 bytes an id.
+"""Ids: which ones are valid, and 64-bit hashes that hold many of them in little memory (8 bytes per id).
 
-Two different ids share a hash with a probability of n^2 / 2^65 (2e-6 for 9 million), so equal hashes only make
-candidates, which a second reading confirms. That an unknown id meets a known hash (n / 2^64 an id) is neglected.
+Some two of n different ids share a hash with a probability of n^2 / 2^65 (2e-6 for 9 million). So equal hashes are
+only candidates; a second reading compares the ids. That an unknown id has a known hash (n / 2^64 per id) is neglected.
 """
 
 import re
@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.notices import one_line
 
 LONGEST = 4096
-"""Characters of an id. Lucene indexes none of more than 32,766 bytes."""
+"""Maximum characters of an id. Lucene's limit is 32,766 bytes."""
 BARE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{LONGEST}}}")
 SPACED = re.compile(rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{LONGEST}}}")
 FAULTS = (
@@ -26,14 +26,14 @@ FAULTS = (
     (r"[\x00-\x1f\x7f-\x9f]", "holds a control character"),
     (rf".{{{LONGEST + 1}}}", f"is longer than {LONGEST:,} characters"),
 )
-"""Patterns and what is wrong with an id in which one is found; the first one counts."""
+"""(pattern, fault of an id that it matches); the first match counts."""
 
 
 def check_id(place: str, kind: str, text: str, spaces: bool = False) -> None:
-    """Raises InputError for an id that a line of a TREC run or of judgements cannot hold.
+    """Raises InputError for an id that cannot be written to a TREC run or to a file of judgements.
 
-    That is one that is empty, too long, or holds white space, a control character (trec_eval's code ends an id at a
-    NUL) or half of a surrogate pair. `spaces`: where tabs separate the columns, the id may have spaces inside.
+    Such an id is empty, too long, or holds white space, a control character (trec_eval's code ends an id at a NUL) or
+    half of a surrogate pair. `spaces`: allow spaces inside the id, for files whose columns are separated by tabs.
     """
     if BARE.fullmatch(text) or (spaces and SPACED.fullmatch(text) and text == text.strip()):
         return
@@ -42,29 +42,29 @@ def check_id(place: str, kind: str, text: str, spaces: bool = False) -> None:
 
 
 def hash_id(text: str) -> int:
-    """The id's 64-bit BLAKE2b hash. Half of a surrogate pair, no UTF-8, has one too: it is refused where it is read."""
+    """Returns the id's 64-bit BLAKE2b hash. Half of a surrogate pair is hashed too; the readers reject it."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
 def sort(hashes: array) -> np.ndarray:
-    """The hashes in ascending order, uint64 (n,): sorted in place, without a copy."""
+    """Returns the hashes in ascending order, uint64 (n,): sorted in place, without a copy."""
     view = np.frombuffer(hashes, dtype=np.uint64)
     view.sort()
     return view
 
 
 def contains(sorted_hashes: np.ndarray, texts: list[str]) -> np.ndarray:
-    """Which of the m `texts` are among the n sorted hashes: bool (m,)."""
-    asked = np.fromiter(map(hash_id, texts), dtype=np.uint64, count=len(texts))
+    """Returns which of the m `texts` are among the n sorted hashes: bool (m,)."""
+    hashes = np.fromiter(map(hash_id, texts), dtype=np.uint64, count=len(texts))
     if not len(sorted_hashes):
         return np.zeros(len(texts), dtype=bool)
-    return sorted_hashes[np.searchsorted(sorted_hashes, asked).clip(max=len(sorted_hashes) - 1)] == asked
+    return sorted_hashes[np.searchsorted(sorted_hashes, hashes).clip(max=len(sorted_hashes) - 1)] == hashes
 
 
 def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[str, str]]) -> None:
-    """Raises InputError that names both places if an id appears twice in `again`, the (place, id) read once more.
+    """Raises InputError, with both places, if an id appears twice in `again`: the (place, id) pairs in a second pass.
 
-    `again` is read only where two hashes are equal.
+    `again` is read only if two hashes are equal.
     """
     candidates = set(sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]].tolist())
     first: dict[str, str] = {}
@@ -76,7 +76,7 @@ def forbid_repeats(kind: str, sorted_hashes: np.ndarray, again: Iterable[tuple[s
 
 
 def run_starts(placed: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The first (place, id) of each run of equal ids, without the empty id."""
+    """Yields the first (place, id) of each run of equal ids, without the empty id."""
     last = ""
     for place, text in placed:
         if text and text != last:
@@ -85,10 +85,13 @@ def run_starts(placed: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def first_distinct(rows: Iterable[tuple[str, str, str]], most: int) -> Iterator[tuple[str, str, str]]:
-    """Of the (place, key, value) those with the first `most` distinct values of each key. Memory: 8 bytes a value."""
-    taken: dict[str, array] = {}
+    """Yields the rows (place, key, value) with the first `most` distinct values of each key.
+
+    Memory: 8 bytes per value.
+    """
+    hashes: dict[str, array] = {}
     for place, key, value in rows:
-        of_key = taken.setdefault(key, array("Q"))
+        of_key = hashes.setdefault(key, array("Q"))
         if len(of_key) < most and (hashed := hash_id(value)) not in of_key:
             of_key.append(hashed)
             yield place, key, value

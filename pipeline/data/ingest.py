@@ -1,4 +1,4 @@
-"""Ingest: any format in, a collection out."""
+"""Ingest: turns a source of any supported format into a collection."""
 
 import json
 from array import array
@@ -37,49 +37,49 @@ from pipeline.runtime.work import Metrics, Progress, Work
 
 Pair = TypeVar("Pair", Judgement, Negative)
 
-UNKNOWN_SHARE = 0.01  # of the rows may be dropped for unknown ids; more means that files do not belong together
-MISSING_SHARE = 0.5  # of the judgements of dev and test may name passages that the corpus lacks; likewise
-FEW = 10  # such judgements, of which no share says that
+UNKNOWN_SHARE = 0.01  # largest share of rows with unknown ids; more means that the files do not belong together
+MISSING_SHARE = 0.5  # largest share of dev and test judgements whose passages the corpus lacks, for the same reason
+FEW = 10  # number of such judgements that is always allowed
 
 READERS = single.READERS | {"several": several}
 IngestConfig = Annotated[single.SingleConfig | several.SeveralConfig, Field(discriminator="reader")]
 
 
 def missing(config: IngestConfig) -> list[str]:
-    """What is neither on this machine nor to be had: a line each, with the commands that would bring it. Quick."""
+    """Returns one line for each missing input that cannot be downloaded now, with the commands to get it. Fast."""
     return READERS[config.reader].missing(config)
 
 
 def sources(config: IngestConfig) -> dict[str, Path]:
-    """{name: path} of what enters the key beside the content of the fields of type Path."""
+    """Returns {name: path} of the files that enter the key in addition to the fields of type Path."""
     return several.sources(config) if isinstance(config, several.SeveralConfig) else single.sources(config)
 
 
 def ingest(config: IngestConfig, work: Work) -> Metrics:
-    """Write passages, queries, qrels and, where the source brings them, negatives as Parquet, and ingest.json.
+    """Writes passages, queries, qrels and (if the source has them) negatives as Parquet, and ingest.json.
 
-    Further columns, where the configuration names some, stand in metadata.parquet (pipeline/data/metadata.py).
+    Further columns that the configuration names are written to metadata.parquet (pipeline/data/metadata.py).
 
-    Memory does not grow with the texts: rows are written as they come, and 8 bytes an id are kept for the checks; for
-    negatives see `barred.by_id`. Passages and queries without text are dropped and counted, and so is what refers to
-    them; so are judgements of unknown ids, up to 1 %, duplicate judgements, and what is no negative among the
-    negatives (pipeline/data/barred.py). But judgements of dev and test whose passages alone are lacking are kept: a
-    relevant passage that cannot be found still counts, as by trec_eval, BEIR and MTEB. Notices name the first of each,
-    and questions of dev and test that train has too. Raises InputError for what is not as it should be.
+    Memory does not grow with the texts: rows are streamed, and the checks keep 8 bytes per id; for negatives see
+    `barred.by_id`. Dropped and counted are: passages and queries without text and all rows that refer to them;
+    judgements of unknown ids, up to 1 %; duplicate judgements; and barred negatives (pipeline/data/barred.py).
+    Judgements of dev and test for passages that the corpus lacks are kept: a relevant passage that cannot be found
+    still counts, as in trec_eval, BEIR and MTEB. Notices name the first examples of each, and dev and test questions
+    that are training questions too. Raises InputError for invalid input.
     """
     source: Source = READERS[config.reader].read(config, work.progress)
     counts: Counter[str] = Counter()
     examples: Examples = {}
     tables = schemas()
     names = getattr(config, "metadata", ())
-    told: Metrics = {}
+    column_metrics: Metrics = {}
 
     def write(name: str, rows: Iterable[Sequence]) -> None:
         counts[name] = write_table(work.out / f"{name}.parquet", tables[name], rows)
 
     passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
     placed = _passages(source, passages, documents, empty, counts, examples, work.progress)
-    write("passages", (row[:-1] for row in keep(placed, names, work.out, told)))  # metadata is no column
+    write("passages", (row[:-1] for row in keep(placed, names, work.out, column_metrics)))  # without metadata
     if not counts["passages"]:
         raise InputError(f"ingest: the {config.reader} source holds no passage with text")
     known_passages = sort(passages)
@@ -103,7 +103,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
         counts.update(dropped.metrics())
 
     counts.update(source.counts)
-    metrics: Metrics = dict(counts) | told
+    metrics: Metrics = dict(counts) | column_metrics
     (work.out / "ingest.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     lines = of_counts(NOTICES, metrics, examples | source.examples)
     return {**metrics, **noticed([*lines, *dropped.notices(), *without_positives(work.out), *leaks(work.out)])}
@@ -118,14 +118,17 @@ def _passages(
     examples: Examples,
     progress: Progress,
 ) -> Iterator[tuple[str, Passage]]:
-    """(place, passage) of those with text, `doc_id` filled in; `ids`, `documents` and `empty` take the hashes."""
+    """Yields (place, passage) of the passages with text, with `doc_id` set.
+
+    Appends the hashes of ids to `ids`, `documents` and `empty`.
+    """
     counts.update(documents=0, words=0, empty_passages=0)
     document = None
     for done, (place, row) in enumerate(source.passages(), 1):
         if done % 1000 == 0:
             progress(done, None, "passages")
         _check(place, "passage", row.passage_id, row.doc_id, row.title, row.text)
-        if "\0" in row.doc_id:  # a title may name the document, so that white space may be
+        if "\0" in row.doc_id:  # white space is allowed: the id may be a title
             raise InputError(f"{place}: document id '{one_line(row.doc_id)}' holds a NUL character; remove it")
         if blank(row.text) and blank(row.title):
             counts["empty_passages"] += 1
@@ -143,7 +146,7 @@ def _passages(
 
 
 def _queries(source: Source, ids: array, empty: array, counts: Counter[str], examples: Examples) -> Iterator[Query]:
-    """The queries that hold text; `ids` and `empty` take the hashes."""
+    """Yields the queries with text. Appends the hashes of ids to `ids` and `empty`."""
     counts.update({"empty_queries": 0, **{f"{split}_queries": 0 for split in SPLITS}})
     for place, row in source.queries():
         _check(place, "query", row.query_id, row.text, *row.answers)
@@ -158,7 +161,7 @@ def _queries(source: Source, ids: array, empty: array, counts: Counter[str], exa
 
 
 def _named(rows: Iterator[tuple[str, Pair]]) -> Iterator[tuple[str, Pair]]:
-    """The rows. Raises InputError for an id that `ids.check_id` refuses, before it counts as an unknown one."""
+    """Yields the rows. Raises InputError for an id that `ids.check_id` rejects, before it is counted as unknown."""
     for place, row in rows:
         check_id(place, "query", row.query_id)
         check_id(place, "passage", row.passage_id)
@@ -174,9 +177,11 @@ def _known(
     counts: Counter[str],
     examples: Examples,
 ) -> Iterator[tuple[str, Pair]]:
-    """The rows whose query and passage are known, and judgements of dev and test whose passage alone is not; relevant
-    ones of these are counted, and `examples` gets their first ids. Raises InputError at the end if too many rows are
-    dropped for unknown ids, or too many of dev and test name passages that are not known."""
+    """Yields the rows with known query and passage, and dev and test judgements of which only the passage is unknown.
+
+    Of the latter, relevant ones are counted, and `examples` gets their first ids. Raises InputError at the end if too
+    many rows are dropped for unknown ids, or too many dev and test judgements name unknown passages.
+    """
     counts.update({f"unknown_{name}": 0, f"{name}_to_empty": 0})
     total, measured_rows, lacking_rows = 0, 0, 0
     first: dict[str, str] = {}
@@ -211,12 +216,12 @@ def _known(
     if (unknown_rows := counts[f"unknown_{name}"]) > UNKNOWN_SHARE * total:
         raise InputError(f"{first['dropped']} ({unknown_rows:,} of {total:,} {name} name unknown ids, more than 1 %)")
     if lacking_rows > max(FEW, MISSING_SHARE * measured_rows):
-        said = f"{lacking_rows:,} of {measured_rows:,} {name} of dev and test name passages that the corpus lacks"
-        raise InputError(f"{first['kept']} ({said}, more than half: files that do not belong together)")
+        what = f"{lacking_rows:,} of {measured_rows:,} {name} of dev and test name passages that the corpus lacks"
+        raise InputError(f"{first['kept']} ({what}, more than half: the files do not belong together)")
 
 
 def _free(rows: Iterator[Negative], barred: ById, dropped: Dropped) -> Iterator[Negative]:
-    """The rows that may be negatives."""
+    """Yields the rows that may be negatives."""
     while group := list(islice(rows, ROWS)):
         ids = [row.query_id for row in group], [row.passage_id for row in group]
         reason_N = barred.reasons(*ids)
@@ -225,9 +230,9 @@ def _free(rows: Iterator[Negative], barred: ById, dropped: Dropped) -> Iterator[
 
 
 def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examples: Examples) -> Iterator[Judgement]:
-    """Each judgement once. Memory grows with the judgements, not with the passages.
+    """Yields each judgement once. Memory grows with the judgements, not with the passages.
 
-    Raises InputError for a passage that a query's judgements give two grades.
+    Raises InputError if a query's judgements grade a passage differently.
     """
     counts.update({"duplicate_qrels": 0, "train_relevant": 0, **{f"{split}_qrels": 0 for split in SPLITS}})
     grades: dict[int, int] = {}
@@ -247,7 +252,7 @@ def _distinct(rows: Iterator[tuple[str, Judgement]], counts: Counter[str], examp
 
 
 def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
-    """Raises InputError for an id that `ids.check_id` refuses, and for text that no UTF-8 can hold."""
+    """Raises InputError for an id that `ids.check_id` rejects, and for text that cannot be encoded as UTF-8."""
     check_id(place, kind, row_id)
     try:
         "".join((row_id, *texts)).encode()
@@ -256,9 +261,9 @@ def _check(place: str, kind: str, row_id: str, *texts: str) -> None:
 
 
 def leaks(collection: Path) -> list[str]:
-    """A notice where a question of dev or test has the words of a training question (see `same_words`).
+    """Returns a notice if dev or test questions have the words of a training question (see `same_words`).
 
-    Memory: 9 bytes a question, and the ids of those that the notice is about.
+    Memory: 9 bytes per question, and the ids that the notice counts.
     """
     path, words, trains = collection / "queries.parquet", array("Q"), array("b")
     for batch in read_batches(path, ["split", "text"], ROWS):
@@ -269,9 +274,9 @@ def leaks(collection: Path) -> list[str]:
     if not len(rows):
         return []
     columns = at_rows(path, rows, ["query_id", "split"]).to_pydict()
-    asked = list(zip(words_Q[rows].tolist(), *columns.values(), strict=True))
-    first = {hashed: query_id for hashed, query_id, split in reversed(asked) if split == "train"}
-    held_out = (row for row in asked if row[2] != "train")
-    found = [f"{query_id} of {split} is {first[hashed]} of train" for hashed, query_id, split in held_out]
-    advice = "training sees their answers, so figures are too good: leave them out of one split"
-    return [notice("dev and test questions that train asks too", len(found), found, advice)]
+    questions = list(zip(words_Q[rows].tolist(), *columns.values(), strict=True))
+    first = {hashed: query_id for hashed, query_id, split in reversed(questions) if split == "train"}
+    held_out = (row for row in questions if row[2] != "train")
+    pairs = [f"{query_id} of {split} is {first[hashed]} of train" for hashed, query_id, split in held_out]
+    advice = "training sees their answers, so figures are too good: remove them from one split"
+    return [notice("dev and test questions that are training questions too", len(pairs), pairs, advice)]

@@ -1,4 +1,4 @@
-"""What ingest reports as left out, and what the user can do about it."""
+"""Notices of ingest: what it left out, and the user's options."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from pipeline.notices import notice
 OTHER_ENDINGS = 'add theirs to ingest.endings: rst for NAME.rst, "" for names without one'
 NOTICES = {
     "undecodable_files": (
-        "files left out, not UTF-8 or named so",
+        "files left out, text or name not UTF-8",
         "save them as UTF-8, or as UTF-16 with its byte order mark",
     ),
     "binary_files": ("files left out, binary", "if they are UTF-16, save them with their byte order mark"),
     "empty_files": ("files left out, empty", ""),
-    "other_files": ("files left out, of other endings", OTHER_ENDINGS),
+    "other_files": ("files left out, other endings", OTHER_ENDINGS),
     "unmatched_files": ("files left out, not matched by ingest.pattern", "change it to take them"),
     "hidden_files": ("files left out, hidden", "name a hidden folder in ingest.pattern to take its files"),
     "link_files": ("links left out, to folders or to nothing", "put the files themselves into ingest.path"),
@@ -21,12 +21,12 @@ NOTICES = {
     "unparsed_files": ("files left out, not Python of this version", ""),
     "unread_files": (
         "files left out, read by no table",
-        "`split: all` reads every split (not of Parquet); one kind of a folder is read, .jsonl, .csv, .tsv or .parquet "
-        "in lower case; save all as one kind, or name them in the data_files of its README.md",
+        "`split: all` reads every split (except of Parquet); of a folder only one kind of file is read: .jsonl, .csv, "
+        ".tsv or .parquet in lower case; save all as one kind, or name them in the data_files of its README.md",
     ),
     "unnamed_files": (
-        "files left out, of other names than a BEIR folder's",
-        "read are corpus.jsonl, qrels/train.tsv, dev.tsv and test.tsv and, where there are such, queries.jsonl; each "
+        "files left out, not named as in a BEIR folder",
+        "corpus.jsonl, qrels/train.tsv, dev.tsv and test.tsv are read, and queries.jsonl if there are qrels; each "
         "once, plain or with .gz, .xz or .zst",
     ),
     "empty_passages": ("passages dropped, without text and title", ""),
@@ -36,16 +36,16 @@ NOTICES = {
     "qrels_to_empty": ("judgements dropped, of questions or passages without text", ""),
     "unknown_qrels": ("judgements dropped, of unknown questions or passages", "check the ids"),
     "missing_qrels": ("relevant passages of dev and test that the corpus lacks, counted as not found", ""),
-    "duplicate_qrels": ("judgements that occur again, each counted once", ""),
+    "duplicate_qrels": ("duplicate judgements, each counted once", ""),
     "negatives_to_empty": ("negatives dropped, of questions or passages without text", ""),
     "unknown_negatives": ("negatives dropped, of unknown questions or passages", "check the ids"),
     "saying_nothing_left_out": (
-        "texts that do not ask, as they are too short, too long or say nothing",
+        "texts not used as questions: too short, too long or without content",
         "ingest.heading_words, ingest.sentence_words",
     ),
-    "repeated_left_out": ("texts that do not ask, as they occur several times", ""),
+    "repeated_left_out": ("texts not used as questions: they occur several times", ""),
     "without_rest_left_out": (
-        "texts that do not ask, as too little else is left to find",
+        "texts not used as questions: too little other text is left to find",
         "ingest.remaining_words",
     ),
 }
@@ -53,7 +53,7 @@ NOTICES = {
 
 
 def without_positives(collection: Path) -> list[str]:
-    """A notice where training questions have no relevant passage, so that nothing is trained on them."""
+    """Returns a notice if training questions have no relevant passage; they are not trained on."""
     import pyarrow.compute as pc
 
     path = collection / "qrels.parquet"

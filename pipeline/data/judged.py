@@ -1,6 +1,6 @@
-"""The judged questions of a split, and their passages, by row.
+"""The judged questions of a split and their passages, as row numbers.
 
-Row numbers everywhere: of queries.parquet for questions, of passages.parquet for passages.
+Questions are rows of queries.parquet, passages rows of passages.parquet.
 """
 
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Judged:
-    """n questions of a split, and the ids that tables name things by."""
+    """n questions of a split, with the ids of questions and passages."""
 
     queries: np.ndarray
     """[n] int64, ascending."""
@@ -48,16 +48,16 @@ class Judged:
     passage_ids: pa.ChunkedArray
     """Ids of all passages."""
     all_barred_n: np.ndarray | None = None
-    """How many passages are barred of each (pipeline/data/barred.py), where it is known."""
+    """Number of barred passages of each question (pipeline/data/barred.py), if known."""
 
     @property
     def barred_n(self) -> np.ndarray:
-        """How many passages are barred of each, as far as it is known: at least the judged ones."""
+        """Number of barred passages of each question; if unknown, that of judged ones as a lower bound."""
         return self.lists.lengths if self.all_barred_n is None else self.all_barred_n
 
 
 def read_questions(collection: Path, split: str, more: Path | None = None) -> Judged:
-    """All questions of `split`, judged or not. `more`: a further qrels.parquet (pseudo-labels).
+    """Reads all questions of `split`, judged or not. `more`: a further qrels.parquet (pseudo-labels).
 
     Unknown passages are left out. Raises InputError for an unknown question.
     """
@@ -78,7 +78,7 @@ def read_questions(collection: Path, split: str, more: Path | None = None) -> Ju
 
 
 def read_judged(collection: Path, split: str, more: Path | None = None) -> Judged:
-    """The questions of `split` with a judged passage (see `read_questions`). Raises InputError where there is none."""
+    """Reads the questions of `split` with a judged passage (see `read_questions`). Raises InputError without any."""
     known = read_questions(collection, split, more)
     chosen = np.flatnonzero(known.lists.lengths)
     if not len(chosen):
@@ -90,14 +90,14 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
 def positions(
     table: pa.Table, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(places in `query_ids`, in `passage_ids`) of a table's query_id and passage_id, int32 [N]; -1 where unknown."""
+    """Returns (index in `query_ids`, index in `passage_ids`) of each row of a table, int32 [N]; -1: unknown."""
     queries = pc.fill_null(pc.index_in(table["query_id"], value_set=query_ids), -1)
     passages = pc.fill_null(pc.index_in(table["passage_id"], value_set=passage_ids), -1)
     return queries.to_numpy(), passages.to_numpy()
 
 
 def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> Lists:
-    """Group pairs by question, in their order, without unknown ones and repetitions."""
+    """Groups pairs by question, in their order, without unknown ones and duplicates."""
     known = (queries >= 0) & (passages >= 0)
     queries, passages = queries[known].astype(np.int64), passages[known]
     first = np.sort(np.unique(queries << 32 | passages, return_index=True)[1])
@@ -108,14 +108,14 @@ def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> Lists:
 
 
 def take(known: Judged, chosen: np.ndarray) -> Judged:
-    """The questions at the places `chosen`."""
+    """Returns the questions at the indices `chosen`."""
     query_ids = known.query_ids.take(pa.array(chosen))
     all_barred_n = None if known.all_barred_n is None else known.all_barred_n[chosen]
     return Judged(known.queries[chosen], _take(known.lists, chosen), query_ids, known.passage_ids, all_barred_n)
 
 
 def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Judged:
-    """The same questions with these judged passages, in their order."""
+    """Returns the same questions with these judged passages, in their order."""
     return replace(known, lists=_lists(questions, passages, len(known.queries)))
 
 

@@ -1,7 +1,7 @@
 """Further columns of the passages, such as source, language or date: written by ingest, read by row number.
 
-`metadata.parquet` has a row a passage, in passage order. What a column holds is known only when the source has ended:
-values are first written as text, and then cast. Neither takes more memory than a row group.
+`metadata.parquet` has one row per passage, in passage order. The type of a column is known only at the end of the
+source: values are first written as text and then cast. Neither step needs more memory than a row group.
 """
 
 import math
@@ -28,27 +28,27 @@ EXACT = 2**53  # float64 holds every integer up to here
 ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 SHOWN = 30  # names in a message
 ALIASES = {"boolean": "bool", "integer": "int64", "float": "double", "date": "date32", "text": "string"}
-"""Types of columns, and what pyarrow calls them."""
+"""{type of a column: pyarrow's name for it}."""
 HOLDS = {"boolean": {"boolean"}, "date": {"date"}, "integer": {"integer", "long"}, "float": {"integer", "float"}}
-"""{type: kinds of values that a column of it may hold}. Text holds all."""
+"""{type of a column: kinds of values that it may hold}. A column of text holds all kinds."""
 NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")
-"""As a cell holds one. 007 is none."""
+"""A number as written in a cell. 007 is not a number."""
 BOOLEANS = {"true", "false", "True", "False", "TRUE", "FALSE"}
 ABSENT = ("NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null", "None")
-"""Cells that say so of a value, in a column that is not of text."""
+"""Cells that mean a missing value, in columns of other types than text."""
 
 Value = bool | int | float | str | None
-"""Days are text: YYYY-MM-DD."""
+"""Dates are text: YYYY-MM-DD."""
 
 
 class Cell(str):
-    """A value of a file that has no types, as it is written there."""
+    """A value of an untyped file (CSV, TSV), as written."""
 
     __slots__ = ()
 
     @property
     def kind(self) -> str:
-        """What it holds by the look of it."""
+        """The kind of value that it looks like."""
         number = NUMBER.fullmatch(self)
         if number and any(number.groups()):
             return "float"
@@ -59,19 +59,19 @@ class Cell(str):
         return "boolean" if self in BOOLEANS else "date" if _is_day(self) else "text"
 
 
-Given = TypeVar("Given", bound=tuple[str, ...])
+Strings = TypeVar("Strings", bound=tuple[str, ...])
 
 
-def distinct(names: Given) -> Given:
-    """Raises ValueError for names that SQL would not tell apart, or not from the columns of every collection."""
+def distinct(names: Strings) -> Strings:
+    """Raises ValueError for names that SQL cannot distinguish from each other or from PASSAGE_COLUMNS."""
     folded = [name.lower() for name in names]
     for name, lower in zip(names, folded, strict=True):
         if not name.strip() or not name.isprintable():
-            raise ValueError(f"{name!r} is no name of a column")
+            raise ValueError(f"{name!r} is not a valid column name")
         if lower in PASSAGE_COLUMNS:
             raise ValueError(f"{name!r} is a column of every collection, as are {', '.join(PASSAGE_COLUMNS)}")
         if folded.count(lower) > 1:
-            raise ValueError(f"names {name!r} twice (capitals are not told apart)")
+            raise ValueError(f"names {name!r} twice (upper and lower case are the same)")
     return names
 
 
@@ -88,7 +88,7 @@ class _Column:
     """Cells of ABSENT."""
 
     def text(self, place: str, value: object) -> str | None:
-        """The value as the column is first written. Raises InputError for one that is no text, number or date."""
+        """Returns the value as text. Raises InputError for a value that is not text, a number or a date."""
         if (
             value is None
             or (isinstance(value, Cell) and not value)
@@ -113,7 +113,7 @@ class _Column:
 
     @property
     def missing(self) -> int:
-        """Values that the column does not have; a cell of ABSENT is one, unless the column is of text."""
+        """Number of missing values. A cell of ABSENT is one, unless the column's type is text."""
         return self.nulls + (self.absent if self.type != "text" else 0)
 
     @property
@@ -122,7 +122,7 @@ class _Column:
 
 
 def _written(value: object) -> tuple[str, str]:
-    """(kind, text) of a value; ("", "") for what a column cannot hold."""
+    """Returns (kind, text) of a value; ("", "") if a column cannot hold it."""
     if isinstance(value, Cell):
         return value.kind, str(value)
     if isinstance(value, str):
@@ -153,23 +153,23 @@ def _is_day(text: str) -> bool:
 
 
 def demand(place: str, names: Iterable[str], there: Collection[str]) -> None:
-    """Raises InputError for a name that is not `there`, with those that are."""
+    """Raises InputError for a name that is not in `there`, and lists those that are."""
     for name in names:
         if name not in there:
             listed = [*islice(sorted(there), SHOWN), *(["..."] if len(there) > SHOWN else [])]
-            among = f"among {', '.join(listed)}" if listed else "beside the text"
+            among = f"among {', '.join(listed)}" if listed else "besides the text"
             raise InputError(f"{place}: ingest.metadata: no column '{one_line(name)}' {among}")
 
 
 def keep(
     placed: Iterable[tuple[str, Passage]], names: Sequence[str], folder: Path, counts: Metrics
 ) -> Iterator[Passage]:
-    """Passes the passages on and, as they end, has written `names` of their metadata into `folder`. No names: no file.
+    """Yields the passages, and writes `names` of their metadata into `folder` by the end. No names: no file.
 
-    What is absent, null or a number that is not finite becomes null. Whole numbers of 64 bits make a column integer;
-    with others among them float, if float64 holds them all; true and false boolean; days as YYYY-MM-DD date; all else,
-    and any mixture, text. A Cell counts as what it looks like, and stays as written in a column of text. `counts` gets
-    the columns' types, and how many passages are without each.
+    Absent values, nulls and numbers that are not finite become null. A column of 64-bit integers is integer; with other
+    numbers among them it is float, if float64 holds them all exactly; true and false give boolean; YYYY-MM-DD gives
+    date; everything else, and any mixture, is text. A Cell has the type that it looks like; in a column of text it
+    stays as written. `counts` gets the types of the columns, and the number of passages without each.
     Raises InputError for a nested value and for a name that no passage has.
     """
     if not names:
@@ -183,8 +183,8 @@ def keep(
     with tempfile.TemporaryFile(dir=folder) as file:
         with parquet_writer(file, schema, compression="zstd") as writer:
             while group := list(islice(stream, ROWS)):
-                written = [[c.text(place, row.metadata.get(c.name)) for place, row in group] for c in columns]
-                writer.write_table(pa.Table.from_arrays([pa.array(c, pa.string()) for c in written], schema=schema))
+                texts = [[c.text(place, row.metadata.get(c.name)) for place, row in group] for c in columns]
+                writer.write_table(pa.Table.from_arrays([pa.array(c, pa.string()) for c in texts], schema=schema))
                 for _, row in group:
                     if unseen:
                         unseen.difference_update(row.metadata)
@@ -197,7 +197,7 @@ def keep(
 
 
 def _cast(file: IO[bytes], columns: Sequence[_Column], path: Path) -> None:
-    """Writes the columns of text in `file` as what they hold, a row group at a time."""
+    """Casts the text columns of `file` to their types, one row group at a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -213,9 +213,9 @@ def _cast(file: IO[bytes], columns: Sequence[_Column], path: Path) -> None:
 
 
 def types(collection: Path) -> dict[str, str]:
-    """{name: boolean, integer, float, date or text} of the further columns; empty where the collection keeps none.
+    """Returns {name: boolean, integer, float, date or text} of the further columns; empty if there are none.
 
-    Raises InputError for a table that is lost, damaged or not of these passages.
+    Raises InputError for a table that is lost, damaged or belongs to other passages.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -233,22 +233,22 @@ def types(collection: Path) -> dict[str, str]:
 
 
 def _keeps(collection: Path) -> bool:
-    """Whether there are further columns: where the table is not there, ingest.json tells whether it was lost."""
+    """Returns whether there are further columns. If the table is absent, ingest.json shows whether it was lost."""
     counts = collection / "ingest.json"
     return (collection / FILE).exists() or (counts.exists() and "metadata" in read_json(counts))
 
 
 def read(collection: Path, rows: Sequence[int]) -> list[dict[str, Value]]:
-    """The metadata of the passages with these row numbers, in this order; {} for each where the collection keeps none.
+    """Reads the metadata of the passages with these row numbers, in this order; {} for each if the collection has none.
 
-    Only the row groups that hold them are read. Raises InputError for a table that is lost or damaged.
+    Reads only the row groups that hold them. Raises InputError for a table that is lost or damaged.
     """
     if not _keeps(collection):
         return [{} for _ in rows]
-    found = at_rows(collection / FILE, rows).to_pylist()
-    return [{name: plain(value) for name, value in row.items()} for row in found]
+    records = at_rows(collection / FILE, rows).to_pylist()
+    return [{name: plain(value) for name, value in record.items()} for record in records]
 
 
 def plain(value: Value | date) -> Value:
-    """As JSON has it."""
+    """Returns the value as JSON can hold it: dates as text."""
     return value.isoformat() if isinstance(value, date) else value

@@ -1,6 +1,6 @@
-"""Passages by row: read from the collection's row groups, or from a memory map for a server that is asked often.
+"""Passages by row: read from the collection's row groups, or from a memory map for a server with many requests.
 
-Shapes: N passages, R rows asked for.
+Shapes: N passages, R requested rows.
 """
 
 import mmap
@@ -33,35 +33,35 @@ class Passages:
     count: int
     """N."""
     read: Callable[[Sequence[int]], list[dict[str, str]]]
-    """Rows -> {column: value} of each, in the order asked for."""
+    """Rows -> {column: value} of each, in the requested order."""
     metadata: Callable[[Sequence[int]], list[dict[str, metadata.Value]]]
-    """Rows -> the further columns of each, in the order asked for."""
+    """Rows -> the further columns of each, in the requested order."""
     ids: Callable[[np.ndarray], list[str]]
-    """Rows -> passage ids, in the order asked for."""
+    """Rows -> passage ids, in the requested order."""
     rows: Callable[[Sequence[str]], np.ndarray]
-    """Passage ids -> their rows, int64 [R]. Raises InputError for an id that is none of the collection's."""
+    """Passage ids -> their rows, int64 [R]. Raises InputError for an id that is not in the collection."""
     documents: Callable[[np.ndarray], np.ndarray]
-    """Rows -> a number of each one's document, int64 [R]: within a call equal for passages of one document alone."""
+    """Rows -> document numbers, int64 [R]: within a call, equal only for passages of the same document."""
 
 
 def in_parquet(collection: Path) -> Passages:
-    """Opened at once; to read takes the time that a row group of each row takes."""
+    """Returns readers of the Parquet files. Opens at once; each requested row may read a whole row group."""
     path = collection / "passages.parquet"
     count = passage_count(collection)
 
     def rows(ids: Sequence[str]) -> np.ndarray:
-        wanted = pa.array(ids, pa.string()).unique()
-        row_U, start = np.full(len(wanted), -1, np.int64), 0
+        unique_ids = pa.array(ids, pa.string()).unique()
+        row_U, start = np.full(len(unique_ids), -1, np.int64), 0
         for batch in read_batches(path, ["passage_id"], 8 * ROWS):
-            place = pc.index_in(batch.column(0), wanted)
+            place = pc.index_in(batch.column(0), unique_ids)
             at = np.flatnonzero(np.asarray(pc.is_valid(place)))
             row_U[place.take(pa.array(at)).to_numpy()] = start + at
             start += len(batch)
-        return known(row_U[pc.index_in(pa.array(ids, pa.string()), wanted).to_numpy()], ids, path)
+        return known(row_U[pc.index_in(pa.array(ids, pa.string()), unique_ids).to_numpy()], ids, path)
 
     def documents(row_R: np.ndarray) -> np.ndarray:
-        found = at_rows(path, row_R, ["doc_id"]).column(0).combine_chunks().dictionary_encode()
-        return found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        encoded = at_rows(path, row_R, ["doc_id"]).column(0).combine_chunks().dictionary_encode()
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
     return Passages(
         count=count,
@@ -74,10 +74,10 @@ def in_parquet(collection: Path) -> Passages:
 
 
 def in_memory_map(collection: Path) -> Passages:
-    """Copies of the tables on the disk, unpacked; read in microseconds. Memory: 20 bytes a passage.
+    """Returns readers of uncompressed copies on disk, which need microseconds. Memory: 20 bytes per passage.
 
-    They lie in the folder of temporary files (TMPDIR), without a name, so that they are gone with the process however
-    that ends. Raises InputError where there is no room for them.
+    The copies are unnamed files in the folder for temporary files (TMPDIR): they disappear with the process, even if it
+    is killed. Raises InputError if there is no space for them.
     """
     path = collection / "passages.parquet"
     hashes, starts = array("Q"), [np.zeros(0, bool)]
@@ -118,10 +118,10 @@ def in_memory_map(collection: Path) -> Passages:
 def _mapped(
     path: Path, columns: list[str], look: Callable[[pa.RecordBatch], None] = lambda batch: None
 ) -> tuple[int, Callable[[int, int], Any]]:
-    """(rows, a function that gives the value in a row and a column) of a table; `look` sees each part of it."""
+    """Returns (number of rows, function from row and column to the value) of a table; calls `look` on each batch."""
     with told(path):
-        found = pq.read_schema(path)
-        schema = pa.schema([found.field(name) for name in columns])
+        whole = pq.read_schema(path)
+        schema = pa.schema([whole.field(name) for name in columns])
     with room_told(path), tempfile.TemporaryFile() as copy:
         with pa.ipc.new_file(copy, schema) as writer:
             for batch in read_batches(path, columns, ROWS):
@@ -142,7 +142,7 @@ def _mapped(
 
 @contextmanager
 def room_told(path: Path) -> Iterator[None]:
-    """Raises InputError in the place of what a full disk gives."""
+    """Raises InputError instead of an OSError, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -150,9 +150,9 @@ def room_told(path: Path) -> Iterator[None]:
 
 
 def known(row_R: np.ndarray, ids: Sequence[str], path: Path) -> np.ndarray:
-    """The rows, where none is -1."""
+    """Returns the rows. Raises InputError if one is -1."""
     if (row_R < 0).any():
         raise InputError(
-            f"{path}: holds no passage '{one_line(ids[int(row_R.argmin())])}'; the index is of another collection"
+            f"{path}: has no passage '{one_line(ids[int(row_R.argmin())])}'; the index belongs to another collection"
         )
     return row_R

@@ -1,4 +1,4 @@
-"""Other systems' run files: how they are read, and one of them as the first stage."""
+"""Reads the run files of other systems, also as the first stage."""
 
 from array import array
 from collections import Counter
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pipeline.data.runs import Run
 
 UNKNOWN_SHARE = 0.01
-"""Of the rows of known questions may name unknown passages; more means that the two do not belong together."""
+"""Largest share of rows with unknown passages; more means that run and collection do not belong together."""
 BLOCK = 1 << 22
 """Rows that are checked and sorted at once."""
 COLUMNS = {6: "question Q0 passage rank score tag", 3: "question passage rank"}
 
 Row = tuple[int, str, str, float, bool]
-"""Number of the line, question, passage, score, and whether this is minus the rank."""
+"""Line number, question, passage, score, and whether the score is minus the rank."""
 Number = Callable[[str], int | None]
-"""The number of an id; None where it is not known."""
+"""The number of an id; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Rows:
     """Ascending."""
     passage_R: np.ndarray
     score_R: np.ndarray
-    """float64, descending within a question, equal ones as the file has them."""
+    """float64, descending within a question; equal scores keep the order of the file."""
     line_R: np.ndarray
     """Line of the file."""
 
     def run(self, chosen_R: slice | np.ndarray, first: int = 0) -> "Run":
-        """Some of the rows, in their order; questions count from `first`."""
+        """Returns some of the rows as a run, in their order; question `first` becomes 0."""
         from pipeline.data.runs import Run
 
         question_R = self.question_R[chosen_R].astype(np.int64) - first
@@ -52,10 +52,10 @@ class Rows:
 
 
 def rows(path: Path) -> Iterator[Row]:
-    """The lines of a TREC run (six columns), or of one in MS MARCO's three columns, whose score is minus the rank.
+    """Yields the lines of a TREC run (six columns) or of MS MARCO's three columns, whose score is minus the rank.
 
-    Raises InputError for other lines, a file without any, ids that `ids.check_id` refuses, scores that are no numbers
-    from -1e38 to 1e38, ranks that are no integers, and ranks below 1 where they decide.
+    Raises InputError for other lines, a blank file, ids that `ids.check_id` rejects, scores that are not numbers from
+    -1e38 to 1e38, ranks that are not integers, and ranks below 1 in three columns.
     """
     width = 0
     for number, line in table_lines(path):
@@ -75,33 +75,33 @@ def rows(path: Path) -> Iterator[Row]:
         else:
             yield number, query_id, passage_id, float(-rank), True
     if not width:
-        raise InputError(f"{path}: blank lines alone")
+        raise InputError(f"{path}: only blank lines")
 
 
-def _score(place: str, written: str) -> float:
+def _score(place: str, text: str) -> float:
     try:
-        score = float(written)
+        score = float(text)
     except ValueError:
         score = float("nan")
     if not -LARGEST <= score <= LARGEST:
-        raise InputError(f"{place}: score '{one_line(written)}' is no number from -{LARGEST:g} to {LARGEST:g}")
-    if not is_plain(written):
-        raise InputError(f"{place}: score '{one_line(written)}' is not written as a plain number, such as 10 or 0.5")
+        raise InputError(f"{place}: score '{one_line(text)}' is not a number from -{LARGEST:g} to {LARGEST:g}")
+    if not is_plain(text):
+        raise InputError(f"{place}: score '{one_line(text)}' is not written as a plain number, such as 10 or 0.5")
     return score
 
 
 def read(
     path: Path, question: Number, passage: Number, progress: Progress, examples: Examples | None = None
 ) -> tuple[Rows, Counter[str]]:
-    """The rows whose question and passage are known, and the counts of all. Memory: 20 bytes a row.
+    """Reads the rows with known question and passage, and counts all rows. Memory: 20 bytes per row.
 
-    `examples` gets the first ids that are not known.
+    `examples` gets the first unknown ids.
 
-    This is the only place that orders equal scores: they keep the order of the file, and stay equal, so that a fusion
-    gives them the same. Whoever reads the rows keeps their order.
+    This is the only place that orders equal scores: they keep the order of the file and stay equal, so that a fusion
+    gives them equal scores. All users of the rows keep their order.
 
-    Raises InputError as `rows` does, where no question is known, where more than 1 % of the passages are unknown, and
-    for a passage or a deciding rank twice under one question.
+    Raises InputError as `rows` does, if no question is known, if more than 1 % of the rows name unknown passages, and
+    for a passage (in three columns also a rank) that appears twice under one question.
     """
     counts: Counter[str] = Counter(rows=0, rows_of_other_questions=0, rows_of_unknown_passages=0)
     question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")
@@ -112,18 +112,18 @@ def read(
         by_rank = is_rank
         if counts["rows"] % 1000 == 0:
             progress(counts["rows"], None, "rows")
-        asked = question(query_id)
-        found = None if asked is None else passage(passage_id)
-        if asked is None:
+        question_number = question(query_id)
+        row_number = None if question_number is None else passage(passage_id)
+        if question_number is None:
             counts["rows_of_other_questions"] += 1
             keep(examples, "rows_of_other_questions", query_id)
-        elif found is None:
+        elif row_number is None:
             counts["rows_of_unknown_passages"] += 1
             keep(examples, "rows_of_unknown_passages", passage_id)
             first = first or f"{path}:{number}: unknown passage id '{one_line(passage_id)}'"
         else:
-            question_R.append(asked)
-            passage_R.append(found)
+            question_R.append(question_number)
+            passage_R.append(row_number)
             score_R.append(score)
             line_R.append(number)
     unknown, total = counts["rows_of_unknown_passages"], counts["rows"] - counts["rows_of_other_questions"]
@@ -143,29 +143,29 @@ def read(
     return known, counts
 
 
-def _check_unique(path: Path, found: Rows, value_R: np.ndarray, name: str) -> None:
-    """Raises InputError where a question has a value twice; its rows stand as the file has them."""
+def _check_unique(path: Path, known: Rows, value_R: np.ndarray, name: str) -> None:
+    """Raises InputError if a question has a value twice. A question's rows are in the order of the file."""
     from pipeline.data.runs import again
 
-    for block in _blocks(found.question_R):
-        twice = again(found.question_R[block], value_R[block])
+    for block in _blocks(known.question_R):
+        twice = again(known.question_R[block], value_R[block])
         if twice is not None:
-            line = found.line_R[block.start + twice]
+            line = known.line_R[block.start + twice]
             raise InputError(f"{path}:{line}: this {name} appears twice for its question")
 
 
-def _put_in_order(found: Rows) -> None:
-    """Sort the rows of each question, which stand as the file has them, in place."""
-    for block in _blocks(found.question_R):
-        question_R, score_R = found.question_R[block], found.score_R[block]
+def _put_in_order(known: Rows) -> None:
+    """Sorts the rows of each question by score, in place; equal scores keep the order of the file."""
+    for block in _blocks(known.question_R):
+        question_R, score_R = known.question_R[block], known.score_R[block]
         if ((question_R[1:] == question_R[:-1]) & (score_R[1:] > score_R[:-1])).any():
             by = np.lexsort((-score_R, question_R))  # stable
-            for column in (found.passage_R, found.score_R, found.line_R):
+            for column in (known.passage_R, known.score_R, known.line_R):
                 column[block] = column[block][by]
 
 
 def _blocks(question_R: np.ndarray) -> Iterator[slice]:
-    """Whole questions, about BLOCK rows of them at a time."""
+    """Yields slices of whole questions, of about BLOCK rows each."""
     start, end = 0, len(question_R)
     while start < end:
         stop = int(np.searchsorted(question_R, question_R[min(start + BLOCK, end) - 1], side="right"))

@@ -1,10 +1,10 @@
-"""Runs: ranked lists of passages. Order is score descending, then passage order, or that of the run file; ranks count
-from 1 without gaps.
+"""Runs: ranked lists of passages. They are sorted by descending score, then by passage order or the order of the run
+file; ranks count from 1 without gaps.
 
-Scores are float64, because other systems' scores may differ in any of their digits, and stay as they were given: a
-fusion weighs equal ones alike.
+Scores are float64, because scores of other systems may differ in any digit. They are never changed: a fusion treats
+equal scores equally.
 
-Legend of suffixes: R rows of a run (question by question, best first).
+Suffixes: R rows of a run (question by question, best first).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +39,13 @@ NEGATIVES = pa.schema(
         ("score", pa.float32()),
     ]
 )
-"""Passages of a run that are no positives of their questions, with their ranks there."""
+"""Passages of a run that may be negatives of their questions, with their ranks in the run."""
 TREC_SPLITS = ("dev", "test")
 TAG = "cocondenser"
 GREATEST = float(np.finfo(np.float32).max)
-"""Score, either way."""
+"""Largest absolute score that is written."""
 ROWS = 1 << 16
-"""Rows that the writer gathers before it writes them."""
+"""Rows that the writer buffers."""
 
 Write = Callable[[str, Sequence[str], Sequence[str], np.ndarray], None]
 
@@ -55,7 +55,7 @@ class Run:
     """A run of one split, as numbers: all rows of a question together, best first."""
 
     question_R: np.ndarray
-    """Place of the row's question in the list of questions that the run was read with. int64."""
+    """Index of the row's question in the caller's list of questions. int64."""
     passage_R: np.ndarray
     """Row number of the passage in the collection. int64."""
     score_R: np.ndarray
@@ -67,18 +67,18 @@ class Run:
 
 
 def order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
-    """The permutation that sorts rows by question, then score descending, then `tie_R`."""
+    """Returns the permutation that sorts rows by question, then descending score, then `tie_R`."""
     return np.lexsort((tie_R, -score_R, question_R))
 
 
 def in_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> bool:
-    """Whether rows stand in that order already, which most runs do: far cheaper than to sort them."""
+    """Returns whether rows are already in the order of `order`, as in most runs. Much cheaper than sorting."""
     question, tie, score = (column[1:] - column[:-1] for column in (question_R, tie_R, score_R))
     return bool(np.all((question > 0) | ((question == 0) & ((score < 0) | ((score == 0) & (tie > 0))))))
 
 
 def ranks(question_R: np.ndarray) -> np.ndarray:
-    """1, 2, ... within each stretch of equal values. int32."""
+    """Returns 1, 2, ... within each stretch of equal values. int32."""
     if len(question_R) == 0:
         return np.zeros(0, np.int32)
     start_Q = np.flatnonzero(np.r_[True, question_R[1:] != question_R[:-1]])
@@ -87,8 +87,8 @@ def ranks(question_R: np.ndarray) -> np.ndarray:
 
 
 def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, tie_R: np.ndarray | None = None) -> Run:
-    """A run from rows in any order. Equal scores stand in the order of `tie_R`, such as their ranks in a file; without
-    it in passage order.
+    """Returns a run from rows in any order. Equal scores are sorted by `tie_R`, such as their ranks in a file; without
+    it, by passage order.
     """
     run = Run(question_R.astype(np.int64), passage_R.astype(np.int64), score_R.astype(np.float64))
     keys = run.question_R, run.passage_R if tie_R is None else tie_R, run.score_R
@@ -100,10 +100,10 @@ def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, t
 
 @contextmanager
 def writer(folder: Path) -> Iterator[Write]:
-    """Write `run.parquet` and `run.trec` (dev and test only) piece by piece.
+    """Writes `run.parquet` and `run.trec` (dev and test only) in pieces.
 
-    `with writer(out) as write: write(split, query_ids_R, passage_ids_R, scores_R)`, rows of a question together and
-    best first (see `order`), every question in one call.
+    `with writer(out) as write: write(split, query_ids_R, passage_ids_R, scores_R)`. All rows of a question are in one
+    call, best first (see `order`).
     """
     pending: list[pa.Table] = []
     with (
@@ -138,10 +138,10 @@ def writer(folder: Path) -> Iterator[Write]:
 
 
 def trec_lines(rows: pa.Table) -> str:
-    """Rows of a run as lines of a TREC run.
+    """Returns rows of a run as lines of a TREC run.
 
-    trec_eval reads scores only, older ones as 32-bit floats, and breaks ties by the passage's id. Scores that
-    such a reader takes for equal are made to differ, in the order of the ranks; all others are written in full.
+    trec_eval reads only the scores, older versions as 32-bit floats, and breaks ties by passage id. Scores that are
+    equal as 32-bit floats are lowered until they differ, in the order of the ranks; all others are written in full.
     White space in ids is percent-encoded.
     """
     score_R = told_apart(np.cumsum(rows["rank"].to_numpy() == 1), rows["score"].to_numpy(), np.float32)
@@ -151,47 +151,46 @@ def trec_lines(rows: pa.Table) -> str:
 
 
 def told_apart(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
-    """Scores that descend strictly within a question, for a reader of `kind` too; rows as a list has them, best first.
+    """Returns scores that strictly descend within a question, also when rounded to `kind`. Rows are best first.
 
-    A score stays as it is where a reader sees it below the one before; else it becomes the next number below that.
+    A score is unchanged if it is below the previous one in `kind`; otherwise it becomes the next lower number.
     """
     step_R = _steps(score_R.astype(kind))
     tied_R = (question_R[1:] == question_R[:-1]) & (step_R[1:] >= step_R[:-1])
-    found_R = score_R.astype(np.float64)
+    distinct_R = score_R.astype(np.float64)
     for question in np.unique(question_R[1:][tied_R]):
         part = slice(*np.searchsorted(question_R, [question, question + 1]))
         place = np.arange(part.stop - part.start)
         lower = np.minimum.accumulate(step_R[part] + place) - place
-        found_R[part] = np.where(lower < step_R[part], _numbers(lower, kind), found_R[part])
-    return found_R
+        distinct_R[part] = np.where(lower < step_R[part], _numbers(lower, kind), distinct_R[part])
+    return distinct_R
 
 
 def _steps(score_R: np.ndarray) -> np.ndarray:
-    """How many floats each is from 0, int64: -0 and 0 are both 0, the next float above is 1, the next below -1."""
+    """Returns each float's distance from 0 in floats, int64: 0 for -0 and 0, 1 for the next float above, -1 below."""
     bits_R = score_R.view(f"i{score_R.itemsize}")
     return np.where(bits_R < 0, -(bits_R & np.iinfo(bits_R.dtype).max).astype(np.int64), bits_R)
 
 
 def _numbers(step_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
-    """The floats that are so many steps from 0."""
+    """Returns the floats at these distances from 0: the inverse of `_steps`."""
     size = np.dtype(kind).itemsize
     size_R = np.abs(step_R).astype(f"i{size}").view(kind)
     return np.where(step_R < 0, -size_R, size_R)
 
 
 def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:
-    """Ids as fields of a TREC file."""
+    """Returns ids as fields of a TREC file: white space is percent-encoded."""
     encoded = ids_R.combine_chunks().dictionary_encode()
     names = ["".join(quote(c) if c.isspace() else c for c in name) for name in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:
-    """The run of `split` in `folder`, of those questions that stand in `query_ids`. None where it has no row of it.
+    """Reads the run of `split` in `folder` for the questions in `query_ids`. None: the run has no row of this split.
 
-    `passage_ids` are the collection's, in passage order. Sorted by score, equal ones by their ranks, then in passage
-    order.
-    Raises `InputError` on NaN scores, unknown passages, and a passage that a question lists twice.
+    `passage_ids`: those of the collection, in passage order. Rows are sorted by score, then rank, then passage order.
+    Raises InputError for NaN scores, unknown passages, and a passage that appears twice under a question.
     """
     path = folder / "run.parquet"
     rows = read_table(path, columns=["query_id", "passage_id", "rank", "score"], filters=[("split", "=", split)])
@@ -203,12 +202,12 @@ def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -
     if np.isnan(score_R).any():
         query_id = rows["query_id"][int(np.flatnonzero(np.isnan(score_R))[0])]
         raise InputError(f"{path}: split {split}, query {query_id}: score is NaN")
-    found_R = pc.index_in(rows["passage_id"], value_set=passage_ids)
-    if found_R.null_count:
+    index_R = pc.index_in(rows["passage_id"], value_set=passage_ids)
+    if index_R.null_count:
         raise InputError(
-            f"{path}: passage {rows['passage_id'].filter(pc.is_null(found_R))[0]} is not in the collection"
+            f"{path}: passage {rows['passage_id'].filter(pc.is_null(index_R))[0]} is not in the collection"
         )
-    passage_R = found_R.to_numpy().astype(np.int64)
+    passage_R = index_R.to_numpy().astype(np.int64)
     tie_R = rows["rank"].to_numpy().astype(np.int64) * len(passage_ids) + passage_R
     run = ranked(rows["question"].to_numpy(), passage_R, score_R, tie_R)
     twice = again(run.question_R, run.passage_R)
@@ -218,7 +217,7 @@ def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -
 
 
 def again(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
-    """The first row whose passage stands under its question in a row before it; rows in any order."""
+    """Returns the first row that repeats the question and passage of an earlier row, or None; rows in any order."""
     pair_R = question_R.astype(np.int64) * (int(passage_R.max(initial=0)) + 1) + passage_R
     by = np.argsort(pair_R, kind="stable")
     twice = by[1:][pair_R[by[1:]] == pair_R[by[:-1]]]
@@ -226,4 +225,5 @@ def again(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
 
 
 LARGEST = 1e38
-"""Of scores, either way: a 32-bit float below which there is room to tell thousands of equal ones apart."""
+"""Largest absolute score that is read: between it and GREATEST there are floats to make thousands of equal scores
+distinct."""

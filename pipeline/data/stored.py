@@ -1,4 +1,4 @@
-"""Files of finished artifacts, read so that one that is missing or damaged is told in a line."""
+"""Reads the files of finished artifacts; a missing or damaged one raises a one-line InputError."""
 
 import json
 import re
@@ -15,63 +15,63 @@ if TYPE_CHECKING:
     import pyarrow
 
 FAULTS = (OSError, ValueError, LookupError, TypeError, NotImplementedError, RecursionError)
-"""What the json module raises for bytes that it cannot read, and pyarrow beside its own ArrowException."""
+"""Errors of the json module for unreadable bytes, and of pyarrow besides its own ArrowException."""
 
 
 NAME = re.compile(r"[\w./-]+")
-"""Of a recipe, as a shell takes it."""
+"""A recipe's name, which needs no quotes in a shell."""
 
 
 def again(run: str) -> str:
-    """What to do about any of them. `run`: a run's name, its recipe's if a shell takes it as one word."""
+    """Returns the advice for missing and damaged files. `run`: a run's name, or that of its recipe."""
     command = f"`cocondenser run {run}`" if NAME.fullmatch(run) else f"the command of the run {run!r}"
     return f"`cocondenser artifacts verify` sets what is damaged aside, and {command} builds it again"
 
 
 AGAIN = again("RECIPE")
-"""Where the recipe's name is not known."""
+"""The advice if the recipe's name is not known."""
 
 
 @contextmanager
 def told(path: Path, again: str = AGAIN) -> Iterator[None]:
-    """Raises InputError, naming `path` and what to do, in the place of what reading it raises."""
+    """Replaces an error of reading `path` by an InputError with the path and the advice."""
     try:
         yield
     except PermissionError:
         raise InputError(f"{path}: permission denied") from None
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; {again}") from None
-    except MemoryError as error:  # a wrong length may ask for any
+    except MemoryError as error:  # a wrong length may request any amount
         raise InputError(f"{path}: too little memory to read it, or it is damaged; {again}") from error
     except _faults() as error:
         raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())}); {again}") from error
 
 
 def _faults() -> tuple[type[Exception], ...]:
-    """With pyarrow's own where it is loaded, which it is not to read JSON."""
+    """Returns FAULTS, with pyarrow's own error if pyarrow is loaded; reading JSON does not load it."""
     arrow = sys.modules.get("pyarrow")
     return FAULTS if arrow is None else (*FAULTS, arrow.ArrowException)
 
 
 def read_json(path: Path, *fields: str) -> dict[str, Any]:
-    """The JSON object in a file. Raises InputError, also where it lacks one of `fields`."""
+    """Reads a JSON object. Raises InputError, also if it lacks one of `fields`."""
     with told(path):
-        found = json.loads(path.read_bytes())
-        if not isinstance(found, dict):
-            raise ValueError("no JSON object")
-        absent = [field for field in fields if field not in found]
+        value = json.loads(path.read_bytes())
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
+        absent = [field for field in fields if field not in value]
         if absent:
             raise ValueError(f"it lacks {absent[0]!r}")
-    return found
+    return value
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> "pyarrow.Table":
-    """A Parquet file, with these columns (None: all) and of the rows that pass `filters` (pyarrow's). InputError."""
+    """Reads columns (None: all) of the rows of a Parquet file that pass pyarrow's `filters`. Raises InputError."""
     with told(path):
         return read_parquet(path, columns=columns and list(columns), filters=filters)
 
 
 def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> "Iterator[pyarrow.RecordBatch]":
-    """A Parquet file in order, at most `rows` at a time. InputError. Memory: one batch."""
+    """Yields the rows of a Parquet file in order, at most `rows` at a time. Memory: one batch. Raises InputError."""
     with told(path), parquet_file(path) as file:
         yield from file.iter_batches(batch_size=rows, columns=columns and list(columns))

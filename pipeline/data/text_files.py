@@ -1,4 +1,4 @@
-"""Text files, plain or compressed, read line by line; what is wrong with them is said by file and line."""
+"""Reads text files, plain or compressed, line by line; errors name file and line."""
 
 import codecs
 import gzip
@@ -22,22 +22,22 @@ from pipeline.paths import shown
 
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-"""Of compressed files, none of which is UTF-8."""
+"""First bytes of compressed files; none of them is valid UTF-8."""
 UNREAD = {re.compile(rb"BZh[1-9]1AY&SY"): "compressed by bzip2", re.compile(rb"PK\x03\x04"): "a zip archive"}
-"""Beginnings of what is not decompressed here, which may look like a first line of text."""
+"""First bytes of formats that are not decompressed here; they may look like a line of text."""
 OTHER_ENDS = "save it with LF or CRLF, as by `tr '\\r' '\\n'`"
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF32_LE: "utf-32",  # begins as UTF-16's does, and so comes before it
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is the beginning of this one
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-"""Byte order marks, and the encodings that they tell."""
+"""{byte order mark: encoding}."""
 CHUNK = 1 << 20  # bytes read at a time
 
 Location = Path | str
-"""A file of this machine, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
+"""A local file, or an address that fsspec opens and decompresses, such as `hf://...` or `zip://...::...`."""
 
 
 KINDS = {
@@ -47,41 +47,41 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""What is no file."""
+"""Names of what is not a file."""
 
 
 def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
-    """Why `path` cannot be read as a file; empty where it can.
+    """Returns why `path` cannot be read as a file; empty if it can.
 
-    `folder`: whether one will do too. `pipe`: whether one that is open already will, as `<(zcat run.gz)` gives; one
-    with a name waits without end until something writes to it.
+    `folder`: also accept a folder. `pipe`: also accept an open pipe, such as that of `<(zcat run.gz)`; a named pipe is
+    rejected, because reading it blocks until another process writes to it.
     """
     try:
         mode = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
-        return "is a link to what does not exist" if path.is_symlink() else "does not exist"
+        return "is a link whose target does not exist" if path.is_symlink() else "does not exist"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    takes = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set())
+    accepted = {stat.S_IFREG} | ({stat.S_IFDIR} if folder else set())
     is_open = pipe and mode == stat.S_IFIFO and not path.resolve().exists()
-    if mode not in takes and not is_open:
-        wanted = "a file or folder" if folder else "a file"
-        return f"is {KINDS.get(mode, 'no file')}; {wanted} is expected"
+    if mode not in accepted and not is_open:
+        expected = "a file or folder" if folder else "a file"
+        return f"is {KINDS.get(mode, 'not a file')}; {expected} is expected"
     if not os.access(path, os.R_OK):
         return "cannot be read: permission denied"
     return ""
 
 
 def check_file(path: Path) -> None:
-    """Raises InputError for what is neither a file that can be read nor an open pipe (see `fault`)."""
+    """Raises InputError unless the path is a readable file or an open pipe (see `fault`)."""
     if wrong := fault(path, pipe=True):
         raise InputError(f"{shown(path)}: {'no such file' if wrong == 'does not exist' else wrong}")
 
 
 def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]], folder: bool = False) -> list[str]:
-    """A line, with the field's name, on what is wrong with the beginning of the file that `read` yields rows of.
+    """Returns a line, with the field's name, for an error in the beginning of a file. `read` yields its rows.
 
-    None where nothing is, and of an absent file, which the flow itself names.
+    Empty without an error, and for an absent file, which the flow itself reports.
     """
     wrong = fault(path, folder)
     if "does not exist" in wrong:
@@ -95,13 +95,13 @@ def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]
 
 
 def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folders: bool = True) -> list[str]:
-    """A line for each path that is absent or no file (None: not wanted), with the `commands` for a file of its name.
+    """Returns a line for each path that is absent or not a file, with the `commands` for a file of its name.
 
-    They bring it to the path's folder, and an archive that holds several of the files is named once. `folders`: a
-    folder will do too.
+    The commands download the file to the path's folder; an archive with several of the files is named once. A None
+    in `paths` is skipped. `folders`: also accept folders.
     """
     lines = []
-    brought: dict[str, Path] = {}
+    first_of_command: dict[str, Path] = {}
     for path in paths:
         wrong = "" if path is None else fault(path, folders)
         if path is None or not wrong:
@@ -110,35 +110,35 @@ def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folder
         if "does not exist" not in wrong:
             lines.append(line)
             continue
-        known = " && ".join(_into(path.parent, command) for command in commands.get(plain_name(path), []))
-        if known:
-            first = brought.setdefault(known, path)
-            line += f": {known}" if first == path else f": comes with {first}"
+        command = " && ".join(_into(path.parent, part) for part in commands.get(plain_name(path), []))
+        if command:
+            first = first_of_command.setdefault(command, path)
+            line += f": {command}" if first == path else f": comes with {first}"
         lines.append(line)
     return lines
 
 
 def _into(folder: Path, command: str) -> str:
-    """`wget URL` or `tar xzf ARCHIVE ...`, in that folder."""
-    there = quote(str(folder))
+    """Returns `wget URL` or `tar xzf ARCHIVE ...` for that folder."""
+    target = quote(str(folder))
     if command.startswith("wget "):
-        return command.replace("wget ", f"wget -P {there} ", 1)
-    return command.replace("tar xzf ", f"tar xzf {there}/", 1) + f" -C {there}"
+        return command.replace("wget ", f"wget -P {target} ", 1)
+    return command.replace("tar xzf ", f"tar xzf {target}/", 1) + f" -C {target}"
 
 
 def plain_name(path: Path) -> str:
-    """The file's name without the ending of its compression."""
+    """Returns the file's name without the ending of its compression."""
     return path.stem if path.suffix in ENDINGS else path.name
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """The file `name` of `folder`, plain or compressed, or what else has its name (see `fault`)."""
+    """Returns the path of `name` in `folder`, plain or compressed, even if it is not a file. None: absent."""
     return next((p for ending in ("", *ENDINGS) if os.path.lexists(p := folder / (name + ending))), None)
 
 
 @contextmanager
 def open_binary(path: Location) -> Iterator[BinaryIO]:
-    """The decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
+    """Opens the decompressed bytes. Raises InputError for a file that is absent, cannot be read or is damaged."""
     stream: Any
     suffix = path.suffix if isinstance(path, Path) else ""
     if isinstance(path, Path):
@@ -163,7 +163,7 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise InputError(f"{shown(path)}: no such file") from None
     except IsADirectoryError:
-        raise InputError(f"{shown(path)}: a folder, no file") from None
+        raise InputError(f"{shown(path)}: is a folder; a file is expected") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: unreadable archive: {error}") from error
     except OSError as error:
@@ -173,9 +173,9 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_text(path: Location) -> Iterator[BinaryIO]:
-    """The text as bytes in UTF-8, decompressed and without its byte order mark, which may also tell UTF-16 or UTF-32.
+    """Opens the text as UTF-8, decompressed, without byte order mark. The mark may also announce UTF-16 or UTF-32.
 
-    Raises InputError as `open_binary` does. While it is read: for what is not in the encoding that the mark tells.
+    Raises InputError as `open_binary` does, and during reading for bytes that are invalid in the mark's encoding.
     """
     with open_binary(path) as stream:
         buffered = BufferedReader(cast(Any, stream), CHUNK)
@@ -193,7 +193,7 @@ def open_text(path: Location) -> Iterator[BinaryIO]:
 
 
 class _Recoded(RawIOBase):
-    """A stream in another encoding, read as UTF-8; `line` is the number of the first line that is not yet read."""
+    """A stream in another encoding, read as UTF-8. `line`: number of the first line that is not yet read."""
 
     def __init__(self, stream: BinaryIO, encoding: str) -> None:
         self.stream, self.decoder = stream, codecs.getincrementaldecoder(encoding)()
@@ -214,9 +214,9 @@ class _Recoded(RawIOBase):
 
 
 def lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end, or with it: `ends`). Blank lines are passed over unless `blank`.
+    """Yields (line number from 1, line). `ends`: keep the line end. `blank`: keep blank lines.
 
-    Raises InputError for an empty file, invalid UTF-8 (with its line) and whatever `open_text` finds.
+    Raises InputError for an empty file, for invalid UTF-8 (with its line), and as `open_text` does.
     """
     number = 0
     with open_text(path) as stream:
@@ -234,7 +234,7 @@ def lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[t
 
 
 def _check_unpacked(path: Location, beginning: bytes) -> None:
-    """Raises InputError for a compressed file whose name does not say so, and for one that is not decompressed here."""
+    """Raises InputError for a compressed file whose ending does not match, and for an unsupported compression."""
     for (known, kind), ending in zip(BEGINNINGS.items(), ENDINGS, strict=True):
         if beginning.startswith(known):
             raise InputError(f"{path}: is compressed by {kind}: its name must end in {ending}")
@@ -244,15 +244,15 @@ def _check_unpacked(path: Location, beginning: bytes) -> None:
 
 
 def table_lines(path: Location, blank: bool = False, ends: bool = False) -> Iterator[tuple[int, str]]:
-    """`lines` of a file whose lines are rows. Raises InputError for one whose lines end with CR alone, too."""
+    """Yields the `lines` of a file whose lines are rows. Raises InputError also for lines that end with CR only."""
     for number, line in lines(path, blank, ends=True):
         if number == 1 and not line.endswith("\n") and "\r" in line.rstrip("\r"):
-            raise InputError(f"{path}: its lines end with CR alone; {OTHER_ENDS}")
+            raise InputError(f"{path}: its lines end with CR only; {OTHER_ENDS}")
         yield number, line if ends else line.rstrip("\r\n")
 
 
 def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tuple[str, list[str]]]:
-    """(place, the `count` columns) of each line. `separator` None: spaces and tabs.
+    """Yields (place, the `count` columns) of each line. `separator` None: spaces and tabs.
 
     Raises InputError for another number of columns.
     """
@@ -264,14 +264,14 @@ def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tu
 
 
 def json_rows(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
-    """`json_list` of a file that begins with a bracket, `json_lines` of another."""
+    """Yields the rows of `json_list` if the file begins with a bracket, otherwise those of `json_lines`."""
     with open_text(path) as stream:
         is_list = stream.read(1 << 10).lstrip(b" \t\r\n").startswith(b"[")
     return (json_list if is_list else json_lines)(path)
 
 
 def json_lines(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of each line. Raises InputError for invalid JSON and for what is no object."""
+    """Yields (place, object) of each line. Raises InputError for invalid JSON and for a value that is not an object."""
     for number, line in lines(path):
         try:
             value = json.loads(line)
@@ -285,7 +285,7 @@ def json_lines(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def json_list(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of each element of a file that is one JSON list of objects. Memory: the largest element.
+    """Yields (place, object) of each element of a file that is one JSON list of objects. Memory: the largest element.
 
     Raises InputError as `json_lines` does.
     """
@@ -323,12 +323,12 @@ def json_list(path: Location) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _beyond(error: Exception) -> str:
-    """What the json module refuses though it is JSON."""
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+    """Returns why the json module rejects valid JSON."""
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
 def _decoded(path: Location) -> Iterator[str]:
-    """The file's text in pieces. Raises InputError for an empty file and for invalid UTF-8, with its line."""
+    """Yields the file's text in pieces. Raises InputError for an empty file and for invalid UTF-8, with its line."""
     decode, line = codecs.getincrementaldecoder("utf-8")(), 1
     with open_text(path) as stream:
         chunk = stream.read(CHUNK)
@@ -343,16 +343,16 @@ def _decoded(path: Location) -> Iterator[str]:
                 raise InputError(f"{path}:{line}: invalid UTF-8") from None
             if not chunk:
                 return
-            if text:  # none where a character is cut in two
+            if text:  # empty if the chunk ends inside a character
                 yield text
             line += text.count("\n")
             chunk = stream.read(CHUNK)
 
 
 def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) -> str:
-    """The string at `key`, as it is; an integer's digits; absent and not `required`: empty. Raises InputError.
+    """Returns the string at `key`, or an integer's digits; empty if absent and not `required`. Otherwise InputError.
 
-    So it does for other numbers and for true and false: how the file wrote them is no longer known.
+    Other numbers, true and false are errors too: how the file writes them is no longer known.
     """
     value = row.get(key)
     if value is None and not required:
@@ -363,37 +363,37 @@ def text_of(place: str, row: dict[str, Any], key: str, required: bool = True) ->
         return str(value)
     if value is None:
         raise InputError(f"{place}: no text in field '{key}'")
-    shown = f", but {value}: write it in quotes" if isinstance(value, float | bool) else ""
-    raise InputError(f"{place}: field '{key}' is no text{shown}")
+    found = f", but {value}: write it in quotes" if isinstance(value, float | bool) else ""
+    raise InputError(f"{place}: field '{key}' is not text{found}")
 
 
 def strings_of(place: str, row: dict[str, Any], key: str) -> list[str]:
-    """The list of strings at `key`; absent or null: empty. Raises InputError."""
+    """Returns the list of strings at `key`; empty if absent or null. Raises InputError for another value."""
     values = row.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise InputError(f"{place}: field '{key}' is no list of strings")
+        raise InputError(f"{place}: field '{key}' is not a list of strings")
     return values
 
 
 def words(line: str) -> list[str]:
-    """What stands between spaces and tabs. Other white space is left in the words, where `ids.check_id` names it."""
+    """Splits a line at spaces and tabs. Other white space stays in the words, and `ids.check_id` rejects it."""
     return [word for word in line.replace("\t", " ").split(" ") if word]
 
 
 def is_plain(number: str) -> bool:
-    """Whether a number is written as files have it: Python itself also reads `1_0`, and the digits of other scripts."""
+    """Returns whether a number has the usual form: Python also parses `1_0` and the digits of other scripts."""
     return number.isascii() and "_" not in number
 
 
 def integer(place: str, value: str, name: str) -> int:
-    """`value` as an integer of 32 bits. Raises InputError, which calls it `name`."""
-    written = one_line(value)
+    """Returns `value` as a 32-bit integer. Raises InputError, which calls it `name`."""
+    shown_value = one_line(value)
     try:
         if not is_plain(value):
             raise ValueError
         number = int(value)
     except ValueError:
-        raise InputError(f"{place}: {name} '{written}' is not an integer") from None
+        raise InputError(f"{place}: {name} '{shown_value}' is not an integer") from None
     if not -(2**31) <= number < 2**31:
-        raise InputError(f"{place}: {name} '{written}' does not fit 32 bits")
+        raise InputError(f"{place}: {name} '{shown_value}' does not fit into 32 bits")
     return number

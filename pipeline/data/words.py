@@ -1,8 +1,8 @@
-"""Words of a text, also in scripts that write none: the one measure of how long a text is.
+"""Words of a text, also in scripts without spaces: the one measure of the length of texts.
 
-A word is what stands between spaces. Where a script has no spaces, some characters count as a word each, so that a
-passage of 80 words holds about as much text as in English; so does a run of more than `LONGEST` other characters, such
-as a DNA sequence, base64 or a long URL.
+A word is the text between spaces. In a script without spaces, a few characters count as one word, so that a passage of
+80 words holds about as much text as in English. Runs of more than `LONGEST` other characters, such as a DNA sequence,
+base64 or a long URL, are split in the same way.
 """
 
 import re
@@ -11,18 +11,18 @@ from itertools import cycle, pairwise, repeat
 from unicodedata import category
 
 LONGEST = 300
-"""Characters of a run without spaces that is one word, as nearly all URLs in prose are."""
+"""Most characters of a run without spaces that is one word; nearly all URLs in prose are shorter."""
 PIECE = 5
-"""Characters that count as a word in a longer run, and in alphabets without spaces. English has 4 to 5 a word."""
+"""Characters per word in a longer run, and in alphabets without spaces. English has 4 to 5 per word."""
 DENSE_PIECES = (2, 1)
-"""Characters of Han, kana, Bopomofo and Yi that count as a word, in turn: 1.5 in the mean."""
+"""Characters per word of Han, kana, Bopomofo and Yi, alternating: 1.5 on average."""
 
 DENSE = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303b\u3041-\u3096\u3099-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua48f\uf900-\ufaff\uff66-\uff9f"
     "\U00016fe0-\U00018dff\U0001aff0-\U0001b2ff\U00020000-\U000323af"
 )
-"""Characters that are words, or nearly so."""
+"""Characters that are words, or almost words."""
 ALPHABETS = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ede\u0edf\u0f00\u0f40-\u0fbc\u1000-\u103f\u1050-\u109f\u1780-\u17d3\u17dc\u17dd"
     "\u1950-\u1974\u1980-\u19c9\u1a20-\u1a7c\u1b05-\u1b4c\ua980-\ua9c0\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f\uaa80-\uaadf"
@@ -33,15 +33,15 @@ ENDS = (
     "\u0964\u0965\u06d4\u061f\u061e\u1362\u1367\u1368\u0589\u166e\u0df4\u0700\u0701\u0702\u1803\u1809"
     "\u1c7e\u1c7f\uabeb\ua9c9\u1b5e\u1b5f\u1aa8\u1aa9\u1aaa\u1aab\uaa5d\uaa5e\uaa5f\ua4ff"
 )
-"""Ends of sentences in these scripts, in full width, and in those of India, Arabic, Ethiopic, Armenian and others that
-have signs of their own; no space needs to follow."""
+"""Signs that end sentences in these scripts, in full width, and in those of India, Arabic, Ethiopic, Armenian and other
+scripts with own signs; no space needs to follow."""
 CLOSING = "\"'”’)]」』】》〉）］｣»"
-"""What may follow the end of a sentence and belongs to it."""
+"""Signs that may follow the end of a sentence and belong to it."""
 OPENING = "「『【《〈（［｢“‘(["
 UNSPACED_END = rf"(?:[{ENDS}]|(?<!\d)\uff0e(?!\d))[{re.escape(CLOSING + ENDS)}.!?\uff0e]*"
-"""The end of a sentence by such a sign, as a regular expression; a full stop of full width at a number is none."""
+"""Regular expression for the end of a sentence by such a sign; a full-width full stop next to a digit is none."""
 JOINING = "เแโใไເແໂໃໄ" + "\u1039\u17d2\u1a60\u1b44\ua9c0"
-"""Vowels written before their consonant, and signs that put the next letter below the one before."""
+"""Vowels written before their consonant, and signs that place the next letter below the previous one."""
 
 RUN = re.compile(r"\S+")
 UNSPACED = re.compile(f"[{DENSE}{ALPHABETS}]")
@@ -51,15 +51,15 @@ KINDS = re.compile(f"(?P<dense>[{DENSE}]+)|(?P<alphabet>[{ALPHABETS}]+)|[^{DENSE
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each word, in order; what lies between two of them is white space or nothing."""
-    found = [match.span() for match in RUN.finditer(text)]
-    if not _has_unspaced(text) and all(end - start <= LONGEST for start, end in found):
-        return found
-    return [word for start, end in found for word in pairwise([*_starts(text, start, end), end])]
+    """Returns (start, end) of each word, in order; between two words there is white space or nothing."""
+    runs = [match.span() for match in RUN.finditer(text)]
+    if not _has_unspaced(text) and all(end - start <= LONGEST for start, end in runs):
+        return runs
+    return [word for start, end in runs for word in pairwise([*_starts(text, start, end), end])]
 
 
 def count(text: str) -> int:
-    """The number of words."""
+    """Returns the number of words."""
     words = text.split()
     if not _has_unspaced(text) and max(map(len, words), default=0) <= LONGEST:
         return len(words)
@@ -67,19 +67,19 @@ def count(text: str) -> int:
 
 
 def blank(text: str) -> bool:
-    """Whether nothing can be seen of it: white space, control and format characters such as U+200B, or nothing."""
+    """Returns whether nothing is visible: the text has only white space, control and format characters (U+200B)."""
     return all(c.isspace() or category(c) in ("Cc", "Cf") for c in text)
 
 
 def run_share(text: str) -> float:
-    """Share of the characters, without white space, that are of alphabets without spaces between words."""
+    """Returns the share of characters, without white space, in alphabets that write no spaces between words."""
     if text.isascii():
         return 0.0
     return len(IN_ALPHABET.findall(text)) / max(1, sum(map(len, text.split())))
 
 
 def ends_sentence(text: str, start: int, end: int) -> bool:
-    """Whether the word `text[start:end]` ends a sentence by one of `ENDS`, or in Thai by a space."""
+    """Returns whether the word `text[start:end]` ends a sentence with one of `ENDS`, or in Thai with a space."""
     if ENDED.search(text, start, end):
         return True
     return text[end : end + 1].isspace() and IN_ALPHABET.match(text, end - 1) is not None
@@ -90,9 +90,9 @@ def _has_unspaced(text: str) -> bool:
 
 
 def _starts(text: str, start: int, end: int) -> Iterator[int]:
-    """Where the words of `text[start:end]`, which holds no space, begin.
+    """Yields the starts of the words of `text[start:end]`, which holds no space.
 
-    Signs belong to the word before them, those that open something to the one behind them.
+    Signs belong to the word before them, opening signs to the word after them.
     """
     yield start
     opened = None
@@ -115,7 +115,7 @@ def _starts(text: str, start: int, end: int) -> Iterator[int]:
 
 
 def _inside(text: str, start: int, end: int, sizes: Iterable[int]) -> Iterator[int]:
-    """Where pieces of these sizes begin after the first; none begins with a mark that belongs to a letter before it."""
+    """Yields the starts of pieces of these sizes after the first; none begins with a mark of the letter before it."""
     at = start
     for size in sizes:
         at += size

@@ -336,7 +336,7 @@ def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: '', metadata: []}")
     given = ("--set", f"ingest.folder={tmp_path / 'gone'}")
     ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
-    assert (ended.returncode, ended.stderr) == (2, f"error: ingest.folder: {tmp_path / 'gone'} is no folder\n")
+    assert (ended.returncode, ended.stderr) == (2, f"error: ingest.folder: {tmp_path / 'gone'} is not a folder\n")
 
 
 def test_what_cocondenser_cannot_do_fails_before_condenser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

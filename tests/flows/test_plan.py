@@ -176,7 +176,7 @@ def test_a_path_that_holds_the_sections_name_is_told_as_it_is(tmp_path: Path, mo
     folder = "my.ingest.folder/ingest.path"
     dag = nodes(resolve("tiny", [f"pretraining={{reader: beir, folder: {folder}, document_key: '', metadata: []}}"]))
     (said,) = [line for node in dag for line in preflight.missing(node)]
-    assert said == f"pretraining.folder: {tmp_path / folder} is no folder"
+    assert said == f"pretraining.folder: {tmp_path / folder} is not a folder"
 
 
 def test_an_absent_cross_encoder_is_told_by_its_field() -> None:

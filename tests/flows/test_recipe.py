@@ -201,7 +201,7 @@ MISTAKES = [
     (
         "extends: tiny\npretraining:\n  reader: several\n  parts:\n"
         "    - {reader: beir, folder: x, document_key: '', metadata: [source]}\n",
-        r"mine\.yaml:2: pretraining: parts\.0\.metadata: of several sources none is kept",
+        r"mine\.yaml:2: pretraining: parts\.0\.metadata: several sources keep no metadata",
     ),
     ("extends: tiny\ningest:\n  reader: beir\n  foldr: x\n", r"mine\.yaml:4: ingest\.foldr: unknown field .*folder"),
     ("extends: tiny\ncondenser:\n  epochs: 3\n", r"condenser: set one of steps, epochs, tokens"),

@@ -105,7 +105,7 @@ def test_bad_files_are_one_line(tmp_path):
 
     refused(r"run:3: this passage appears twice for its question$", "q Q0 a 1 3 x", "q Q0 b 2 2 x", "q Q0 a 3 1 x")
     for score in ("nan", "inf", "best"):
-        refused(f"run:2: score '{score}' is no number", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
+        refused(f"run:2: score '{score}' is not a number", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
     for score in ("1_0", "１"):
         refused(f"run:2: score '{score}' is not written as", "q Q0 a 1 3 x", f"q Q0 b 2 {score} x")
     for rank in ("x", "1_0", "1.5", "nan", "9" * 5000):
@@ -115,7 +115,7 @@ def test_bad_files_are_one_line(tmp_path):
         refused(f"run:2: rank {rank}, but ranks count from 1$", "q a 1", f"q b {rank}")
     refused(r"run:4: this rank appears twice for its question$", "q a 1", "r a 1", "r b 2", "q b 1")
     refused(r"run: empty file$")
-    refused(r"run: blank lines alone$", "", " ")
+    refused(r"run: only blank lines$", "", " ")
     refused(r"run: none of its questions has a relevant passage in .*qrels$", "other Q0 a 1 1 x")
     irrelevant = put(tmp_path, "irrelevant", "q 0 a 0")
     refused(r"irrelevant: no question has a passage of relevance 1 or more$", "q Q0 a 1 1 x", qrels=irrelevant)
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_unpacked_here_says_so(packed, message, tmp_path):
 @pytest.mark.parametrize("read", [rows, read_qrels, partial(columns, count=3), tsv_records])
 def test_lines_that_end_with_cr_alone_are_named_as_of_csv(read, tmp_path):
     path = put(tmp_path, "table", "q\tp\t1\rq\tr\t2\r", end="")
-    with pytest.raises(InputError, match="table: its lines end with CR alone; save it with LF or CRLF, as by `tr "):
+    with pytest.raises(InputError, match="table: its lines end with CR only; save it with LF or CRLF, as by `tr "):
         [*read(path)]
 
 

@@ -110,8 +110,8 @@ def test_a_missing_question_is_a_zero_of_the_difference_too(collection, dense, t
     [
         ([*LINES, "q0 Q0 p5 3 1.0 x"], "other.trec:6: this passage appears twice for its question"),
         (["q0 Q0 p5 1 9.0 x", "q1 Q0 p5 1 9.0 x", "q0 Q0 p5 2 9.0 x"], "other.trec:3: this passage appears twice"),
-        ([*LINES, "q2 Q0 p5 1 nan x"], "other.trec:6: score 'nan' is no number"),
-        ([*LINES, "q2 Q0 p5 1 inf x"], "other.trec:6: score 'inf' is no number"),
+        ([*LINES, "q2 Q0 p5 1 nan x"], "other.trec:6: score 'nan' is not a number"),
+        ([*LINES, "q2 Q0 p5 1 inf x"], "other.trec:6: score 'inf' is not a number"),
         ([*LINES, "q2 Q0 p5 1 1_0 x"], "other.trec:6: score '1_0' is not written as a plain number"),
         (["nobody Q0 p5 1 1.0 x"], "other.trec: none of its questions is one"),
         (["q0 Q0 gone 1 1.0 x"], "other.trec:1: unknown passage id 'gone'"),

@@ -65,7 +65,7 @@ def test_what_is_no_file_is_named(no_file):
 def test_what_is_not_there_or_may_not_be_read(tmp_path, monkeypatch):
     assert text_files.fault(tmp_path / "no") == "does not exist"
     (tmp_path / "link").symlink_to(tmp_path / "no")
-    assert text_files.fault(tmp_path / "link") == "is a link to what does not exist"
+    assert text_files.fault(tmp_path / "link") == "is a link whose target does not exist"
     assert text_files.fault(put(tmp_path, "file", "text") / "below") == "cannot be read: Not a directory"
     assert text_files.fault(tmp_path / "file") == ""
     monkeypatch.setattr(os, "access", lambda path, mode: False)

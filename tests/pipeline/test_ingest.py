@@ -124,8 +124,8 @@ def test_questions_of_train_in_dev_and_test_are_reported(tmp_path, ingested, tex
     made = ingested(**beir(write(tmp_path / "set", queries=queries, qrels=qrels)))
     assert len(made.queries) == len(hashed) == 4  # nothing is dropped, and each is hashed once
     assert made.notices == [
-        "dev and test questions that train asks too: 2 (first: t1 of test is q1 of train, d1 of dev is q1 of train); "
-        "training sees their answers, so figures are too good: leave them out of one split"
+        "dev and test questions that are training questions too: 2 (first: t1 of test is q1 of train, d1 of dev is q1 "
+        "of train); training sees their answers, so figures are too good: remove them from one split"
     ]
 
 
@@ -241,7 +241,7 @@ DROPPED = {
     ),
     "a judgement twice": (
         {"train": ["q1\tp1\t2"]},
-        "judgements that occur again, each counted once: 1 (first: q1 p1)",
+        "duplicate judgements, each counted once: 1 (first: q1 p1)",
     ),
 }
 
@@ -341,7 +341,7 @@ BAD: dict[str, tuple[dict, str]] = {
     "no text": ({"corpus": [CORPUS[0], '{"_id": "p2", "doc": "d2"}']}, r"corpus.jsonl:2: no text in field 'text'"),
     "text of another type": (
         {"corpus": [CORPUS[0], '{"_id": "p2", "text": ["a"], "doc": "d2"}']},
-        r"corpus.jsonl:2: field 'text' is no text",
+        r"corpus.jsonl:2: field 'text' is not text",
     ),
     "white space in an id": (
         {"corpus": [CORPUS[0], '{"_id": "p 2", "text": "t", "doc": "d"}']},
@@ -353,7 +353,7 @@ BAD: dict[str, tuple[dict, str]] = {
     ),
     "digits without end": (
         {"corpus": [CORPUS[0], f'{{"_id": {5000 * "9"}, "text": "t", "doc": "d"}}']},
-        r"corpus.jsonl:2: invalid JSON: a number of too many digits",
+        r"corpus.jsonl:2: invalid JSON: a number with too many digits",
     ),
     "half a surrogate pair": (
         {"corpus": [CORPUS[0], '{"_id": "p2", "text": "\\ud800", "doc": "d"}']},
@@ -361,7 +361,7 @@ BAD: dict[str, tuple[dict, str]] = {
     ),
     "answers of another type": (
         {"queries": ['{"_id": "q1", "text": "t", "answers": "a"}']},
-        r"queries.jsonl:1: field 'answers' is no list",
+        r"queries.jsonl:1: field 'answers' is not a list",
     ),
     "empty file": ({"corpus": []}, r"corpus.jsonl: empty file"),
     "only empty passages": ({"corpus": ['{"_id": "p1", "text": "", "doc": "d"}']}, r"holds no passage with text"),

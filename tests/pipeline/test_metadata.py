@@ -110,9 +110,9 @@ def test_a_name_that_no_passage_has_is_refused_with_those_there_are(tmp_path):
     [
         (["source", "Source"], "names 'source' twice"),
         (["Title"], "'Title' is a column of every collection"),
-        ([" "], "' ' is no name of a column"),
-        (["a\nb"], "is no name of a column"),
-        (["\ud800"], "is no name of a column"),
+        ([" "], "' ' is not a valid column name"),
+        (["a\nb"], "is not a valid column name"),
+        (["\ud800"], "is not a valid column name"),
     ],
 )
 def test_names_that_sql_would_not_tell_apart(names, message):

@@ -49,7 +49,7 @@ def test_rows_of_ids(open_passages, folder) -> None:
     assert found.rows(["p49", "p0", "p7", "p0"]).tolist() == [49, 0, 7, 0]
     assert found.rows([]).tolist() == []
     with pytest.raises(
-        InputError, match=r"passages\.parquet: holds no passage 'q'; the index is of another collection"
+        InputError, match=r"passages\.parquet: has no passage 'q'; the index belongs to another collection"
     ):
         found.rows(["p1", "q"])
 
@@ -65,7 +65,7 @@ def test_equal_hashes_are_told_apart(folder, monkeypatch) -> None:
     monkeypatch.setattr(passages, "hash_id", lambda text: len(text))
     found = in_memory_map(folder)
     assert found.rows(["p9", "p10", "p49"]).tolist() == [9, 10, 49]
-    with pytest.raises(InputError, match="holds no passage 'x9'"):
+    with pytest.raises(InputError, match="has no passage 'x9'"):
         found.rows(["x9"])
 
 

@@ -121,7 +121,7 @@ def test_of_equal_bodies_one_is_kept_and_repeated_questions_are_none():
 
 def test_tests_vendored_code_and_what_one_cannot_import_are_left_out():
     def taken(path: str) -> bool:
-        return pydocs._taken(pydocs.PurePosixPath(path))
+        return pydocs._is_read(pydocs.PurePosixPath(path))
 
     assert all(map(taken, ["a/b.py", "numpy/testing/utils.py", "a/testing.py", "a/contest.py", "unittest/case.py"]))
     out = ["a/tests/b.py", "test/b.py", "a/test_b.py", "a/b_test.py", "a/conftest.py", "a/_vendor/b.py", "a/b.pyi"]

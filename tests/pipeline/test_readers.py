@@ -67,7 +67,7 @@ def test_msmarco_urls_of_documents(marco, tmp_path, ingested):
 def test_msmarco_titles_in_the_collections_order(marco, tmp_path, ingested):
     made = ingested(**marco | {"titles": put(tmp_path, "para.title.txt", "0\tZero", "2\tTwo ")})
     assert [row[2] for row in made.passages] == ["Zero", "", "Two"]
-    with pytest.raises(InputError, match=r"titles.tsv:2: passage '0' is unknown, or out of"):
+    with pytest.raises(InputError, match=r"titles.tsv:2: passage '0' is unknown or not in the collection's order"):
         ingested(**marco | {"titles": put(tmp_path, "titles.tsv", "2\tTwo", "0\tZero")})
 
 
@@ -133,7 +133,7 @@ def test_an_archive_of_several_files_is_brought_once(marco, tmp_path):
 
 def test_a_folder_that_is_not_of_beir_has_no_download(tmp_path):
     beir = {"reader": "beir", "folder": tmp_path / "my-notes", "document_key": "", "metadata": []}
-    assert missing(CONFIG.validate_python(beir)) == [f"ingest.folder: {tmp_path / 'my-notes'} is no folder"]
+    assert missing(CONFIG.validate_python(beir)) == [f"ingest.folder: {tmp_path / 'my-notes'} is not a folder"]
 
 
 def test_missing_beir_folder(tmp_path):
@@ -207,9 +207,9 @@ def test_dpr_texts_are_split_at_tabs_alone(dpr, tmp_path, ingested, text):
     [
         ("passages", "p.tsv", ["id\ttext\ttitle", "1\ta"], r"p.tsv:2: 3 columns expected, 2 found"),
         ("passages", "p.tsv", ["id\ttext\ttitle", '1\t"a', 'b"\tc'], r"p.tsv:2: 3 columns expected, 2 found"),
-        ("test", "q.csv", ["who?\tnot a list"], r"q.csv:1: the answers are no list"),
-        ("test", "q.csv", ["who?\t{[]: 1}"], r"q.csv:1: the answers are no list"),
-        ("test", "q.csv", ["who?\t" + 200000 * "-" + "1"], r"q.csv:1: the answers are no list"),
+        ("test", "q.csv", ["who?\tnot a list"], r"q.csv:1: the answers are not a list"),
+        ("test", "q.csv", ["who?\t{[]: 1}"], r"q.csv:1: the answers are not a list"),
+        ("test", "q.csv", ["who?\t" + 200000 * "-" + "1"], r"q.csv:1: the answers are not a list"),
         ("test", "q.csv", ["who?"], r"q.csv:1: 2 columns expected, 1 found"),
         ("train", "q.json", ["[", '{"question": "q"},', '{"question" 1}]'], r"q.json:3: invalid JSON: Expecting ':'"),
         ("train", "q.json", ['{"question": "q"}'], r"q.json:1: invalid JSON: \[ expected"),
@@ -220,7 +220,7 @@ def test_dpr_texts_are_split_at_tabs_alone(dpr, tmp_path, ingested, text):
             "train",
             "q.json",
             ["[", '{"question": ' + 5000 * "9" + "}]"],
-            r"q.json:2: invalid JSON: a number of too many digits",
+            r"q.json:2: invalid JSON: a number with too many digits",
         ),
         ("train", "q.json", ['[{"question": "q", "answers": "a"}]'], r"q.json:1: field 'answers'"),
         ("train", "q.json", ['[{"question": "q", "positive_ctxs": ["1"]}]'], r"q.json:1: field 'positive_ctxs'"),

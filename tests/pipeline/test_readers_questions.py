@@ -145,7 +145,7 @@ def test_a_folder_without_any_heading(tmp_path, ingested):
     with pytest.raises(InputError) as error:
         ingested(**fields(tmp_path / "set", questions=["headings"]))
     assert str(error.value).startswith(
-        f"{tmp_path / 'set'}: nothing to ask by ingest.questions [headings], of 1 document (0 saying nothing"
+        f"{tmp_path / 'set'}: no questions from ingest.questions [headings], of 1 document (0 saying nothing"
     )
     assert "\n" not in str(error.value)
 
@@ -222,8 +222,8 @@ def test_no_shares_divide_one_document_that_asks(tmp_path, ingested, share, furt
     with pytest.raises(InputError) as error:
         ingested(**fields(tmp_path / "set", **only))
     of = "2 documents" if further else "1 document"
-    assert f"only 1 of {of} asks (1 question), so that" in str(error.value)
-    assert f"; {advice} ingest.questions=[] makes none" in str(error.value)
+    assert f"only 1 of {of} has questions (1 question), so that" in str(error.value)
+    assert f"; {advice} set ingest.questions=[]" in str(error.value)
 
 
 def test_equal_folders_give_equal_bytes(many, ingested):
@@ -251,7 +251,7 @@ def test_texts_that_do_not_ask_are_noticed(tmp_path, ingested, reason, files, fi
         put(tmp_path, f"set/{name}", *lines)
     made = ingested(**fields(tmp_path / "set", questions=["titles"]))
     (line,) = made.notices
-    assert line.startswith("texts that do not ask, as ")
+    assert line.startswith("texts not used as questions: ")
     assert f": {made.counts[f'{reason}_left_out']} (first: {first}" in line
 
 

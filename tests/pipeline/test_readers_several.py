@@ -61,7 +61,7 @@ def test_the_readers_own_counts_are_added_up(parts, ingested) -> None:
 def test_what_a_part_lacks_is_told_by_its_place(parts, tmp_path) -> None:
     parts[1]["folder"] = tmp_path / "gone"
     (said,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
-    assert said == f"ingest.parts.1.folder: {tmp_path / 'gone'} is no folder"
+    assert said == f"ingest.parts.1.folder: {tmp_path / 'gone'} is not a folder"
 
 
 def test_a_path_that_looks_like_a_field_stays_as_it_is(parts, tmp_path) -> None:

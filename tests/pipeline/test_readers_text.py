@@ -155,7 +155,7 @@ def test_endings_are_taken_as_the_notice_advises(tmp_path, ingested, endings, ta
 
 @pytest.mark.parametrize("ending", ["md.gz", "gz", "min.js", ".tar.md"])
 def test_endings_that_no_file_has_are_refused(tmp_path, ending):
-    with pytest.raises(ValidationError, match=f"'{ending}' is no file's ending: name the last one"):
+    with pytest.raises(ValidationError, match=f"'{ending}' is not a file's ending"):
         CONFIG.validate_python(fields(tmp_path, endings=[ending]))
 
 
@@ -202,7 +202,7 @@ def test_a_pattern_stays_inside_its_folder(tmp_path, pattern):
 
 @pytest.mark.parametrize("pattern", [".", "a**b"])
 def test_what_is_no_pattern_is_refused_by_its_field(tmp_path, pattern):
-    with pytest.raises(ValidationError, match="is no pattern of paths"):
+    with pytest.raises(ValidationError, match="is not a pattern of paths"):
         CONFIG.validate_python(fields(tmp_path, pattern=pattern))
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_pattern_is_refused_by_its_field(tmp_path, pattern):
         ({"questions": ["headings", "headings"]}, "names a kind twice"),
         ({"questions": ["tags"]}, "'titles', 'headings', 'first_sentences' or 'crops'"),
         ({"sentence_words": [5, 4]}, "must be at least 1, and ascend"),
-        ({"crop_share": [0.5, 1.0]}, "must lie between 0 and 1"),
+        ({"crop_share": [0.5, 1.0]}, "must be between 0 and 1"),
         ({"dev_share": 0.5, "test_share": 0.5}, "leave nothing to train on"),
     ],
 )
@@ -261,9 +261,9 @@ def test_a_byte_order_mark_tells_the_encoding(tmp_path, ingested, encoding, name
 LEFT_OUT = {
     "latin": (
         b"caf\xe9",
-        "files left out, not UTF-8 or named so: 4 (first: f0.txt, f1.txt, f2.txt); save them as UTF-8",
+        "files left out, text or name not UTF-8: 4 (first: f0.txt, f1.txt, f2.txt); save them as UTF-8",
     ),
-    "cut": (b"\xff\xfea\0b", "files left out, not UTF-8 or named so: 4 (first"),
+    "cut": (b"\xff\xfea\0b", "files left out, text or name not UTF-8: 4 (first"),
     "picture": (b"GIF\0", "files left out, binary: 4 (first: f0.txt"),
     "utf-16 without a mark": ("text".encode("utf-16-le"), "files left out, binary: 4 (first: f0.txt"),
     "empty": (b"", "files left out, empty: 4 (first: f0.txt"),
@@ -290,7 +290,7 @@ def test_files_that_the_recipe_leaves_out_are_noticed(tmp_path, ingested):
     (tmp_path / "set" / "folder.md").symlink_to("deep")
     os.mkfifo(tmp_path / "set" / "pipe.md")
     assert ingested(**fields(tmp_path / "set", endings=["md"])).notices == [
-        "files left out, of other endings: 3 (first: a.rst, deep/b.rst, line\\nbreak.rst); "
+        "files left out, other endings: 3 (first: a.rst, deep/b.rst, line\\nbreak.rst); "
         'add theirs to ingest.endings: rst for NAME.rst, "" for names without one',
         "files left out, hidden: 1 (first: .git/config); name a hidden folder in ingest.pattern to take its files",
         "links left out, to folders or to nothing: 2 (first: folder.md, nowhere.md); "

@@ -33,7 +33,7 @@ def test_json_is_read_as_it_is(tmp_path):
         (b"", r"cannot be read \(Expecting value"),
         (b'{"a": 1', r"cannot be read \(Expecting"),
         (b"{\xff\x00", r"cannot be read \('utf-8' codec"),
-        (b"[]", r"cannot be read \(no JSON object"),
+        (b"[]", r"cannot be read \(not a JSON object"),
         (b"{}", r"cannot be read \(it lacks 'a'"),
     ],
 )

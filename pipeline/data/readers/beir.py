@@ -26,29 +26,29 @@ NAMES = {
     "scidocs", "scifact", "trec-covid", "webis-touche2020",
 }
 # fmt: on
-"""What can be had from there, each a folder of its name in an archive of its name."""
+"""Datasets available there; the archive and the folder inside have the dataset's name."""
 
 
 class BeirConfig(Config):
     """A folder in the layout of BEIR (Thakur et al. 2021, section 3)."""
 
     reader: Literal["beir"]
-    """Names this reader."""
+    """Selects this reader."""
     folder: Path
     """Holds corpus.jsonl, queries.jsonl and qrels/, each file plain or with .gz, .xz or .zst."""
     document_key: str
-    """Key of corpus.jsonl that names a passage's document, such as `doc`. Empty: each passage is a document."""
+    """Key of corpus.jsonl with the id of a passage's document, such as `doc`. Empty: each passage is a document."""
     metadata: Names
     """Further keys of corpus.jsonl, or of the object `metadata` in its lines, to keep and filter by. Empty: none."""
 
 
 def missing(config: BeirConfig) -> list[str]:
-    """Absent paths, each with the commands that would bring them."""
+    """Returns a line for each absent path, with the commands to download it."""
     folder = config.folder
     if not folder.is_dir():
         name, parent = folder.name, quote(str(folder.parent))
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
-        return [f"ingest.folder: {shown(folder)} is no folder{how if name in NAMES else ''}"]
+        return [f"ingest.folder: {shown(folder)} is not a folder{how if name in NAMES else ''}"]
     try:
         judged = qrels_files(folder)
     except InputError as error:
@@ -57,15 +57,15 @@ def missing(config: BeirConfig) -> list[str]:
         folder / name: text_files.find(folder, name)
         for name in ("corpus.jsonl", *(["queries.jsonl"] if (folder / "qrels").is_dir() else []))
     }
-    absent = [f"{shown(wanted)} does not exist, plain or compressed" for wanted, path in found.items() if path is None]
+    absent = [f"{shown(plain)} does not exist, plain or compressed" for plain, path in found.items() if path is None]
     return absent + text_files.missing([*found.values(), *judged.values()], {}, folders=False)
 
 
 def read(config: BeirConfig, progress: Progress) -> Source:
-    """The folder's rows. A query that no qrels file judges has no split: it is left out and counted.
+    """Reads the folder's rows. A query without judgements has no split; it is left out and counted.
 
-    So are files of other names, in the folder itself and in qrels/, and a file beside its plain or compressed copy. A
-    folder without qrels/ is a collection for pre-training.
+    Also left out and counted: files with other names, in the folder and in qrels/, and the second of a plain and a
+    compressed copy. A folder without qrels/ is a collection for pre-training.
     """
     folder = config.folder
     corpus = text_files.find(folder, "corpus.jsonl") or folder / "corpus.jsonl"
@@ -86,22 +86,22 @@ def read(config: BeirConfig, progress: Progress) -> Source:
 
 
 def qrels_files(folder: Path) -> dict[str, Path]:
-    """The files of judgements by split; none where qrels/ is absent or empty.
+    """Returns {split: file of judgements}; empty if qrels/ is absent or empty.
 
-    Raises InputError for a qrels/ that is not a folder, cannot be read or holds other files alone.
+    Raises InputError if qrels/ is not a folder, cannot be read or holds only other files.
     """
     qrels = folder / "qrels"
     if not os.path.lexists(qrels):
         return {}
     names = ", ".join(f"{split}.tsv" for split in SPLITS)
     try:
-        there = os.listdir(qrels)
+        files = os.listdir(qrels)
     except OSError as error:
         raise InputError(
             f"{qrels}: a folder with {names} is expected, but it cannot be read: {error.strerror}"
         ) from None
     found = {split: path for split in SPLITS if (path := text_files.find(qrels, f"{split}.tsv"))}
-    if there and not found:
+    if files and not found:
         raise InputError(f"{qrels}: holds none of {names}; without judgements, remove this folder")
     return found
 
@@ -119,7 +119,7 @@ def _passages(path: Path, document_key: str) -> Iterator[tuple[str, Passage]]:
 def _queries(
     path: Path, qrels: dict[str, Path], counts: Counter[str], examples: Examples
 ) -> Iterator[tuple[str, Query]]:
-    """The queries with the split of the qrels file that judges them. Memory grows with the judged queries."""
+    """Yields the queries with the split of the qrels file that judges them. Memory grows with the judged queries."""
     splits: dict[str, str] = {}
     for place, judgement in _qrels(qrels):
         if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:

@@ -1,36 +1,36 @@
-"""Cut a document into passages of about equal length, where the text has a natural break."""
+"""Cuts a document into passages of about equal length, at natural breaks of the text."""
 
 from itertools import pairwise
 
 from pipeline.data.words import ends_sentence, spans
 
-# How far, as a share of the passage's length, a cut may move from its even place to reach such a break.
+# Maximum distance of a cut from its even place to a break of this kind, as a share of the passage's length.
 REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "word": 0.0}
 
 
 def cut(text: str, words: int) -> list[str]:
-    """`text` in passages of about `words` words each (data/words.py); 0: uncut. Nothing but white space at the cuts
-    is lost.
+    """Returns `text` in passages of about `words` words each (data/words.py); 0: uncut. Only white space at the cuts is
+    lost.
 
-    The number of passages is the nearest to length / words; every cut lies at a word's start, moved from its even
-    place to the end of a paragraph, sentence or line where one is near enough.
+    The number of passages is length / words, rounded. Every cut is at the start of a word: at its even place, or at the
+    end of a paragraph, sentence or line if one is near enough.
     """
-    found = spans(text)
-    if not found:
+    word_spans = spans(text)
+    if not word_spans:
         return []
-    pieces = max(1, round(len(found) / words)) if words else 1
-    length = len(found) / pieces
+    pieces = max(1, round(len(word_spans) / words)) if words else 1
+    length = len(word_spans) / pieces
     starts = [0]
     for i in range(1, pieces):
-        starts.append(_best_start(text, found, i * length, length))
-    starts.append(len(found))
-    return [text[found[a][0] : found[b - 1][1]] for a, b in pairwise(starts)]
+        starts.append(_best_start(text, word_spans, i * length, length))
+    starts.append(len(word_spans))
+    return [text[word_spans[a][0] : word_spans[b - 1][1]] for a, b in pairwise(starts)]
 
 
 def _best_start(text: str, words: list[tuple[int, int]], ideal: float, length: float) -> int:
-    """The word before which to cut: the break for which (reach - distance) is largest.
+    """Returns the word before which to cut: the break with the largest (reach - distance).
 
-    As no reach is half a passage, cuts keep their order and a passage at least 0.3 of its length.
+    Every reach is below half a passage, so cuts keep their order and a passage keeps at least 0.3 of its length.
     """
     reach = max(REACH.values()) * length
     candidates = range(max(1, round(ideal - reach)), min(len(words) - 1, round(ideal + reach)) + 1)
@@ -38,7 +38,7 @@ def _best_start(text: str, words: list[tuple[int, int]], ideal: float, length: f
 
 
 def _break_before(text: str, words: list[tuple[int, int]], word: int) -> str:
-    """What ends before the word with this index."""
+    """Returns the kind of break before the word with this index."""
     end, start = words[word - 1][1], words[word][0]
     newlines = text.count("\n", end, start)
     if newlines > 1:

@@ -20,7 +20,7 @@ Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Document(NamedTuple):
-    """`name` is the qualified name, made unique; `question` is None where the first paragraph is none."""
+    """`name`: the qualified name, made unique by a suffix. `question` None: the first paragraph is not a question."""
 
     name: str
     title: str
@@ -30,12 +30,12 @@ class Document(NamedTuple):
 
 
 def docstrings(source: bytes, module: str) -> Iterator[tuple[str, str]]:
-    """(qualified name, cleaned docstring) of a module and of all that it defines, in the order of the lines.
+    """Yields (qualified name, cleaned docstring) of a module and of all its definitions, in line order.
 
-    Raises SyntaxError or ValueError for what is not Python.
+    Raises SyntaxError or ValueError for source that is not Python.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes and the like are not this reader's business
+        warnings.simplefilter("ignore")  # such as those of invalid escapes
         tree = ast.parse(source)
     for name, node in _definitions(tree, module):
         if text := ast.get_docstring(node):
@@ -53,7 +53,7 @@ def _definitions(node: ast.AST, name: str) -> Iterator[tuple[str, Definition]]:
 
 
 def question_of(text: str, remaining_words: int) -> tuple[str, str] | None:
-    """(question, remaining text) where the first paragraph is prose and enough remains; else None."""
+    """Returns (question, remaining text) if the first paragraph is prose and enough text remains, otherwise None."""
     end = PARAGRAPH_END.search(text)
     if not end:
         return None
@@ -71,28 +71,28 @@ def question_of(text: str, remaining_words: int) -> tuple[str, str] | None:
 
 
 def documents(found: Iterable[tuple[str, str, str]], remaining_words: int) -> list[Document]:
-    """Documents from (file, qualified name, docstring), in order.
+    """Returns documents from (file, qualified name, docstring), in order.
 
-    Of equal bodies the first is kept: of docstrings, and of what remains once the question is taken out. A first
-    paragraph that stands in two docstrings is no question. A name that returns gets `~2`, `~3`, ...
+    Of equal docstrings, and of equal texts without the question, the first is kept. A first paragraph that occurs in
+    two docstrings is not used as a question. A repeated name gets `~2`, `~3`, ...
     """
     unique: dict[str, tuple[str, str]] = {}
     for file, name, text in found:
         unique.setdefault(text, (file, name))
     split = {text: question_of(text, remaining_words) for text in unique}
-    asked = Counter(_normal(parts[0]) for parts in split.values() if parts)
+    occurrences = Counter(_normal(parts[0]) for parts in split.values() if parts)
 
-    kept: dict[str, Document] = {}
+    by_body: dict[str, Document] = {}
     names: Counter[str] = Counter()
     for text, (file, name) in unique.items():
         parts = split[text]
-        question, body = parts if parts and asked[_normal(parts[0])] == 1 else (None, text)
+        question, body = parts if parts and occurrences[_normal(parts[0])] == 1 else (None, text)
         key = _normal(body)
-        if key not in kept:
+        if key not in by_body:
             names[name] += 1
             unique_name = name if names[name] == 1 else f"{name}~{names[name]}"
-            kept[key] = Document(unique_name, name, file, body, question)
-    return list(kept.values())
+            by_body[key] = Document(unique_name, name, file, body, question)
+    return list(by_body.values())
 
 
 def _normal(text: str) -> str:

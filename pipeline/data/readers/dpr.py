@@ -34,7 +34,7 @@ class DprConfig(Config):
     """Files of DPR's release (Karpukhin et al. 2020), plain or compressed."""
 
     reader: Literal["dpr"]
-    """Names this reader."""
+    """Selects this reader."""
     passages: Path
     """psgs_w100.tsv (id, text, title; with a header): Wikipedia in passages of 100 words."""
     train: Path | None
@@ -42,28 +42,28 @@ class DprConfig(Config):
     dev: Path | None
     """As `train`."""
     test: Path | None
-    """As `train`. DPR gives test questions as .csv."""
+    """As `train`. DPR publishes test questions as .csv."""
 
 
 def missing(config: DprConfig) -> list[str]:
-    """Absent paths, each with the commands that would bring them."""
+    """Returns a line for each absent path, with the commands to download it."""
     return text_files.missing((config.passages, config.train, config.dev, config.test), COMMANDS, folders=False)
 
 
 def read(config: DprConfig, progress: Progress) -> Source:
-    """The files' rows. Neighbouring passages of one title are one document.
+    """Reads the files' rows. Consecutive passages with the same title are one document.
 
-    Judgements keep the order of the contexts: DPR trains on the first positive. A query's id is `train-0` and so on:
-    its split and its place in the file.
+    Judgements keep the order of the contexts: DPR trains on the first positive. A query's id is its split and its
+    number in the file, such as `train-0`.
     """
-    given = {split: path for split in SPLITS if (path := getattr(config, split))}
+    paths = {split: path for split in SPLITS if (path := getattr(config, split))}
     counts: Counter[str] = Counter()
     examples: Examples = {}
     return Source(
         passages=lambda: _passages(config.passages),
-        queries=lambda: _queries(given, counts, examples),
-        qrels=lambda: _qrels(given),
-        negatives=lambda: _negatives(given),
+        queries=lambda: _queries(paths, counts, examples),
+        qrels=lambda: _qrels(paths),
+        negatives=lambda: _negatives(paths),
         counts=counts,
         examples=examples,
     )
@@ -77,26 +77,26 @@ def _passages(path: Path) -> Iterator[tuple[str, Passage]]:
         yield place, Passage(passage_id, document, title, text)
 
 
-def _questions(given: dict[str, Path]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """(place, split, query id, record)."""
-    for split, path in given.items():
+def _questions(paths: dict[str, Path]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Yields (place, split, query id, record)."""
+    for split, path in paths.items():
         listed = text_files.plain_name(path).endswith(".json")
         for i, (place, record) in enumerate(text_files.json_list(path) if listed else _answer_lines(path)):
             yield place, split, f"{split}-{i}", record
 
 
 def _answer_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Lines of (question, Python list of answers) as records."""
+    """Yields lines of (question, Python list of answers) as records."""
     for place, (question, answers) in without_heading(tab_columns(path, 2), ANSWERS):
         try:
             yield place, {"question": question, "answers": ast.literal_eval(answers)}
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that literal_eval raises
-            raise InputError(f"{place}: the answers are no list of strings") from None
+            raise InputError(f"{place}: the answers are not a list of strings") from None
 
 
-def _queries(given: dict[str, Path], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
+def _queries(paths: dict[str, Path], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
     counts["unanswered_queries"] = 0
-    for place, split, query_id, record in _questions(given):
+    for place, split, query_id, record in _questions(paths):
         answers = text_files.strings_of(place, record, "answers")
         if split != "train" and all(map(blank, answers)):
             counts["unanswered_queries"] += 1
@@ -104,28 +104,28 @@ def _queries(given: dict[str, Path], counts: Counter[str], examples: Examples) -
         yield place, Query(query_id, split, text_files.text_of(place, record, "question"), answers)
 
 
-def _qrels(given: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
-    for place, split, query_id, record in _questions(given):
+def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
+    for place, split, query_id, record in _questions(paths):
         for passage_id in _passage_ids(place, record, "positive_ctxs"):
             yield place, Judgement(split, query_id, passage_id, 1)
 
 
-def _negatives(given: dict[str, Path]) -> Iterator[tuple[str, Negative]]:
-    for place, _, query_id, record in _questions(given):
+def _negatives(paths: dict[str, Path]) -> Iterator[tuple[str, Negative]]:
+    for place, _, query_id, record in _questions(paths):
         for passage_id in _passage_ids(place, record, "hard_negative_ctxs"):
             yield place, Negative(query_id, passage_id)
 
 
 def contexts(place: str, record: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """The passages that a record lists at `key`; absent: none. Raises InputError for what is no list of objects."""
+    """Returns the passages that a record lists at `key`; empty if absent. Raises InputError for another value."""
     found = record.get(key, [])
     if not isinstance(found, list) or not all(isinstance(context, dict) for context in found):
-        raise InputError(f"{place}: field '{key}' is no list of objects")
+        raise InputError(f"{place}: field '{key}' is not a list of objects")
     return found
 
 
 def _passage_ids(place: str, record: dict[str, Any], key: str) -> list[str]:
-    """Distinct passage ids of the record's contexts, in order; DPR calls them `passage_id` or `psg_id`."""
+    """Returns the distinct passage ids of the record's contexts, in order. DPR's key is `passage_id` or `psg_id`."""
     named = (
         (context, "passage_id" if "passage_id" in context else "psg_id") for context in contexts(place, record, key)
     )

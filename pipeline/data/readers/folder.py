@@ -1,4 +1,4 @@
-"""Which files of a folder hold text, and the documents in them."""
+"""Finds the text files of a folder, and reads the documents in them."""
 
 import codecs
 import re
@@ -24,9 +24,9 @@ ALL = "**/*"
 
 
 def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str], Examples]:
-    """{name in the folder: path} of the texts; how many files were passed over, by reason, and the first of them.
+    """Returns {name in the folder: path} of the text files, the counts of skipped files by reason, and first examples.
 
-    Raises InputError where no text is left.
+    Raises InputError if no text is left.
     """
     examples: Examples = {}
     if not config.path.is_dir():
@@ -62,9 +62,9 @@ def listing(config: "TextConfig") -> tuple[dict[str, Path], Counter[str], Exampl
 
 
 def _inside(folder: Path, pattern: str) -> dict[str, Path]:
-    """{name in the folder: path} of what matches and is no folder, in the order of the names.
+    """Returns {name in the folder: path} of all matches except folders, sorted by name.
 
-    A link to a folder is not followed, and counts as no folder.
+    A link to a folder is not followed, and is included.
     """
     found = (path for path in folder.glob(pattern) if not path.is_dir() or path.is_symlink())
     return dict(sorted((path.relative_to(folder).as_posix(), path) for path in found))
@@ -75,9 +75,9 @@ def _hidden(relative: str) -> bool:
 
 
 def _no_text(name: str, path: Path) -> str:
-    """Why the file is no text in UTF-8, or UTF-16 with its mark, or its name is not UTF-8; empty where both are.
+    """Returns why the file is not text in UTF-8 (or UTF-16 with its mark) or its name is not UTF-8; empty if both are.
 
-    JSONL is not looked into: its faults are errors.
+    The content of JSONL is not checked: its faults are errors.
     """
     try:
         name.encode()
@@ -102,20 +102,20 @@ def _no_text(name: str, path: Path) -> str:
 
 
 def _shown_ending(path: Path) -> str:
-    """As `_ending`, but empty for a name without a dot."""
+    """Returns the ending as `_ending` does, but empty for a name without a dot."""
     return PurePath(text_files.plain_name(path)).suffix.lower().removeprefix(".")
 
 
 def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple[str, Document]]:
-    """(place, document) of the `paths`, by their names in the folder.
+    """Yields (place, document) of the files. `paths`: {name in the folder: path}.
 
-    A document's id is that name, white space and control characters in it percent-encoded, with the document's number
-    where lines are documents. Raises InputError for what is wrong with a file, with its line.
+    A document's id is the name with white space and control characters percent-encoded; if lines are documents, the
+    document's number follows. Raises InputError for a faulty file, with its line.
     """
     from pipeline.data.readers import markdown
 
     for file, path in paths.items():
-        name = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", lambda found: quote(found[0]), file)  # what `check_id` refuses
+        name = re.sub(r"[\s\x00-\x1f\x7f-\x9f]", lambda match: quote(match[0]), file)  # `check_id` rejects these
         ending = _ending(path)
         of_file = {"file": file, "folder": file.rpartition("/")[0], "ending": _shown_ending(path)}
         if ending == "jsonl":
@@ -135,7 +135,7 @@ def documents_of(paths: dict[str, Path], config: "TextConfig") -> Iterator[tuple
 
 
 def _with(found: Document, metadata: dict[str, Any], config: "TextConfig") -> Document:
-    """The document with the metadata asked for; of the rest the names, so that a message can tell them."""
+    """Returns the document with the configured metadata; of other fields only the names, for error messages."""
     if not config.metadata:
         return found
     return found._replace(metadata={k: value if k in config.metadata else None for k, value in metadata.items()})

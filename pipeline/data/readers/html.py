@@ -27,11 +27,11 @@ PERMALINK = re.compile(r"^[\s¶§🔗]+|[\s¶§🔗]+$")
 
 
 def blocks(page: bytes) -> tuple[str, list[Block]]:
-    """(the text of <title> or "", the headings and the visible text) of a page in UTF-8.
+    """Returns (the text of <title> or "", the headings and the visible text) of a page in UTF-8.
 
-    Broken HTML is read as libxml2 mends it. Where there is a <main>, the rest of the page is left out.
+    libxml2 repairs broken HTML. If there is a <main> with text, the rest of the page is left out.
     """
-    # Without `huge_tree` what is nested deeper than 256 elements would be dropped without a word.
+    # Without `huge_tree`, elements nested deeper than 256 would be dropped silently.
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
         root = etree.fromstring(page, parser)
@@ -72,7 +72,7 @@ def _blocks(root: Any) -> list[Block]:
         tag, start = element.tag, event == "start"
         if element is not root and _hidden(element):
             if start:
-                walk.skip_subtree()  # its end comes all the same
+                walk.skip_subtree()  # its end event still comes
             else:
                 add(element.tail)
             continue

@@ -1,4 +1,4 @@
-"""Any dataset of the Hugging Face hub, streamed, or a local folder of its files."""
+"""Reads any dataset of the Hugging Face hub, streamed, or a local folder of its files."""
 
 import os
 from collections import Counter
@@ -35,11 +35,12 @@ class Table(Config):
     revision: str
     """Branch, tag or commit of `dataset`. Only a commit pins the content."""
     folder: Path | None
-    """A local folder of JSONL, CSV, TSV or Parquet files, of one kind, instead. Files not read are noticed."""
+    """Instead of `dataset`: a local folder of JSONL, CSV, TSV or Parquet files of one kind. Files that are not read are
+    listed in a notice."""
     name: str | None
-    """Configuration of the dataset, such as `corpus` or `20231101.en`; None takes its only one."""
+    """Configuration of the dataset, such as `corpus` or `20231101.en`; None: its only one."""
     split: str
-    """Split of the dataset, such as `train`; not of Parquet also several, as in `train+test`, or `all`."""
+    """Split of the dataset, such as `train`; except for Parquet also several, as in `train+test`, or `all`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -52,7 +53,7 @@ class HuggingFaceConfig(Config):
     """Tables and the names of their columns. An empty column name: the table has none."""
 
     reader: Literal["huggingface"]
-    """Names this reader."""
+    """Selects this reader."""
     passages: Table
     """Passages, or documents that `passage_words` cuts."""
     id_column: str
@@ -64,7 +65,7 @@ class HuggingFaceConfig(Config):
     text_column: str = Field(min_length=1)
     """Texts."""
     passage_words: int = Field(ge=0)
-    """Rows are cut into passages of about so many words; 0: a row is a passage."""
+    """Rows are cut into passages of about this many words; 0: a row is a passage."""
     metadata: Names
     """Further columns to keep and filter by: text, numbers, booleans or dates. Empty: none."""
     queries: Table | None
@@ -90,7 +91,9 @@ class HuggingFaceConfig(Config):
 
 
 def missing(config: HuggingFaceConfig) -> list[str]:
-    """Folders that do not exist and, where the hub does not answer at once, the datasets that lie there."""
+    """Returns a line for each folder that does not exist and, if the hub does not answer quickly, for each of its
+    datasets.
+    """
     tables = {key: table for key, table in config if isinstance(table, Table)}
     folders = [table.folder for table in tables.values() if table.folder]
     lines = text_files.missing(folders, {})
@@ -107,9 +110,9 @@ def missing(config: HuggingFaceConfig) -> list[str]:
 
 
 def read(config: HuggingFaceConfig, progress: Progress) -> Source:
-    """The tables' rows, streamed. A query that no table of qrels judges is left out and counted.
+    """Reads the tables' rows, streamed. A query without judgements is left out and counted.
 
-    So are files in the tables' folders that no table reads, also those of other splits.
+    So are files in the tables' folders that no table reads, including those of other splits.
     """
     tables = {"train": config.train_qrels, "dev": config.dev_qrels, "test": config.test_qrels}
     qrels = {split: table for split, table in tables.items() if table}
@@ -137,17 +140,17 @@ def read(config: HuggingFaceConfig, progress: Progress) -> Source:
 
 
 def _unread(config: HuggingFaceConfig) -> list[str]:
-    """The files in the tables' folders that no table reads, each with a table of its folder and, if known, its split.
+    """Returns the files in the tables' folders that no table reads, with a table of the folder and the split, if known.
 
-    Raises InputError where a table cannot be read.
+    Raises InputError if a table cannot be read.
     """
     tables = {key: table for key, table in config if isinstance(table, Table) and table.folder}
     read: list[Path] = []
     split_of: dict[str, str] = {}
     for table in tables.values():
-        with _told(table):
-            by_split, wanted = by_splits(_builder(table), table.split)
-        read += [Path(path) for split in wanted for path in by_split.get(split, ())]
+        with _input_errors(table):
+            by_split, splits = by_splits(_builder(table), table.split)
+        read += [Path(path) for split in splits for path in by_split.get(split, ())]
         split_of.update((os.path.realpath(path), split) for split, paths in by_split.items() for path in paths)
     found: dict[Path, str] = {}
     for key, table in tables.items():
@@ -157,13 +160,13 @@ def _unread(config: HuggingFaceConfig) -> list[str]:
     return [*found.values()]
 
 
-def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(number from 0, place, row) of a table. Raises InputError where it cannot be read.
+def _rows(table: Table, exact: Sequence[str] = ()) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yields (number from 0, place, row) of a table. Raises InputError if it cannot be read.
 
-    The columns `kept` are to be what the files hold: InputError where they may have been rounded.
+    `exact`: columns whose values must be those of the files; InputError if they may have been rounded.
     """
     source = str(table.folder or table.dataset)
-    with _told(table):
+    with _input_errors(table):
         builder = _builder(table)
         untyped = builder.info.builder_name in KINDS
         if untyped:
@@ -172,7 +175,7 @@ def _rows(table: Table, kept: Sequence[str] = ()) -> Iterator[tuple[int, str, di
             streamed = builder.as_streaming_dataset(table.split)
             placed = ((f"{source}, row {number}", row) for number, row in enumerate(streamed, 1))
         for number, (place, row) in enumerate(placed):
-            for name in kept if untyped else ():
+            for name in exact if untyped else ():
                 _check_exact(place, name, row.get(name))
             yield number, place, row
 
@@ -185,12 +188,12 @@ def _builder(table: Table) -> "DatasetBuilder":
 
 
 @contextmanager
-def _told(table: Table) -> Iterator[None]:
-    """What goes wrong with the table as InputError."""
+def _input_errors(table: Table) -> Iterator[None]:
+    """Turns all errors of reading the table into InputError."""
     source = str(table.folder or table.dataset)
     try:
         yield
-    except Exception as error:  # the library raises its own, pyarrow's, the hub client's and the system's errors
+    except Exception as error:  # of the library, pyarrow, the hub's client or the system
         if isinstance(error, InputError) and str(error).startswith(source):
             raise
         raise InputError(
@@ -199,7 +202,7 @@ def _told(table: Table) -> Iterator[None]:
 
 
 def _text(place: str, row: dict[str, Any], column: str) -> str:
-    """The column's text; nothing for a null. Raises InputError for a column that is not there."""
+    """Returns the column's text; empty for a null. Raises InputError for an unknown column."""
     _check_column(place, row, column)
     return text_files.text_of(place, row, column, required=False)
 
@@ -224,7 +227,7 @@ def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
 
 
 def _check_exact(place: str, column: str, value: object) -> None:
-    """Raises InputError for a float of CSV or JSON that may be another number rounded."""
+    """Raises InputError for a float of CSV or JSON that may be a rounded number."""
     number = float(value) if isinstance(value, Cell) and value.kind == "float" else value
     if isinstance(number, float) and (isinstance(value, Cell) or isfinite(number)) and abs(number) >= EXACT:
         raise InputError(
@@ -236,7 +239,7 @@ def _check_exact(place: str, column: str, value: object) -> None:
 def _queries(
     table: Table, config: HuggingFaceConfig, qrels: dict[str, Table], counts: Counter[str], examples: Examples
 ) -> Iterator[tuple[str, Query]]:
-    """The queries with the split whose qrels judge them. Memory grows with the judged queries."""
+    """Yields the queries with the split whose qrels judge them. Memory grows with the judged queries."""
     splits: dict[str, str] = {}
     for place, judgement in _qrels(config, qrels):
         if splits.setdefault(judgement.query_id, judgement.split) != judgement.split:

@@ -1,4 +1,4 @@
-"""Any dataset of the ir_datasets catalogue."""
+"""Reads any dataset of the ir_datasets catalogue."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class IrDatasetsConfig(Config):
     """Ids of the ir_datasets catalogue (MacAvaney et al. 2021), such as `beir/scifact` and `beir/scifact/train`."""
 
     reader: Literal["ir_datasets"]
-    """Names this reader."""
+    """Selects this reader."""
     collection: str
     """Id whose documents are the passages."""
     metadata: Names
@@ -39,16 +39,16 @@ class IrDatasetsConfig(Config):
     test: str | None
     """Id of the test split."""
     negatives: str | None
-    """Id whose docpairs (query, positive, negative) give negatives."""
+    """Id whose docpairs (query, positive, negative) provide negatives."""
     negatives_per_query: int = Field(ge=1)
-    """The first so many distinct negatives of a query are kept."""
+    """Number of negatives kept per query: the first distinct ones."""
 
 
 def missing(config: IrDatasetsConfig) -> list[str]:
-    """Ids that are neither on this machine nor to be had: their host does not answer at once."""
+    """Returns a line for each id that is not on this machine and whose host does not answer quickly."""
     home = given(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"), "IR_DATASETS_HOME")
-    named = (config.collection, config.train, config.dev, config.test, config.negatives)
-    roots = sorted({name.split("/")[0] for name in named if name})
+    names = (config.collection, config.train, config.dev, config.test, config.negatives)
+    roots = sorted({name.split("/")[0] for name in names if name})
     return [
         f"ir_datasets {root} is not on this machine and {host} does not answer: on a machine that reaches it run "
         f"`ir_datasets export {config.collection} docs > /dev/null`, then copy its {home.name}/{root} to {home / root}"
@@ -58,7 +58,7 @@ def missing(config: IrDatasetsConfig) -> list[str]:
 
 
 def _host(root: str) -> str | None:
-    """The host of the first download that the catalogue names for `root`; None for a dataset of the user's own."""
+    """Returns the host of the first download in the catalogue for `root`; None for a user's own dataset."""
     package = find_spec("ir_datasets")
     if package is None or package.origin is None:
         return None
@@ -73,7 +73,7 @@ def _host(root: str) -> str | None:
 
 
 def read(config: IrDatasetsConfig, progress: Progress) -> Source:
-    """The dataset's rows. A query without a judgement is left out and counted."""
+    """Reads the dataset's rows. A query without a judgement is left out and counted."""
     datasets = {split: name for split in SPLITS if (name := getattr(config, split))}
     counts: Counter[str] = Counter()
     examples: Examples = {}
@@ -89,7 +89,7 @@ def read(config: IrDatasetsConfig, progress: Progress) -> Source:
 
 
 def _rows(name: str, kind: Literal["docs", "queries", "qrels", "docpairs"]) -> Iterator[tuple[str, Any]]:
-    """(place, row) of a dataset's docs, queries, qrels or docpairs. Raises InputError for whatever goes wrong."""
+    """Yields (place, row) of a dataset's docs, queries, qrels or docpairs. Raises InputError if they cannot be read."""
     import ir_datasets
 
     try:
@@ -113,7 +113,7 @@ def _passages(name: str, metadata: tuple[str, ...]) -> Iterator[tuple[str, Passa
 
 
 def _title_and_text(row: Any) -> tuple[str, str]:
-    """The fields of that meaning; where there is no body of text, all that the dataset takes for its text."""
+    """Returns (title, text); without a text field, the text is ir_datasets' default text."""
     title = getattr(row, "title", "")
     for field in ("text", "body", "abstract"):
         if isinstance(text := getattr(row, field, None), str):
@@ -122,7 +122,7 @@ def _title_and_text(row: Any) -> tuple[str, str]:
 
 
 def _queries(datasets: dict[str, str], counts: Counter[str], examples: Examples) -> Iterator[tuple[str, Query]]:
-    """Memory grows with the judged queries."""
+    """Yields the judged queries. Memory grows with their number."""
     counts["unjudged_queries"] = 0
     examples.pop("unjudged_queries", None)
     for split, name in datasets.items():

@@ -17,11 +17,11 @@ FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", r
 FIRST_KEY = re.compile(r"\s*(?:#.*\n\s*)*[\w-]+[ \t]*:(?:\s|\Z)")
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 NUMBER = r"-?(?:0|[1-9][0-9]*)"
-# Deeper quotes and lists than this are left out by the parser, which calls itself for each.
+# The parser is recursive; it leaves out quotes and lists that are nested deeper than this.
 PARSER = MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"])
-# Links and images deeper than this within others stay as text. Each open bracket is tried once a level.
+# Links and images nested deeper than this stay as text. Each open bracket is tried once per level.
 INLINE = MarkdownIt("commonmark", {"maxNesting": 10}).enable("strikethrough")
-# Where links lead is not read: a fifth of the parser's time saved.
+# The targets of links are not used: skipping them saves a fifth of the parser's time.
 for parser in (PARSER, INLINE):
     parser.normalizeLink, parser.validateLink = str, lambda url: True  # type: ignore[method-assign,assignment]
 
@@ -30,7 +30,7 @@ class _JsonScalars(yaml.SafeLoader):
     """YAML 1.2's JSON schema (section 10.2)."""
 
 
-_JsonScalars.yaml_implicit_resolvers = {}  # not those of YAML 1.1, to which `no` is false
+_JsonScalars.yaml_implicit_resolvers = {}  # not those of YAML 1.1, where `no` is false
 for kind, pattern, starts in (
     ("null", r"(?:null|~|)$", ["n", "~", ""]),
     ("bool", r"(?:true|false)$", list("tf")),
@@ -51,9 +51,9 @@ PARSER.core.ruler.at("inline", _inline)
 
 
 def blocks(text: str) -> tuple[str, list[Block]]:
-    """(title of the front matter or "", the headings and the text).
+    """Returns (title of the front matter or "", the headings and the text).
 
-    Of links and images the text is kept, of code and tables everything, of HTML what is visible. A linked image is a
+    Links and images keep their text, code and tables everything, HTML what is visible. A linked image is taken for a
     badge and left out. Headings inside quotes and lists are text.
     """
     front, body = _front(text, yaml.BaseLoader)
@@ -62,27 +62,27 @@ def blocks(text: str) -> tuple[str, list[Block]]:
 
 
 def metadata(text: str) -> dict[str, Any]:
-    """The front matter by its keys: text, and numbers, true, false and null where they stand without quotes.
+    """Returns the front matter by key: text, and numbers, true, false and null if they are not in quotes.
 
-    Other readings of YAML 1.1 would change what is meant: `no` is a language, 01234 a postcode, 12:30 a time.
+    The other types of YAML 1.1 would change the meaning: `no` is a language, 01234 a postcode, 12:30 a time.
     """
     return _front(text, _JsonScalars)[0]
 
 
 def _front(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> tuple[dict[str, Any], str]:
-    """(the front matter by its keys, the text without it); {} for what is none or cannot be read.
+    """Returns (the front matter by key, the text without it); {} if there is none or it cannot be parsed.
 
-    Lines of `---` hold front matter if it begins with a key.
+    Text between lines of `---` is front matter if it begins with a key.
     """
-    found = FRONT_MATTER.match(text)
-    if not found or not FIRST_KEY.match(found[1]):
+    match = FRONT_MATTER.match(text)
+    if not match or not FIRST_KEY.match(match[1]):
         return {}, text
     try:
-        values = yaml.load(found[1], loader)
+        values = yaml.load(match[1], loader)
     except (yaml.YAMLError, ValueError, RecursionError):
-        values = None  # a template's, perhaps: not indexed all the same
-    named = values.items() if isinstance(values, dict) else ()
-    return {key: value for key, value in named if isinstance(key, str)}, text[found.end() :]
+        values = None  # perhaps that of a template; it is not indexed either
+    items = values.items() if isinstance(values, dict) else ()
+    return {key: value for key, value in items if isinstance(key, str)}, text[match.end() :]
 
 
 def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:

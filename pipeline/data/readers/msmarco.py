@@ -50,13 +50,13 @@ class MarcoConfig(Config):
     """Official files of MS MARCO passages or documents, and TREC files of the same layouts; plain or compressed."""
 
     reader: Literal["msmarco"]
-    """Names this reader."""
+    """Selects this reader."""
     collection: Path
     """collection.tsv (id, text) or msmarco-docs.tsv (id, url, title, body)."""
     layout: Literal["passages", "documents"]
     """Columns of `collection`: two, or four."""
     metadata: Annotated[tuple[Literal["url"], ...], AfterValidator(distinct)]
-    """`url`, to keep and filter by, of documents. Empty: nothing."""
+    """`url`: keep the documents' addresses, to filter by. Empty: nothing."""
     titles: Path | None
     """Titles by passage id (id, title), in the collection's order; coCondenser joins them from the documents (code)."""
     train_queries: Path | None
@@ -74,7 +74,7 @@ class MarcoConfig(Config):
     negatives: Path | None
     """qidpidtriples.train.full.2.tsv (query, positive, negative)."""
     negatives_per_query: int = Field(ge=1)
-    """The first so many distinct negatives of a query are kept (code: 30)."""
+    """Number of negatives kept per query: the first distinct ones (code: 30)."""
 
     @model_validator(mode="after")
     def _has_metadata(self) -> Self:
@@ -84,13 +84,13 @@ class MarcoConfig(Config):
 
 
 def missing(config: MarcoConfig) -> list[str]:
-    """Absent paths, each with the commands that would bring them."""
+    """Returns a line for each absent path, with the commands to download it."""
     paths = [value for _, value in config if isinstance(value, Path)]
     return text_files.missing(paths, COMMANDS, folders=False)
 
 
 def read(config: MarcoConfig, progress: Progress) -> Source:
-    """The files' rows. A query that its qrels file does not judge is left out and counted."""
+    """Reads the files' rows. A query without judgements is left out and counted."""
     pairs = {
         "train": (config.train_queries, config.train_qrels),
         "dev": (config.dev_queries, config.dev_qrels),
@@ -99,14 +99,14 @@ def read(config: MarcoConfig, progress: Progress) -> Source:
     for split, (queries, qrels) in pairs.items():
         if (queries is None) != (qrels is None):
             raise InputError(f"ingest.{split}_queries and ingest.{split}_qrels: set both or neither")
-    given = {split: (queries, qrels) for split, (queries, qrels) in pairs.items() if queries and qrels}
+    files = {split: (queries, qrels) for split, (queries, qrels) in pairs.items() if queries and qrels}
     counts: Counter[str] = Counter()
     examples: Examples = {}
     negatives = config.negatives
     return Source(
         passages=lambda: _passages(config),
-        queries=lambda: _queries(given, counts, examples),
-        qrels=lambda: (row for split, (_, path) in given.items() for row in _qrels(split, path)),
+        queries=lambda: _queries(files, counts, examples),
+        qrels=lambda: (row for split, (_, path) in files.items() for row in _qrels(split, path)),
         negatives=(lambda: _negatives(negatives, config.negatives_per_query)) if negatives else None,
         counts=counts,
         examples=examples,
@@ -129,16 +129,16 @@ def _passages(config: MarcoConfig) -> Iterator[tuple[str, Passage]]:
         else:
             yield place, Passage(passage_id, "", "", text)
     if title_place:
-        raise InputError(f"{title_place}: passage '{one_line(title_id)}' is unknown, or out of the collection's order")
+        raise InputError(f"{title_place}: passage '{one_line(title_id)}' is unknown or not in the collection's order")
 
 
 def _queries(
-    given: dict[str, tuple[Path, Path]], counts: Counter[str], examples: Examples
+    files: dict[str, tuple[Path, Path]], counts: Counter[str], examples: Examples
 ) -> Iterator[tuple[str, Query]]:
-    """Memory grows with the judged queries."""
+    """Yields the judged queries. Memory grows with their number."""
     counts["unjudged_queries"] = 0
     examples.pop("unjudged_queries", None)
-    for split, (queries, qrels) in given.items():
+    for split, (queries, qrels) in files.items():
         judged = {row.query_id for _, row in _qrels(split, qrels)}
         for place, (query_id, text) in without_heading(text_files.columns(queries, 2), QUESTIONS):
             if query_id in judged:

@@ -1,4 +1,4 @@
-"""The documentation of this Python environment, read from its docstrings: the embedded collection."""
+"""Reads the documentation of this Python environment from its docstrings: the built-in collection."""
 
 import os
 import sysconfig
@@ -22,7 +22,7 @@ from pipeline.notices import Examples, keep
 from pipeline.runtime.work import Progress
 
 DEMO = ("networkx", "scikit-learn")
-"""Distributions that the extra `demo` installs, and nothing else here."""
+"""Distributions that only the extra `demo` installs."""
 STANDARD = "python"  # the standard library's name among the distributions
 TESTS = {"test", "tests", "idle_test"}
 VENDORED = {
@@ -43,24 +43,24 @@ class PydocsConfig(Config):
     """Docstrings of the standard library and of some installed distributions. Equal versions give equal bytes."""
 
     reader: Literal["pydocs"]
-    """Names this reader."""
+    """Selects this reader."""
     distributions: tuple[str, ...]
-    """Installed distributions whose own files are read, beside the standard library."""
+    """Installed distributions whose files are read, in addition to the standard library."""
     docstring_characters: int = Field(ge=1)
-    """Shortest docstring taken, in characters."""
+    """Minimum length of a docstring, in characters."""
     passage_words: int = Field(ge=1)
-    """Words of a passage, about."""
+    """Approximate number of words in a passage."""
     remaining_words: int = Field(ge=1)
-    """Words that must remain in a document once its question is taken out."""
+    """Minimum number of words that remain in a document without its question."""
     limit: int = Field(ge=0)
-    """Documents kept, chosen by a hash of their names; 0: all."""
+    """Documents kept, selected by a hash of their names; 0: all."""
     metadata: Annotated[tuple[Literal["source", "module"], ...], AfterValidator(distinct)]
-    """To keep and filter by: `source`, the distribution (`python`: the standard library), and `module`, its dotted
-    name. Empty: nothing."""
+    """Columns to keep and filter by: `source`, the distribution (`python`: the standard library), and `module`, its
+    dotted name. Empty: nothing."""
 
 
 def missing(config: PydocsConfig) -> list[str]:
-    """Distributions that are not installed."""
+    """Returns a line for each distribution that is not installed."""
     return [
         _not_installed(name)
         for name in config.distributions
@@ -74,7 +74,7 @@ def _not_installed(name: str) -> str:
 
 
 def sources(config: PydocsConfig) -> dict[str, Path]:
-    """{name: path} of every file read, in order; names hold no place of this machine.
+    """Returns {name: path} of every file that is read, in order; the names hold no path of this machine.
 
     Raises InputError for a distribution that is not installed or has no record of its files.
     """
@@ -87,7 +87,7 @@ def sources(config: PydocsConfig) -> dict[str, Path]:
         if distribution.files is None:
             raise InputError(f"ingest.distributions: {name} has no record of its files: install it by pip")
         for path in distribution.files:
-            if _taken(PurePosixPath(path)):
+            if _is_read(PurePosixPath(path)):
                 found[f"{name}/{path}"] = Path(str(path.locate()))
     return dict(sorted(found.items()))
 
@@ -97,12 +97,12 @@ def _standard_files(library: Path) -> Iterator[PurePosixPath]:
         folders[:] = [name for name in folders if name not in LEFT_OUT and name.isidentifier()]
         for name in names:
             path = PurePosixPath((Path(folder) / name).relative_to(library).as_posix())
-            if _taken(path):
+            if _is_read(path):
                 yield path
 
 
-def _taken(path: PurePosixPath) -> bool:
-    """Is it Python source that one would import, and neither test nor vendored?"""
+def _is_read(path: PurePosixPath) -> bool:
+    """Returns whether the file is an importable Python module that is neither a test nor vendored."""
     *folders, name = path.with_suffix("").parts
     return (
         path.suffix == ".py"
@@ -116,30 +116,30 @@ def _taken(path: PurePosixPath) -> bool:
 
 
 def read(config: PydocsConfig, progress: Progress) -> Source:
-    """One passage or more a docstring; the first paragraph is its question where it is prose.
+    """Reads one or more passages per docstring; its first paragraph is the question if it is prose.
 
-    The split of a question is chosen by a hash of its file's name, so that no file is in two.
+    A hash of the file's name selects the split of a question, so that no file is in two splits.
     """
     counts: Counter[str] = Counter()
     examples: Examples = {}
-    kept = documents(_docstrings(config, counts, examples, progress), config.remaining_words)
+    selected = documents(_docstrings(config, counts, examples, progress), config.remaining_words)
     if config.limit:
-        chosen = {document.name for document in nsmallest(config.limit, kept, key=lambda d: hash_id(d.name))}
-        kept = [document for document in kept if document.name in chosen]
+        names = {document.name for document in nsmallest(config.limit, selected, key=lambda d: hash_id(d.name))}
+        selected = [document for document in selected if document.name in names]
 
     def passages() -> Iterator[tuple[str, Passage]]:
-        for document in kept:
+        for document in selected:
             further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
             for i, text in enumerate(cut(document.text, config.passage_words)):
                 yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
 
     def queries() -> Iterator[tuple[str, Query]]:
-        for document in kept:
+        for document in selected:
             if document.question:
                 yield document.file, Query(document.name, split_of(document.file), document.question, [])
 
     def qrels() -> Iterator[tuple[str, Judgement]]:
-        for document in kept:
+        for document in selected:
             if document.question:
                 for i in range(len(cut(document.text, config.passage_words))):
                     yield (
@@ -151,12 +151,12 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
 
 
 def split_of(file: str) -> str:
-    """Train, dev or test (80/10/10), by a hash of the file's name."""
+    """Returns train, dev or test (80/10/10), by a hash of the file's name."""
     return TENTHS[hash_id(file) % 10]
 
 
 def _module(file: str) -> str:
-    """The dotted name of a file that is named as in `sources`."""
+    """Returns the module's dotted name from a file's name in `sources`."""
     _, *folders, name = PurePosixPath(file).with_suffix("").parts
     return ".".join(folders if name == "__init__" else (*folders, name))
 
@@ -164,7 +164,7 @@ def _module(file: str) -> str:
 def _docstrings(
     config: PydocsConfig, counts: Counter[str], examples: Examples, progress: Progress
 ) -> Iterator[tuple[str, str, str]]:
-    """(file, qualified name, docstring) of every docstring that is long enough."""
+    """Yields (file, qualified name, docstring) of every docstring that is long enough."""
     paths = sources(config)
     counts.update(files=len(paths), unparsed_files=0)
     for done, (file, path) in enumerate(paths.items()):

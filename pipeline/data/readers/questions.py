@@ -1,4 +1,4 @@
-"""Questions made from a document's title, headings, first sentences and passages, for texts that come without any."""
+"""Generates questions from a document's title, headings, first sentences and passages, for texts without questions."""
 
 import random
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.data.readers.text_config import TextConfig
 
 
-# English headings of several words that stand over anything.
+# English headings of several words that fit any section.
 SAYING_NOTHING = {
     *("about this document", "additional information", "additional resources", "basic usage", "bug fixes"),
     *("change log", "contact us", "external links", "frequently asked questions", "further reading"),
@@ -28,11 +28,11 @@ SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z)|""" + UNS
 PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
 ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|al|[A-Z])\.$")
 SIGNS = frozenset("{}[]<>|=_\\/#$@*^~`+&%;")
-SIGNS_SHARE = 0.1  # of a sentence's characters; more is code
+SIGNS_SHARE = 0.1  # of a sentence's characters; more signs mean code
 
 
 class Question(NamedTuple):
-    """`passages`: the places, in the document, of those that answer it."""
+    """`passages`: indices, in the document, of the passages that answer it."""
 
     question_id: str
     kind: Kind
@@ -41,7 +41,7 @@ class Question(NamedTuple):
 
 
 class Made(NamedTuple):
-    """(title, text) of a document's passages, its questions, and (why, id) of what could have asked and does not."""
+    """(title, text) of a document's passages, its questions, and (reason, id) of candidates that are left out."""
 
     passages: list[tuple[str, str]]
     questions: list[Question]
@@ -49,7 +49,7 @@ class Made(NamedTuple):
 
 
 def split_of(document_id: str, config: "TextConfig") -> str:
-    """Train, dev or test by a hash of the id: other documents, new or changed, do not matter."""
+    """Returns train, dev or test by a hash of the id, independent of all other documents."""
     x = _uniform(f"{config.seed} split {document_id}")
     if x < config.test_share:
         return "test"
@@ -57,24 +57,28 @@ def split_of(document_id: str, config: "TextConfig") -> str:
 
 
 def asking(document: Document, config: "TextConfig") -> Iterator[str]:
-    """What would ask if no other document said the same: titles, headings and first sentences, not crops."""
+    """Yields the candidates for questions, except crops: titles, headings and first sentences.
+
+    `make` uses those that occur in only one place.
+    """
     for kind, _, text in _candidates(document, config):
         if not _says_nothing(kind, text, config):
             yield text
 
 
 def make(document: Document, config: "TextConfig", repeated: Callable[[str], bool]) -> Made:
-    """The document's passages and questions; `repeated` tells which texts ask in several places, and so do not.
+    """Returns the document's passages and questions. `repeated`: whether a text occurs in several places; such texts
+    are not used.
 
-    A question whose words stand in its passage is found by them alone: BM25 would win every evaluation and the dense
-    model learn to match words. So the words that ask are taken out of what is indexed: the title and the headings out
-    of the passages' titles, the first sentence and the crop out of the text. In training a share of them may stay, as
-    in the Inverse Cloze Task (Lee, Chang and Toutanova 2019, section 5: the sentence is removed in 90 % of the
-    examples, so that word matching is learnt too); in dev and test none does.
+    If the words of a question occurred in its passage, they alone would find it: BM25 would win every evaluation, and
+    the dense model would learn to match words. So the question is removed from the indexed text: titles and headings
+    from the passages' titles, first sentences and crops from the text. In training a share of them may stay, as in the
+    Inverse Cloze Task (Lee, Chang and Toutanova 2019, section 5: the sentence is removed in 90 % of the examples, so
+    that word matching is learnt too); in dev and test none stays.
 
-    A title asks for all passages of its document, a heading for those of its section with all subsections, a first
-    sentence for the rest of its section (without subsections), a crop for the rest of its passage. A heading asks
-    without the document's title, which stands over all its passages and would find them alone.
+    The answers of a title are all passages of its document, of a heading those of its section with all subsections, of
+    a first sentence the rest of its section (without subsections), of a crop the rest of its passage. A heading's
+    question does not contain the document's title, which occurs in all passages and would find them alone.
     """
 
     def question_id(kind: Kind, place: int) -> str:
@@ -82,7 +86,7 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
 
     split = split_of(document.document_id, config)
     left_out: list[tuple[str, str]] = []
-    asked: dict[tuple[Kind, int], str] = {}
+    chosen: dict[tuple[Kind, int], str] = {}
     lengths = [count(section.text) for section in document.sections]
     answering = _answering(document)
     for kind, place, text in _candidates(document, config):
@@ -94,10 +98,10 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
         elif rest < config.remaining_words:
             left_out.append(("without_rest", question_id(kind, place)))
         else:
-            asked[kind, place] = text
+            chosen[kind, place] = text
 
     def removed(kind: Kind, place: int) -> bool:
-        if (kind, place) not in asked:
+        if (kind, place) not in chosen:
             return False
         return split != "train" or _uniform(f"{config.seed} kept {question_id(kind, place)}") >= config.kept_share
 
@@ -114,7 +118,7 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
         passages += [(": ".join(part for part in (title, *headings) if part), piece) for piece in pieces]
 
     questions = []
-    for (kind, place), text in asked.items():
+    for (kind, place), text in chosen.items():
         answers = [passage for i in answering(kind, place) for passage in of_section[i]]
         questions.append(Question(question_id(kind, place), kind, text, answers))
     if "crops" in config.questions:
@@ -125,7 +129,7 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
             elif repeated(crop[0]):
                 left_out.append(("repeated", question_id("crops", i)))
             else:
-                asked["crops", i] = crop[0]
+                chosen["crops", i] = crop[0]
                 questions.append(Question(question_id("crops", i), "crops", crop[0], [i]))
                 if removed("crops", i):
                     passages[i] = passage_title, crop[1]
@@ -133,7 +137,7 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
 
 
 def _candidates(document: Document, config: "TextConfig") -> Iterator[tuple[Kind, int, str]]:
-    """(kind, place, text); the place counts headings or sections."""
+    """Yields (kind, index of the heading or section, text)."""
     if "titles" in config.questions and document.title:
         yield "titles", 0, document.title
     if "headings" in config.questions:
@@ -155,7 +159,7 @@ def _says_nothing(kind: Kind, text: str, config: "TextConfig") -> bool:
 
 
 def _answering(document: Document) -> Callable[[Kind, int], Sequence[int]]:
-    """A function from a candidate's kind and place to the sections that answer it."""
+    """Returns a function from a candidate's kind and index to the sections that answer it."""
     under: list[list[int]] = [[] for _ in document.headings]
     for i, section in enumerate(document.sections):
         for heading in section.path:
@@ -170,7 +174,7 @@ def _answering(document: Document) -> Callable[[Kind, int], Sequence[int]]:
 
 
 def _sentence_end(text: str) -> int:
-    """Where the first sentence of the first paragraph ends; 0: no sentence ends there."""
+    """Returns the end of the first sentence of the first paragraph; 0: no sentence ends there."""
     paragraph = PARAGRAPH_END.search(text)
     first = text[: paragraph.start()] if paragraph else text
     ends = (match.end() for match in SENTENCE_END.finditer(first))
@@ -178,19 +182,19 @@ def _sentence_end(text: str) -> int:
 
 
 def _crop(text: str, config: "TextConfig") -> tuple[str, str] | None:
-    """(a random span of whole words, the rest); None where either is too short. Equal texts give equal crops."""
-    found = spans(text)
+    """Returns (a random span of whole words, the rest), or None if one is too short. Equal texts give equal crops."""
+    word_spans = spans(text)
     draw = random.Random(hash_id(f"{config.seed} crop {text}"))
     low, high = config.sentence_words
-    length = min(max(round(draw.uniform(*config.crop_share) * len(found)), low), high)
-    if len(found) - length < config.remaining_words:
+    length = min(max(round(draw.uniform(*config.crop_share) * len(word_spans)), low), high)
+    if len(word_spans) - length < config.remaining_words:
         return None
-    first = draw.randrange(len(found) - length + 1)
-    start, end = found[first][0], found[first + length - 1][1]
+    first = draw.randrange(len(word_spans) - length + 1)
+    start, end = word_spans[first][0], word_spans[first + length - 1][1]
     rest = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
     return " ".join(text[start:end].split()), rest
 
 
 def _uniform(text: str) -> float:
-    """A number of [0, 1) that hangs on the text alone."""
+    """Returns a number in [0, 1) that depends only on the text."""
     return hash_id(text) / 2**64

@@ -1,4 +1,4 @@
-"""A document's title, headings and sections, from the headings and paragraphs that stand one after the other in it."""
+"""Builds a document's title, headings and sections from its sequence of headings and paragraphs."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,42 +6,42 @@ from typing import Any, NamedTuple
 from unicodedata import category
 
 Block = tuple[int, str]
-"""A heading's level, 1 to 6, and its text; or 0 and a piece of text, which ends in its own line ends."""
+"""A heading's level, 1 to 6, and its text; or 0 and a piece of text with its line ends."""
 
 BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*\n")
 APOSTROPHES = "'’"
 NUMBERING = re.compile(r"\W*(?:(?:\d{1,3}\.)+(?:\d{1,3})?\)?|\d{1,3}\))\s+")
-"""A section's number in front of its heading: 3. or 1.2 or (3). Others, such as 2000 or 12, are words."""
+"""A section's number before its heading: 3. or 1.2 or (3). Other numbers, such as 2000 or 12, are words."""
 
 
 class Section(NamedTuple):
-    """`path`: the headings it stands under, the outermost first, by their places in `Document.headings`."""
+    """`path`: the headings above it, outermost first, as indices of `Document.headings`."""
 
     path: tuple[int, ...]
     text: str
 
 
 class Document(NamedTuple):
-    """Sections in order. A heading without text and without subsections has a section of no text."""
+    """Sections in order. A heading without text and without subsections has a section with empty text."""
 
     document_id: str
     title: str
     headings: list[str]
     sections: list[Section]
     metadata: Mapping[str, Any] = {}
-    """What else is known of it, by name."""
+    """Further fields, by name."""
 
 
 def plain(document_id: str, title: str, text: str) -> Document:
-    """A document without headings."""
+    """Returns a document without headings."""
     return Document(document_id, title, [], [Section((), text)])
 
 
 def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -> Document:
-    """The `blocks` under their headings.
+    """Returns the document with the `blocks` under their headings.
 
-    `title` empty: the first heading, where it stands above the others or at level 1; else `name`. The first heading
-    is left out of the paths where its words stand in the title.
+    `title` empty: the first heading if its level is 1 or above all others, else `name`. The first heading is left out
+    of the paths if the title contains its words.
     """
     levels = [level for level, _ in blocks if level]
     first_place = next((i for i, (level, _) in enumerate(blocks) if level), -1)
@@ -51,9 +51,9 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
 
     headings: list[str] = []
     sections: list[Section] = []
-    path: list[tuple[int, int]] = []  # (level, place) of the headings that are open
+    path: list[tuple[int, int]] = []  # (level, index) of the open headings
     pieces: list[str] = []
-    opened = 0  # level of the heading last met; 0: none yet, or the title's own
+    opened = 0  # level of the last heading; 0: none yet, or the title itself
 
     def close(next_level: int) -> None:
         text = BLANK_LINES.sub("\n\n", "".join(pieces)).strip()
@@ -79,18 +79,18 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
 
 
 def said(text: str) -> str:
-    """The words and numbers, in lower case, without a section's number in front: equal for texts that say the same."""
+    """Returns the words and numbers in lower case, without a leading section number, to compare texts."""
     return words(text[number.end() :] if (number := NUMBERING.match(text)) else text, str.isalnum)
 
 
 def words(text: str, of: Callable[[str], bool] = str.isalpha) -> str:
-    """The words made of letters, in lower case: two texts that differ in numbers or signs alone become equal.
+    """Returns the words of letters in lower case: texts that differ only in numbers or signs become equal.
 
-    Marks (vowel signs, combining accents) belong to the letter before them; an emoji's does to none. `of` tells which
-    characters words are made of.
+    Marks (vowel signs, combining accents) belong to the letter before them, but not those of an emoji. `of`: whether a
+    character is part of a word.
     """
-    kept = [" "]
+    characters = [" "]
     for c in text.lower():
-        joins = kept[-1] != " " and (c in APOSTROPHES or category(c)[0] == "M")
-        kept.append(c if of(c) or joins else " ")
-    return " ".join(word.rstrip(APOSTROPHES) for word in "".join(kept).split())
+        joins = characters[-1] != " " and (c in APOSTROPHES or category(c)[0] == "M")
+        characters.append(c if of(c) or joins else " ")
+    return " ".join(word.rstrip(APOSTROPHES) for word in "".join(characters).split())

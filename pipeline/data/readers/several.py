@@ -1,4 +1,4 @@
-"""The passages of several sources as one text to pre-train on, such as general text and the collections of a study."""
+"""Reads the passages of several sources as one pre-training corpus, such as general text and a study's collections."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from pipeline.runtime.work import Progress
 
 class SeveralConfig(Config):
     reader: Literal["several"]
-    """Names this reader."""
+    """Selects this reader."""
     parts: list[single.PartConfig] = Field(min_length=1)
-    """The sources, each by its own reader, in this order. Their questions are left out; `metadata` must be empty."""
+    """The sources in this order, each with its own reader. Their questions are left out; `metadata` must be empty."""
 
     @model_validator(mode="after")
     def _no_metadata(self) -> Self:
         for n, part in enumerate(self.parts):
             if getattr(part, "metadata", None):
-                raise ValueError(f"parts.{n}.metadata: of several sources none is kept; set it to []")
+                raise ValueError(f"parts.{n}.metadata: several sources keep no metadata; set it to []")
         return self
 
 
 def missing(config: SeveralConfig) -> list[str]:
-    """What each part lacks, a line each, with the part's place."""
+    """Returns a line for each missing input, with the part's number."""
     return [
         single.placed(line, type(part).model_fields, f"ingest.parts.{n}")
         for n, part in enumerate(config.parts)
@@ -38,14 +38,14 @@ def missing(config: SeveralConfig) -> list[str]:
 
 
 def sources(config: SeveralConfig) -> dict[str, Path]:
-    """What enters the key beside the parts' Path fields, by the part's number."""
+    """Returns what enters the key in addition to the parts' Path fields, by the part's number."""
     return {
         f"parts.{n}.{name}": path for n, part in enumerate(config.parts) for name, path in single.sources(part).items()
     }
 
 
 def read(config: SeveralConfig, progress: Progress) -> Source:
-    """All parts' passages, part by part; ids of passages and documents begin with the part's number, as in `0/`."""
+    """Reads all passages, part by part; ids of passages and documents begin with the part's number, as in `0/`."""
     parts = [single.read(part, progress) for part in config.parts]
     counts: Counter[str] = Counter()
     examples: Examples = {}

@@ -1,4 +1,4 @@
-"""The readers of one source each, by the name that a configuration's `reader` gives."""
+"""The readers of a single source, by the name in a configuration's field `reader`."""
 
 import re
 from collections.abc import Iterable
@@ -35,24 +35,24 @@ PartConfig = Annotated[SingleConfig, Field(discriminator="reader")]
 
 
 def missing(config: SingleConfig) -> list[str]:
-    """What is neither on this machine nor to be had: a line each, with the commands that would bring it. Quick."""
+    """Returns one line for each missing input that cannot be downloaded now, with the commands to get it. Fast."""
     return READERS[config.reader].missing(config)
 
 
 def sources(config: SingleConfig) -> dict[str, Path]:
-    """{name: path} of what enters the key beside the content of the fields of type Path."""
+    """Returns {name: path} of the files that enter the key in addition to the fields of type Path."""
     own = getattr(READERS[config.reader], "sources", None)
     return own(config) if own else {}
 
 
 def read(config: SingleConfig, progress: Progress) -> Source:
-    """The rows of the source that `config` names."""
+    """Reads the rows of the source that `config` describes."""
     return READERS[config.reader].read(config, progress)
 
 
 def placed(line: str, fields: Iterable[str], section: str) -> str:
-    """`ingest.FIELD` in a reader's line as `section.FIELD`: a reader does not know which section it serves.
+    """Replaces `ingest.FIELD` in a reader's line by `section.FIELD`: a reader does not know its section.
 
-    A path may hold the same letters.
+    The pattern skips paths with the same letters.
     """
     return re.sub(rf"(?<![\w./\\-])ingest\.(?=({'|'.join(fields)})\b)", f"{section}.", line)

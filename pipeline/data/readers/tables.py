@@ -1,6 +1,6 @@
-"""Tables of CSV, TSV and JSON by way of the datasets library, which only finds the files: it would guess types.
+"""Reads tables of CSV, TSV and JSON. The datasets library only finds the files, because its parsers guess types.
 
-Its CSV is that of pandas, to which 007 is 7 and NA is nothing; its JSON takes text that looks like a date for one.
+It reads CSV with pandas, which turns 007 into 7 and NA into a missing value; in JSON it turns text into dates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 KINDS = ("csv", "json")
 """Builders of the library whose files are read here."""
 GROUP = 1000
-"""Rows of JSON that are looked through for columns before the first one is given."""
+"""Rows of JSON that are searched for columns before the first one is returned."""
 PLAIN = 3
-"""csv.QUOTE_NONE: quotes are letters."""
+"""csv.QUOTE_NONE: quotes are ordinary characters."""
 # fmt: off
 UNREAD = (
     "comment", "dialect", "doublequote", "encoding", "escapechar", "field", "header", "lineterminator", "nrows",
     "quotechar", "skipfooter", "skipinitialspace", "skiprows",
 )
 # fmt: on
-"""Options that a dataset's card may set, and that would change what is read."""
+"""Unsupported options of a dataset's card, which would change the rows."""
 
 Row = dict[str, Any]
 
 
 def rows(builder: "DatasetBuilder", split: str) -> Iterator[tuple[str, Row]]:
-    """(file and line, row) of a split, in the order of its files. Cells of CSV and TSV are text as written.
+    """Yields (file and line, row) of a split, in the order of its files. Cells of CSV and TSV are text as written.
 
-    Raises InputError for a split that is not there and for what is wrong with a file.
+    Raises InputError for an unknown split and for a faulty file.
     """
     config: Any = builder.config
     _check_options(config)
@@ -55,36 +55,36 @@ def _check_options(config: Any) -> None:
         value = getattr(config, name, None)
         if value not in (getattr(usual, name, None), "utf-8"):
             raise InputError(
-                f"its card sets {name}: {value!r}, which is not read here; turn the table into JSONL or Parquet"
+                f"its card sets {name}: {value!r}, which is not supported; convert the table to JSONL or Parquet"
             )
 
 
 def by_splits(builder: "DatasetBuilder", split: str) -> tuple[dict[str, list[str]], list[str]]:
-    """({split: its files}, the splits that `split` names: one, several as in `train+dev`, or `all`)."""
+    """Returns ({split: its files}, the splits that `split` names: one, several as in `train+dev`, or `all`)."""
     config: Any = builder.config
-    found = {str(name): [*map(str, paths)] for name, paths in (config.data_files or {}).items()}
-    return found, [*found] if split == "all" else [name.strip() for name in split.split("+")]
+    files = {str(name): [*map(str, paths)] for name, paths in (config.data_files or {}).items()}
+    return files, [*files] if split == "all" else [name.strip() for name in split.split("+")]
 
 
 def _files(builder: "DatasetBuilder", split: str) -> Iterator[Location]:
     from datasets import DownloadConfig, StreamingDownloadManager
 
-    by_split, wanted = by_splits(builder, split)
-    for name in wanted:
+    by_split, splits = by_splits(builder, split)
+    for name in splits:
         if name not in by_split:
             raise InputError(f"no split {name!r} among {', '.join(by_split)}")
     manager = StreamingDownloadManager(
         base_path=builder.base_path,
         download_config=DownloadConfig(token=builder.token, storage_options=builder.storage_options),
     )
-    for given in (given for name in wanted for given in by_split[name]):
-        for found in manager.iter_files(manager.download_and_extract(given)):
-            local = Path(given if Path(given).suffix in ENDINGS else found)
-            yield local if local.is_file() else found
+    for source in (source for name in splits for source in by_split[name]):
+        for file in manager.iter_files(manager.download_and_extract(source)):
+            local = Path(source if Path(source).suffix in ENDINGS else file)
+            yield local if local.is_file() else file
 
 
 def _name(path: Location) -> str:
-    """Of `zip://a/b.tsv::/c.zip` too, the name of the table without the ending of its compression."""
+    """Returns the table's name without the ending of its compression, also from `zip://a/b.tsv::/c.zip`."""
     return plain_name(Path(str(path).split("::")[0]))
 
 
@@ -99,7 +99,7 @@ def _cells(path: Location, config: Any) -> Iterator[tuple[str, list[str]]]:
 def _named(
     path: Location, cells: Iterator[tuple[str, list[str]]], names: Sequence[str] | None
 ) -> Iterator[tuple[str, Row]]:
-    """The rows by the columns' `names`; None: those of the first line. A column without a name is left out."""
+    """Yields the rows by column name. `names` None: read from the first line. A column without a name is left out."""
     if names is None:
         place, names = next(cells, ("", []))
         twice = next((name for n, name in enumerate(names) if name and name in names[:n]), None)
@@ -112,18 +112,16 @@ def _named(
 
 
 def separator_hint(names: Sequence[str]) -> str:
-    """What to do where the columns' names show another separator; else empty."""
+    """Returns advice if the columns' names show another separator, otherwise an empty text."""
     if not has_semicolons(names):
         return ""
-    return (
-        "; its fields seem to be separated by ;: write `sep: ;` beside `data_files` in the card, or save it with commas"
-    )
+    return "; its separator seems to be ;: write `sep: ;` next to `data_files` in the card, or save it with commas"
 
 
-def _with_all_columns(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
-    """The rows, null where they lack a column of the first GROUP or of an earlier one."""
+def _with_all_columns(placed: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
+    """Yields the rows with null for absent columns. Columns are those of the first GROUP rows and of earlier ones."""
     columns: Row = {}
-    while group := list(islice(found, GROUP)):
+    while group := list(islice(placed, GROUP)):
         for _, row in group:
             columns.update(dict.fromkeys(row))
         for place, row in group:

@@ -1,4 +1,4 @@
-"""Anyone's own texts: plain text, Markdown, HTML or JSONL, without questions or with questions made from them."""
+"""Reads the user's own texts: plain text, Markdown, HTML or JSONL, and generates questions from them if requested."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,45 +23,45 @@ Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Starts a stream of (place, document)."""
 Asked = tuple[str, Query, list[str]]
 """Place, question, and the ids of the passages that answer it."""
-NO_QUESTIONS = "ingest.questions=[] makes none, to only pre-train (--until cocondenser)"
+NO_QUESTIONS = "set ingest.questions=[] to generate none and only pre-train (--until cocondenser)"
 
 
 def missing(config: TextConfig) -> list[str]:
-    """Absent paths, with the field that names them."""
-    takes = "ingest.path takes a file or folder of text, Markdown, HTML or JSONL"
-    return [f"{line}; {takes} (--set ingest.path=FOLDER)" for line in text_files.missing([config.path], {})]
+    """Returns a line for an absent path, with its field."""
+    expected = "ingest.path takes a file or folder of text, Markdown, HTML or JSONL"
+    return [f"{line}; {expected} (--set ingest.path=FOLDER)" for line in text_files.missing([config.path], {})]
 
 
 def sources(config: TextConfig) -> dict[str, Path]:
-    """A single file once more, under its name: ids, titles and how it is read come from the name."""
+    """Returns a single file under its name: the name determines ids, titles and the parser, so it enters the key."""
     return {f"path/{config.path.name}": config.path} if config.path.is_file() else {}
 
 
 def read(config: TextConfig, progress: Progress) -> Source:
-    """The documents' passages, in the order of file names and lines, and the questions made from them.
+    """Reads the documents' passages, in the order of file names and lines, and generates questions from them.
 
-    A document's id is the file's name in the folder, with the document's number where lines are documents; its i-th
-    passage is `ID#i`, its questions `ID?KIND:PLACE`: what happens to other files changes no id and no split. In a
-    folder, what is no text is passed over and counted. A text that would ask in several places does not ask. Memory:
-    one document, and the questions.
+    A document's id is the file's name in the folder, followed by the document's number if lines are documents; its
+    i-th passage is `ID#i`, its questions are `ID?KIND:PLACE`. So a change of one file changes no id or split of others.
+    Files of a folder that are not text are skipped and counted. A text that occurs in several places is not used as a
+    question. Memory: one document, and the questions.
     """
     paths, counts, examples = listing(config)
     documents: Documents = partial(documents_of, paths, config)
     repeated: set[int] = set()
-    asked: list[Asked] = []
+    questions: list[Asked] = []
     if config.questions:
         seen: Counter[int] = Counter()
-        documents = spooled(_told(documents(), progress))  # parsed once, read three times
+        documents = spooled(_with_progress(documents(), progress))  # parsed once, read three times
         for _, found in documents():
             seen.update(map(_hash, asking(found, config)))
         repeated.update(text for text, times in seen.items() if times > 1)
-        asked = _questions(documents, config, repeated, counts, examples)
+        questions = _questions(documents, config, repeated, counts, examples)
     return Source(
         passages=lambda: _passages(documents, config, repeated),
-        queries=lambda: ((place, query) for place, query, _ in asked),
+        queries=lambda: ((place, query) for place, query, _ in questions),
         qrels=lambda: (
             (place, Judgement(query.split, query.query_id, passage, 1))
-            for place, query, passages in asked
+            for place, query, passages in questions
             for passage in passages
         ),
         counts=counts,
@@ -69,79 +69,80 @@ def read(config: TextConfig, progress: Progress) -> Source:
     )
 
 
-def _told(documents: Iterator[tuple[str, Document]], progress: Progress) -> Iterator[tuple[str, Document]]:
+def _with_progress(documents: Iterator[tuple[str, Document]], progress: Progress) -> Iterator[tuple[str, Document]]:
     for done, found in enumerate(documents, 1):
         progress(done, None, "documents")
         yield found
 
 
-def _made(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Document, Made]]:
+def _generate(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Document, Made]]:
     for place, found in documents():
         yield place, found, make(found, config, lambda text: _hash(text) in repeated)
 
 
 def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Passage]]:
-    for place, found, made in _made(documents, config, repeated):
-        for i, (title, text) in enumerate(made.passages):
+    for place, found, generated in _generate(documents, config, repeated):
+        for i, (title, text) in enumerate(generated.passages):
             yield place, Passage(f"{found.document_id}#{i}", found.document_id, title, text, found.metadata)
 
 
 def _questions(
     documents: Documents, config: TextConfig, repeated: set[int], counts: Counter[str], examples: Examples
 ) -> list[Asked]:
-    """All questions. Adds to `repeated` the crops that several passages would give, and counts.
+    """Returns all questions. Adds crops that occur in several passages to `repeated`, and updates `counts`.
 
-    Raises InputError where there is no question, none to train on, or none held out though a share of them should be.
+    Raises InputError without any question, without training questions, or without held-out ones if dev_share or
+    test_share is above 0.
     """
-    asked: list[tuple[str, Asked]] = []
+    candidates: list[tuple[str, Asked]] = []
     seen: Counter[int] = Counter()
     total, left_out = 0, Counter({"saying_nothing": 0, "repeated": 0, "without_rest": 0})
-    for place, found, made in _made(documents, config, repeated):
+    for place, found, generated in _generate(documents, config, repeated):
         total += 1
-        for reason, question_id in made.left_out:
+        for reason, question_id in generated.left_out:
             left_out[reason] += 1
             keep(examples, f"{reason}_left_out", question_id)
         split = split_of(found.document_id, config)
-        seen.update(_hash(question.text) for question in made.questions if question.kind == "crops")
-        for question in made.questions:
+        seen.update(_hash(question.text) for question in generated.questions if question.kind == "crops")
+        for question in generated.questions:
             passages = [f"{found.document_id}#{i}" for i in question.passages]
             query = Query(question.question_id, split, question.text, [])
-            asked.append((question.kind, (place, query, passages)))
+            candidates.append((question.kind, (place, query, passages)))
     repeated.update(text for text, times in seen.items() if times > 1)
-    kept = []
-    for kind, one in asked:
-        if kind == "crops" and _hash(one[1].text) in repeated:
+    chosen = []
+    for kind, row in candidates:
+        if kind == "crops" and _hash(row[1].text) in repeated:
             left_out["repeated"] += 1
-            keep(examples, "repeated_left_out", one[1].query_id)
+            keep(examples, "repeated_left_out", row[1].query_id)
         else:
-            kept.append((kind, one))
+            chosen.append((kind, row))
 
-    made_from = Counter(kind for kind, _ in kept)
-    counts.update({f"questions_from_{kind}": made_from[kind] for kind in config.questions})
+    per_kind = Counter(kind for kind, _ in chosen)
+    counts.update({f"questions_from_{kind}": per_kind[kind] for kind in config.questions})
     counts.update({f"{reason}_left_out": number for reason, number in left_out.items()})
-    splits = Counter(query.split for _, (_, query, _) in kept)
-    asking_documents = {query.query_id.rpartition("?")[0] for _, (_, query, _) in kept}
-    _check_splits(config, total, len(asking_documents), splits, left_out)
-    return [one for _, one in kept]
+    splits = Counter(query.split for _, (_, query, _) in chosen)
+    with_questions = {query.query_id.rpartition("?")[0] for _, (_, query, _) in chosen}
+    _check_splits(config, total, len(with_questions), splits, left_out)
+    return [row for _, row in chosen]
 
 
 def _check_splits(
-    config: TextConfig, documents: int, asking_documents: int, splits: Counter[str], left_out: Counter[str]
+    config: TextConfig, documents: int, with_questions: int, splits: Counter[str], left_out: Counter[str]
 ) -> None:
     of = f"of {counted(documents, 'documents')}"
     if not splits:
         why = ", ".join(f"{number} {reason.replace('_', ' ')}" for reason, number in left_out.items())
         raise InputError(
-            f"{config.path}: nothing to ask by ingest.questions [{', '.join(config.questions)}], {of} ({why}); "
+            f"{config.path}: no questions from ingest.questions [{', '.join(config.questions)}], {of} ({why}); "
             f"{_further(config, 1, documents)}"
         )
     held_out = splits["dev"] + splits["test"]
     if splits["train"] and (held_out or config.dev_share + config.test_share == 0):
         return
-    if asking_documents == 1:  # no shares divide it
+    if with_questions == 1:  # no shares divide it
         raise InputError(
-            f"{config.path}: only 1 {of} asks ({counted(splits.total(), 'questions')}), so that none is left to train "
-            f"on or to evaluate with; {_further(config, 2, documents)}"
+            f"{config.path}: only 1 {of} has questions ({counted(splits.total(), 'questions')}), so that none is left "
+            f"to train on or to evaluate with; {_further(config, 2, documents)}"
         )
     raise InputError(
         f"{config.path}: ingest.dev_share, test_share and seed leave {counted(splits['train'], 'questions')} to train "
@@ -150,7 +151,7 @@ def _check_splits(
 
 
 def _further(config: TextConfig, needed: int, documents: int) -> str:
-    """What can bring `needed` documents that ask, where too few of the `documents` do."""
+    """Returns advice for too few documents with questions. `needed`: the required number of them."""
     others = [kind for kind in get_args(Kind) if kind not in config.questions]
     if documents >= needed and others:
         return f"other kinds in ingest.questions may find more ({', '.join(others)}), or {NO_QUESTIONS}"

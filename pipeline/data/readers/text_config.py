@@ -17,17 +17,17 @@ class TextConfig(Config):
     """Text, Markdown, HTML or JSONL files, plain or compressed, cut into passages at headings."""
 
     reader: Literal["text"]
-    """Names this reader."""
+    """Selects this reader."""
     path: Path
-    """A file or a folder. Files are read by their endings: .md and .markdown as Markdown, .html and .htm as HTML,
-    .jsonl as a document a line, any other as plain text."""
+    """A file or a folder. The ending selects the parser: .md and .markdown Markdown, .html and .htm HTML, .jsonl one
+    document per line, any other plain text."""
     pattern: str = Field(min_length=1)
-    """Which files of a folder, such as `**/*.txt`; in the order of their names. Hidden ones are passed over."""
+    """Files of a folder that are read, such as `**/*.txt`, sorted by name. Hidden files are skipped."""
     endings: tuple[str, ...]
-    """Endings of the files taken among these, such as `md` or `.md`, without that of a compression; `""` takes names
-    without an ending, such as README, as does such a name. The others are counted. Empty: all."""
+    """Endings of the files that are read, such as `md` or `.md`, without that of a compression. `""` selects names
+    without an ending; such a name, as README, can be listed too. Other files are counted. Empty: all."""
     documents: Literal["files", "lines"]
-    """What a document is in plain text files: the file, or each line."""
+    """Documents of plain text files: the whole file, or each line."""
     id_key: str
     """Key of a JSONL document's id; empty: the file's name and the document's number."""
     title_key: str
@@ -35,29 +35,30 @@ class TextConfig(Config):
     text_key: str = Field(min_length=1)
     """Key of its text."""
     metadata: Names
-    """What to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
+    """Fields to keep of each document and filter by: `file`, its file's name in the folder; `folder`, the part of that
     name before the last slash; `ending`, such as `md`; keys of JSONL and of Markdown's front matter. Empty: nothing."""
     passage_words: int = Field(ge=0)
-    """Sections are cut into passages of about so many words; 0: a section is a passage."""
+    """Sections are cut into passages of about this many words; 0: a section is a passage."""
     questions: tuple[Kind, ...]
-    """What asks (`questions.make` says for which passages): documents' titles, sections' headings, sections' first
-    sentences, random crops of passages, or several of these. Empty: no questions, and no field below matters."""
+    """Texts that become questions (`questions.make` describes their answers): documents' titles, sections' headings,
+    sections' first sentences, random crops of passages, or several of these. Empty: no questions; the fields below are
+    unused."""
     heading_words: int = Field(ge=1)
-    """Words, of letters, that a title or heading must have to ask."""
+    """Minimum words, of letters, in a title or heading that becomes a question."""
     sentence_words: tuple[int, int]
-    """Fewest and most words of a first sentence or crop that asks."""
+    """Minimum and maximum words of a first sentence or crop that becomes a question."""
     crop_share: tuple[float, float]
-    """Length of a crop as a share of its passage's, drawn evenly between the two."""
+    """Length of a crop as a share of its passage, drawn uniformly between the two."""
     remaining_words: int = Field(ge=1)
-    """Words that must be left in the passages asked for, together, once the question is taken out."""
+    """Minimum words in all answering passages together, without the question."""
     kept_share: float = Field(ge=0, le=1)
-    """Share of the training questions whose words stay in what is indexed; in dev and test none do."""
+    """Share of the training questions whose words stay in the indexed text; in dev and test all are removed."""
     dev_share: float = Field(ge=0, le=1)
-    """Share of the documents that ask dev questions."""
+    """Share of the documents whose questions are dev questions."""
     test_share: float = Field(ge=0, le=1)
-    """Share of the documents that ask test questions."""
+    """Share of the documents whose questions are test questions."""
     seed: Seed
-    """Of splits, crops and what is kept."""
+    """Random seed for splits, crops and `kept_share`."""
 
     @field_validator("endings")
     @classmethod
@@ -67,13 +68,13 @@ class TextConfig(Config):
     @field_validator("pattern")
     @classmethod
     def _inside(cls, pattern: str) -> str:
-        # What lies outside would be read, but not enter the key.
+        # Files outside would be read, but would not enter the key.
         if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
             raise ValueError("must stay inside the folder")
         try:
-            list(Path(os.devnull).glob(pattern))  # nothing to look through: only what cannot be a pattern fails
+            list(Path(os.devnull).glob(pattern))  # searches nothing: only an invalid pattern fails
         except (ValueError, IndexError, NotImplementedError) as error:
-            raise ValueError(f"{pattern!r} is no pattern of paths ({error})") from error
+            raise ValueError(f"{pattern!r} is not a pattern of paths ({error})") from error
         return pattern
 
     @model_validator(mode="after")
@@ -81,22 +82,24 @@ class TextConfig(Config):
         if len(set(self.questions)) < len(self.questions):
             raise ValueError("questions names a kind twice")
         if not 1 <= self.sentence_words[0] <= self.sentence_words[1]:
-            raise ValueError("sentence_words must be at least 1, and ascend")
+            raise ValueError("sentence_words must be at least 1, and ascending")
         if not 0 < self.crop_share[0] <= self.crop_share[1] < 1:
-            raise ValueError("crop_share must lie between 0 and 1, and ascend")
+            raise ValueError("crop_share must be between 0 and 1, and ascending")
         if self.dev_share + self.test_share >= 1:
             raise ValueError("dev_share and test_share leave nothing to train on")
         return self
 
 
 def ending_of(written: str) -> str:
-    """What `ingest.endings` means: `.rst`, `*.rst` and `RST` are `rst`. Raises ValueError for what no file ends in."""
+    """Returns an ending in normal form: `.rst`, `*.rst` and `RST` give `rst`. Raises ValueError for an invalid one."""
     ending = written.strip().removeprefix("*").removeprefix(".").lower()
     if _ending(Path(f"a.{ending}")) != ending:
-        raise ValueError(f"{written!r} is no file's ending: name the last one, before a compression's (md of a.md.gz)")
+        raise ValueError(
+            f"{written!r} is not a file's ending: write the last one, before a compression's (md of a.md.gz)"
+        )
     return ending
 
 
 def _ending(path: Path) -> str:
-    """As `ingest.endings` names it: of a name without a dot all of it, such as makefile."""
+    """Returns the ending as in `ingest.endings`; of a name without a dot the whole name, such as makefile."""
     return text_files.plain_name(path).rpartition(".")[2].lower()

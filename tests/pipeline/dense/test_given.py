@@ -176,7 +176,7 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
         ),
         ("n.tsv", "query_id\tpassage_id\n", r"n\.tsv: no row"),
         ("n.jsonl", '{"query_id": "q2"}\n', r"n\.jsonl:1: no text in field 'passage_id'"),
-        ("n.json", '[{"question": "when?", "hard_negative_ctxs": ["p5"]}]', "is no list of objects"),
+        ("n.json", '[{"question": "when?", "hard_negative_ctxs": ["p5"]}]', "is not a list of objects"),
         (
             "n.json",
             '[{"question": "when?", "hard_negative_ctxs": [{"text": "p5"}]}]',
