@@ -1,4 +1,4 @@
-"""Reader of the tokens artifact: texts of unequal length in flat, memory-mapped arrays."""
+"""Reads the tokens artifact: texts of different lengths in flat, memory-mapped arrays."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from pipeline.data.stored import read_json, told
 
 @dataclass(frozen=True)
 class Specials:
-    """Ids of the tokenizer's special tokens, and the number of its entries."""
+    """Ids of the tokenizer's special tokens, and the size of its vocabulary."""
 
     vocab_size: int
     pad: int
@@ -27,31 +27,31 @@ class Specials:
 
 @dataclass(frozen=True)
 class Ragged:
-    """n texts of T tokens together. Row i is flat[offsets[i]:offsets[i + 1]]."""
+    """n texts with T tokens in total. Text i is tokens[offsets[i]:offsets[i + 1]]."""
 
     tokens: np.ndarray
     """[T] uint16 or uint32: ids, without special tokens."""
     offsets: np.ndarray
     """[n + 1] int64."""
     word_starts: np.ndarray
-    """[T] bool: does the token start a word; always true of a text's first token."""
+    """[T] bool: whether the token starts a word; always true for the first token of a text."""
     sentence_starts: np.ndarray | None
-    """[T] bool, passages only: does the token start a sentence; always true of a text's first token."""
+    """[T] bool, passages only: whether the token starts a sentence; always true for the first token of a text."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
-        """Ids of text i, [length]; a view of the file, not a copy."""
+        """Returns the ids of text i, [length]: a view of the file, not a copy."""
         return self.tokens[self.span(i)]
 
     def span(self, i: int) -> slice:
-        """Where text i lies in the flat arrays."""
+        """Returns the slice of text i in the flat arrays."""
         return slice(int(self.offsets[i]), int(self.offsets[i + 1]))
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each text, [n] int64."""
+        """Number of tokens of each text, [n] int64."""
         return np.diff(self.offsets)
 
 
@@ -61,24 +61,24 @@ class Tokens:
 
     passages: Ragged
     titles: Ragged
-    """One row a passage."""
+    """One text per passage."""
     queries: Ragged
     doc_offsets: np.ndarray
-    """[documents + 1] int64: document d holds passages doc_offsets[d] up to doc_offsets[d + 1]."""
+    """[documents + 1] int64: document d consists of passages doc_offsets[d] to doc_offsets[d + 1] - 1."""
     specials: Specials
 
     @staticmethod
     def open(folder: Path) -> "Tokens":
-        """Open a tokens artifact; reads no token before it is asked for. Raises InputError."""
+        """Opens a tokens artifact; tokens are read on access. Raises InputError for missing or damaged files."""
         specials = _read_specials(folder / "specials.json")
         passages, titles, queries = (_open_ragged(folder / name) for name in ("passages", "titles", "queries"))
         return Tokens(passages, titles, queries, _map(folder / "doc_offsets.npy"), specials)
 
 
 def _read_specials(path: Path) -> Specials:
-    said = read_json(path)
+    fields = read_json(path)
     with told(path):
-        return Specials(**said)
+        return Specials(**fields)
 
 
 def _open_ragged(folder: Path) -> Ragged:

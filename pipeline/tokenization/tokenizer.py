@@ -1,4 +1,4 @@
-"""The tokenizer: a ready one, or WordPiece trained on the collection."""
+"""The tokenizer: an existing one, or WordPiece trained on the collection."""
 
 import json
 from collections import Counter
@@ -29,28 +29,28 @@ BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": 
 ROBERTA = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 BATCH_ROWS = 512
 MOST_UNKNOWN = 0.5
-"""Share of the collection's characters; a tokenizer that does not know more is of no use."""
+"""Largest share of unknown characters in the collection; a tokenizer that knows fewer is useless."""
 UNKNOWN_NOTICED = 0.01
-"""Share from which the user is warned."""
+"""Share of unknown characters above which the user gets a notice."""
 
 
 class TokenizerConfig(Config):
-    """A ready tokenizer from `pretrained` or `path`; with neither, WordPiece is trained on the collection."""
+    """An existing tokenizer from `pretrained` or `path`; with neither, WordPiece is trained on the collection."""
 
     pretrained: str | None = Field(pattern=hub.HUB_NAME)
-    """Name of a Hugging Face model whose tokenizer is taken, such as `bert-base-uncased`."""
+    """Name of a Hugging Face model whose tokenizer is used, such as `bert-base-uncased`."""
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     path: Path | None
     """A local folder that holds a tokenizer (WordPiece or byte-level BPE), or a WordPiece `vocab.txt`."""
     vocab_size: int = Field(ge=256)
-    """Entries of a trained vocabulary, special tokens included. A small collection may give fewer."""
+    """Entries of a trained vocabulary, with special tokens. A small collection may give fewer."""
     lowercase: bool
-    """Lower case, accents stripped (as BERT's uncased models). For a trained vocabulary and a `vocab.txt`."""
+    """Lower case without accents, as in BERT's uncased models. For a trained vocabulary and a `vocab.txt`."""
     split_identifiers: bool
     """Split words at `_` and at camelCase. For a trained vocabulary and a `vocab.txt`."""
     drop_rules: bool
-    """Drop runs of three or more ASCII punctuation marks (banner lines). For a trained vocabulary and a `vocab.txt`."""
+    """Drop runs of three or more ASCII punctuation marks (drawn lines). For a trained vocabulary and a `vocab.txt`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -60,53 +60,53 @@ class TokenizerConfig(Config):
 
 
 def missing(config: TokenizerConfig) -> list[str]:
-    """Lines that say how to bring what the stage would download and cannot; empty where nothing is missing."""
+    """Returns a line with a command for each file that the stage needs and cannot download; empty otherwise."""
     return hub.missing(config.pretrained, config.revision, FILES, "tokenizer.path")
 
 
 def tokenizer(config: TokenizerConfig, collection: Path, work: Work) -> Metrics:
-    """Write `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` loads.
+    """Writes `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` loads.
 
-    Raises InputError where there is no tokenizer, where it is neither WordPiece nor byte-level BPE with BERT's or
-    RoBERTa's special tokens, and where it knows next to nothing of the collection's text.
+    Raises InputError if there is no tokenizer, if it is neither WordPiece nor byte-level BPE with BERT's or RoBERTa's
+    special tokens, and if it does not know most of the collection's characters.
     """
     if config.pretrained is not None:
         source = config.pretrained
-        made = read_tokenizer(hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES))
+        result = read_tokenizer(hub.fetch(config.pretrained, config.revision, HUB_FILES, FILES))
     elif config.path is not None:
         source = str(config.path)
-        made = read_tokenizer_or_vocabulary(config.path, _normal(config))
+        result = read_tokenizer_or_vocabulary(config.path, _normal(config))
     else:
         source = "trained"
-        made = _trained(config, collection, work)
-    specials, names = special_tokens(made)
-    lost = unknown(made, specials.unk, collection)
+        result = _trained(config, collection, work)
+    specials, names = special_tokens(result)
+    lost = unknown(result, specials.unk, collection)
     if lost.share > MOST_UNKNOWN:
         first = ", ".join(one_line(word) for word in lost.words)
         raise InputError(
             f"tokenizer {source}: {lost.share:.0%} of the collection's characters are unknown to it (first: {first}); "
-            "take another one, or train one: tokenizer.pretrained and tokenizer.path null"
+            "use another one, or train one: tokenizer.pretrained and tokenizer.path null"
         )
     (work.out / "tokenizer_config.json").write_text(json.dumps(_description(names), indent=2) + "\n", "utf-8")
-    # Not save(): that one follows no umask on every platform, and ends without a newline.
-    (work.out / "tokenizer.json").write_text(made.to_str(pretty=True) + "\n", "utf-8")
-    figures: Metrics = {"vocab_size": specials.vocab_size, "unknown_share": lost.share, "model": kind(made)}
+    # Not save(): it ignores the umask on some platforms, and writes no final newline.
+    (work.out / "tokenizer.json").write_text(result.to_str(pretty=True) + "\n", "utf-8")
+    figures: Metrics = {"vocab_size": specials.vocab_size, "unknown_share": lost.share, "model": kind(result)}
     return {**figures, **noticed(_warnings(lost, source))}
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder, without truncation, padding, or belief in special tokens that stand in a text.
+    """Reads the tokenizer of a folder, without truncation and padding. Special tokens in a text are ordinary text.
 
-    WordPiece splits the words that are too long for it instead of giving [UNK] for each.
-    Takes tokenizer.json as it is: transformers 5 rebuilds it where the class is named BertTokenizer, and loses its
+    WordPiece splits words that are too long for it; otherwise each would be [UNK].
+    tokenizer.json is read without transformers: version 5 rebuilds it if the class is BertTokenizer, and loses its
     normaliser. Raises InputError.
     """
     path = folder / "tokenizer.json"
-    if not has_tokenizer(folder):  # transformers would make one up, of special tokens alone
-        raise InputError(f"{folder}: no tokenizer there: {', '.join(FILES)} are all missing")
+    if not has_tokenizer(folder):  # transformers would create one with only special tokens
+        raise InputError(f"{folder}: has no tokenizer: {', '.join(FILES)} are all missing")
     try:
         loaded = Tokenizer.from_file(str(path)) if path.is_file() else _converted(folder)
-    except Exception as error:  # tokenizers raises plain Exception, transformers whatever it meets
+    except Exception as error:  # tokenizers raises plain Exception, transformers any error
         raise InputError(f"{folder}: no tokenizer could be read: {str(error).strip().splitlines()[0]}") from error
     loaded.no_truncation()
     loaded.no_padding()
@@ -118,17 +118,17 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether one of FILES is there."""
+    """Returns whether the folder has one of FILES."""
     return any((folder / name).is_file() for name in FILES)
 
 
 def read_tokenizer_or_vocabulary(path: Path, normal: wordpiece.Normal) -> Tokenizer:
-    """As `read_tokenizer`, of a folder; of a file `vocab.txt`, which says no `normal`, WordPiece with its entries."""
+    """Reads a folder as `read_tokenizer` does; a file `vocab.txt` gives WordPiece with its entries and `normal`."""
     return _from_vocab_file(path, normal) if path.is_file() else read_tokenizer(path)
 
 
 def special_tokens(tokenizer: Tokenizer) -> tuple[Specials, dict[str, str]]:
-    """Ids of the special tokens, and their texts by transformers' name (`cls_token`, ...). Raises InputError."""
+    """Returns the special tokens' ids, and their texts by transformers' names (`cls_token`, ...). Raises InputError."""
     vocabulary = tokenizer.get_vocab()
     for names in (BERT, ROBERTA):
         if vocabulary.keys() >= set(names.values()):
@@ -138,7 +138,7 @@ def special_tokens(tokenizer: Tokenizer) -> tuple[Specials, dict[str, str]]:
 
 
 def kind(tokenizer: Tokenizer) -> Literal["wordpiece", "byte-level bpe"]:
-    """The tokenizer's type, from its own description. Raises InputError for any other."""
+    """Returns the tokenizer's type, from its own description. Raises InputError for another type."""
     description = json.loads(tokenizer.to_str())
     if description["model"]["type"] == "WordPiece":
         return "wordpiece"
@@ -155,17 +155,17 @@ def _converted(folder: Path) -> Tokenizer:
     if vocabulary is not None:
         _check_specials(path, vocabulary)
     converted = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
-    # transformers 5 has been seen to read five tokens of a vocabulary without a word about it.
+    # transformers 5 sometimes reads only five tokens of a vocabulary, without an error.
     if vocabulary is not None and converted.get_vocab_size() < len(vocabulary):
         raise InputError(f"transformers read {converted.get_vocab_size()} of {len(vocabulary)} entries")
     return converted
 
 
 def _check_specials(path: Path, tokens: Container[str]) -> None:
-    """Raises InputError where a file's tokens lack one that BERT needs."""
+    """Raises InputError if a file's tokens lack a special token of BERT."""
     lacking = [name for name in wordpiece.SPECIALS if name not in tokens]
     if lacking:
-        raise InputError(f"{path}: no line {' '.join(lacking)}; a WordPiece vocabulary has one token a line")
+        raise InputError(f"{path}: no line {' '.join(lacking)}; a WordPiece vocabulary has one token per line")
 
 
 def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
@@ -201,7 +201,7 @@ def _trained(config: TokenizerConfig, collection: Path, work: Work) -> Tokenizer
 
 
 def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
-    """Titles (once where neighbours share one) and texts of all passages, in lists; reading is the progress."""
+    """Yields lists of titles (once for consecutive equal ones) and texts of all passages, and reports progress."""
     total, done, before = passage_count(collection), 0, None
     for batch in passage_batches(collection, ["title", "text"], BATCH_ROWS):
         titles, texts = batch["title"], batch["text"]
@@ -214,11 +214,11 @@ def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:
 @dataclass(frozen=True)
 class Unknown:
     passages: int
-    """In the sample."""
+    """Passages in the sample."""
     characters: int
-    """Of their titles and texts, without white space, that became [UNK]."""
+    """Characters of their titles and texts that became [UNK], without white space."""
     share: float
-    """Of all their characters without white space."""
+    """These characters as a share of all, without white space."""
     words: list[str]
     """The first unknown words."""
 
@@ -227,7 +227,7 @@ def _warnings(lost: Unknown, source: str) -> list[str]:
     if lost.share <= UNKNOWN_NOTICED:
         return []
     what = f"characters that become [UNK], {lost.share:.1%} of a sample of {lost.passages:,} passages"
-    advice = "raise tokenizer.vocab_size" if source == "trained" else "take another tokenizer (tokenizer.pretrained)"
+    advice = "raise tokenizer.vocab_size" if source == "trained" else "use another tokenizer (tokenizer.pretrained)"
     return [notice(what, lost.characters, lost.words, advice)]
 
 
@@ -236,7 +236,7 @@ def _normal(config: TokenizerConfig) -> wordpiece.Normal:
 
 
 def _description(names: dict[str, str]) -> dict[str, object]:
-    """tokenizer_config.json. The class is the one that takes tokenizer.json as it is, in transformers 4 and 5."""
+    """Returns tokenizer_config.json. With this class, transformers 4 and 5 read tokenizer.json unchanged."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -246,7 +246,7 @@ def _description(names: dict[str, str]) -> dict[str, object]:
 
 
 def unknown(tokenizer: "Tokenizer", unk: int, collection: Path) -> Unknown:
-    """Counts characters, because one token [UNK] may stand for a word of any length."""
+    """Counts unknown characters in a sample. Tokens are not counted: one [UNK] may be a word of any length."""
     rows = sample(passage_count(collection))
     columns = at_rows(collection / "passages.parquet", rows, ["title", "text"]).to_pydict()
     texts = [*columns["title"], *columns["text"]]

@@ -1,4 +1,4 @@
-"""The collection as token ids, in flat files that are read memory-mapped (pipeline/tokenization/token_files.py)."""
+"""Tokenises the collection into flat files that are memory-mapped (pipeline/tokenization/token_files.py)."""
 
 import json
 import re
@@ -23,16 +23,16 @@ SENTENCE_END = re.compile(r"""[.!?]["'”’)\]]*(?=\s+["'“‘(\[]?[A-Z0-9])|(
 
 
 class TokensConfig(Config):
-    """How texts become ids."""
+    """Settings of tokenisation."""
 
     max_tokens: int = Field(ge=0)
-    """Tokens kept of each passage, without special tokens. 0: all."""
+    """Maximum number of tokens kept of a passage, without special tokens. 0: all."""
 
 
 def tokens(config: TokensConfig, collection: Path, tokenizer: Path, work: Work) -> Metrics:
-    """Tokenise passages, titles and queries of a collection, in the format of `ragged.Tokens`.
+    """Tokenises passages, titles and queries of a collection, in the format of `token_files.Tokens`.
 
-    Streams: memory is that of one batch, and of the questions. Special tokens that stand in a text are taken as text.
+    Streams. Memory: one batch, and the questions. Special tokens in a text are treated as text.
     """
     reader = read_tokenizer(tokenizer)
     specials, _ = special_tokens(reader)
@@ -46,23 +46,23 @@ def tokens(config: TokensConfig, collection: Path, tokenizer: Path, work: Work) 
 
 
 def encode(tokenizer: Tokenizer, texts: list[str], max_tokens: int = 0) -> list[list[int]]:
-    """Ids of each text without special tokens, at most `max_tokens` of them (0: all).
+    """Returns the ids of each text without special tokens, at most `max_tokens` of them (0: all).
 
-    The one way from text to ids: a question typed in by hand becomes what it would be in the artifact.
+    All texts are tokenised here, so that a question typed by a user gives the same ids as in the artifact.
     """
     encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     return [encoding.ids[: max_tokens or None] for encoding in encodings]
 
 
 def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
-    """Index of the first token of each sentence after the first one, ascending; may name a token twice.
+    """Yields the index of the first token of each sentence after the first one, ascending; may repeat a token.
 
     A sentence ends at . ! or ? (quotes and brackets may follow) before white space and a capital letter, a digit or an
-    opening mark; at the signs that other scripts have for it (data/words.py); and at an empty line. Byte-level BPE
-    counts the white space to the sentence that follows it.
+    opening mark; at the signs of other scripts (data/words.py); and at an empty line. In byte-level BPE white space
+    belongs to the sentence after it.
     """
     for end in SENTENCE_END.finditer(text):
-        for character in range(end.end(), len(text)):  # white space, or what the normaliser drops, may be of no token
+        for character in range(end.end(), len(text)):  # white space and dropped characters may belong to no token
             token = encoding.char_to_token(character)
             if token is not None:
                 yield token
@@ -70,9 +70,10 @@ def sentence_tokens(text: str, encoding: Encoding) -> Iterator[int]:
 
 
 def word_start_table(tokenizer: Tokenizer) -> np.ndarray:
-    """[vocabulary] bool: does the entry start a word when it is not the first of a text?
+    """Returns [vocabulary] bool: whether the entry starts a word when it is not the first token of a text.
 
-    WordPiece goes on with `##`; byte-level BPE starts at a space, written Ġ (Ċ, ĉ, č: line feed, tab, return).
+    WordPiece continues a word with `##`; byte-level BPE starts one at a space, written Ġ (Ċ, ĉ, č: line feed, tab,
+    return).
     """
     vocabulary = tokenizer.get_vocab()
     texts = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -83,7 +84,7 @@ def word_start_table(tokenizer: Tokenizer) -> np.ndarray:
 
 
 class RaggedWriter:
-    """Writes the files of one `ragged.Ragged`, text after text. A context manager."""
+    """Writes the files of one `token_files.Ragged`, text by text. A context manager."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, sentences: bool = False) -> None:
         folder.mkdir()
@@ -97,11 +98,11 @@ class RaggedWriter:
 
     @property
     def total(self) -> int:
-        """Tokens written."""
+        """Number of tokens written."""
         return self.tokens.length
 
     def write(self, ids: list[list[int]], sentence_starts: list[int] | None = None) -> None:
-        """Append texts. `sentence_starts`: tokens that start a sentence, counted from the first one of these texts."""
+        """Appends texts. `sentence_starts`: indices of tokens that start a sentence, 0 for the first of these texts."""
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         ends = lengths.cumsum()
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
@@ -160,7 +161,7 @@ def _write_passages(max_tokens: int, collection: Path, tokenizer: Tokenizer, wor
 
 
 def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> tuple[list[list[int]], list[int], int]:
-    """Ids of each text; where sentences start in all of them strung together; how many texts were cut."""
+    """Returns the ids of each text, the starts of sentences in their concatenation, and the number of cut texts."""
     ids: list[list[int]] = []
     starts: list[int] = []
     total = cut = 0
@@ -173,7 +174,7 @@ def _with_sentences(tokenizer: Tokenizer, texts: list[str], max_tokens: int) -> 
 
 
 class Flat:
-    """Appends to PATH as .npy. The header, which gives the length, is put right on `close`."""
+    """Writes a one-dimensional .npy file piece by piece. The header with the length is written on `close`."""
 
     def __init__(self, path: Path, dtype: np.dtype) -> None:
         self.dtype = dtype
@@ -182,17 +183,17 @@ class Flat:
         self._write_header()
 
     def write(self, values: np.ndarray) -> None:
-        """Append `values`, [n], as the file's type."""
+        """Appends `values`, [n], converted to the file's type."""
         self._file.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 
     def close(self) -> None:
-        """Until then the file reads as empty."""
+        """Writes the final header. Until then the file reads as empty."""
         self._file.seek(0)
         self._write_header()
         self._file.close()
 
     def _write_header(self) -> None:
-        # NumPy pads the header so that the first dimension may grow in place: its size is the same for any length.
+        # NumPy pads the header so that the first dimension can grow in place: its size is the same for any length.
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
         np.lib.format.write_array_header_1_0(self._file, header)

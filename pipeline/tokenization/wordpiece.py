@@ -1,4 +1,4 @@
-"""WordPiece: how a tokenizer is built from a vocabulary, and how a vocabulary is trained."""
+"""WordPiece: builds a tokenizer from a vocabulary, and trains a vocabulary."""
 
 import json
 import re
@@ -11,20 +11,20 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MOST_CHARACTERS = 1000
 LONGEST_WORD = 100
-"""Characters of a word that WordPiece takes for [UNK] if it is longer."""
+"""Characters; WordPiece maps longer words to [UNK]."""
 COVERAGE = 0.9995
-"""Share of a text's characters that the alphabet holds, as far as ideographs can bring it there."""
+"""Share of the texts' characters that the vocabulary covers, as far as ideographs can reach it."""
 IDEOGRAPHS = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
-"""Characters that BERT's normaliser makes words of their own."""
+"""Characters that BERT's normaliser turns into separate words."""
 RULES = r"[!-/:-@\[-`{-~]{3,}"
 IDENTIFIER_BREAKS = r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
 
 
 @dataclass(frozen=True)
 class Normal:
-    """How a text is made uniform before it is cut into words; see the fields of `TokenizerConfig`."""
+    """Normalisation of a text before it is split into words; see the fields of `TokenizerConfig`."""
 
     lowercase: bool
     split_identifiers: bool
@@ -32,9 +32,9 @@ class Normal:
 
 
 def build(vocabulary: Sequence[str], normal: Normal) -> Tokenizer:
-    """A BERT tokenizer with entry i = vocabulary[i]; `SPECIALS` must be among them.
+    """Returns a BERT tokenizer with entry i = vocabulary[i]; `SPECIALS` must be among them.
 
-    All of `normal` lies in the tokenizer's own normaliser, so that every tool that reads tokenizer.json gets equal ids.
+    The tokenizer's own normaliser does all of `normal`, so that every tool that reads tokenizer.json gets equal ids.
     """
     ids = {token: i for i, token in enumerate(vocabulary)}
     tokenizer = _bare(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD), normal)
@@ -49,32 +49,33 @@ def build(vocabulary: Sequence[str], normal: Normal) -> Tokenizer:
 
 
 def alphabet(characters: Counter[str], normal: Normal, most: int) -> list[str]:
-    """The `most` frequent characters after normalisation, sorted by code point.
+    """Returns the `most` most frequent characters after normalisation, sorted by code point.
 
-    `characters` counts the characters of the texts as they stand. Ties are broken by code point.
+    `characters`: counts in the original texts. Ties are broken by code point.
     """
     return sorted(_by_frequency(_normalised(characters, normal))[:most])
 
 
 def ideographs(characters: Counter[str], normal: Normal, letters: Sequence[str], most: int) -> list[str]:
-    """The most frequent ideographs beyond the `letters`, up to `COVERAGE` of the text, sorted by code point.
+    """Returns the most frequent ideographs besides the `letters`, up to `COVERAGE` of the text, sorted by code point.
 
-    They take one entry each, as none is ever within a word. With the entries of the letters they are `most`.
+    Each needs one entry, because an ideograph is never inside a longer word. `most`: entries for special tokens,
+    letters and ideographs together.
     """
     counts = _normalised(characters, normal)
     missing = counts.total() - sum(counts[letter] for letter in letters)
-    found: list[str] = []
+    chosen: list[str] = []
     for character in _by_frequency(counts)[len(letters) :]:
-        if missing <= (1 - COVERAGE) * counts.total() or len(found) >= most - 2 * len(letters) - len(SPECIALS):
+        if missing <= (1 - COVERAGE) * counts.total() or len(chosen) >= most - 2 * len(letters) - len(SPECIALS):
             break
         if IDEOGRAPHS.match(character):
-            found.append(character)
+            chosen.append(character)
             missing -= counts[character]
-    return sorted(found)
+    return sorted(chosen)
 
 
 def _normalised(characters: Counter[str], normal: Normal) -> Counter[str]:
-    """The characters as the tokenizer sees them, white space left out."""
+    """Returns the counts of the characters after normalisation, without white space."""
     normalizer = _normalizer(normal)
     counts: Counter[str] = Counter()
     for character, count in characters.items():
@@ -91,11 +92,11 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
 def train(
     texts: Iterable[list[str]], letters: Sequence[str], vocab_size: int, normal: Normal, ideographs: Sequence[str] = ()
 ) -> list[str]:
-    """A WordPiece vocabulary of at most `vocab_size` entries: `SPECIALS`, the letters, their `##` forms, the
+    """Returns a WordPiece vocabulary of at most `vocab_size` entries: `SPECIALS`, the letters, their `##` forms, the
     `ideographs`, merges.
 
-    The trainer takes continuation letters in the order of a hash table, another one in each process, and with it
-    breaks ties between merges. Given as special tokens, letters have fixed ids and equal texts an equal vocabulary.
+    The trainer numbers continuation letters in the order of a hash table, which differs between processes, and breaks
+    ties between merges by it. As special tokens the letters have fixed ids; so equal texts give equal vocabularies.
     """
     tokenizer = _bare(models.WordPiece(unk_token="[UNK]"), normal)
     trainer = trainers.WordPieceTrainer(
@@ -120,9 +121,9 @@ def _bare(model: models.WordPiece, normal: Normal) -> Tokenizer:
 
 
 def split_long_words(tokenizer: Tokenizer) -> None:
-    """Have words that are longer than the model takes split into pieces, where they are not yet.
+    """Changes the tokenizer so that it splits words that are too long for the model, unless it already does.
 
-    Text without spaces has such words (Thai, DNA, base64), and each would be one [UNK]. Shorter words stay as they are.
+    Text without spaces has such words (Thai, DNA, base64), and each would be one [UNK]. Shorter words are unchanged.
     """
     description = json.loads(tokenizer.to_str())
     words = description["pre_tokenizer"]

@@ -239,7 +239,7 @@ def test_other_kinds_are_refused(tmp_path, collection):
 
 
 def test_no_tokenizer_there(tmp_path, collection):
-    with pytest.raises(InputError, match="nowhere: no tokenizer there"):
+    with pytest.raises(InputError, match="nowhere: has no tokenizer"):
         run(tmp_path, collection, path=tmp_path / "nowhere")
 
 

@@ -113,7 +113,7 @@ def test_unknown_characters_are_counted_where_they_are(tmp_path, foreign, word):
     assert line.startswith(
         f"characters that become [UNK], {metrics['unknown_share']:.1%} of a sample of 1,024 passages:"
     )
-    assert f"(first: {foreign * 3}); take another tokenizer" in line
+    assert f"(first: {foreign * 3}); use another tokenizer" in line
 
 
 def test_mostly_unknown_is_refused_with_examples(tmp_path):

@@ -264,7 +264,7 @@ def test_another_models_tokenizer_is_told_before_the_run(pair_start, tmp_path) -
     both = f"{len(own) + 1:,} entries, but the model {bare} has {len(own):,} token embeddings"
     assert told(vocabulary) == [f"models: tokenizer {vocabulary}: {both}"]
     [said] = told(bare)
-    assert said.startswith(f"models: {bare}: no tokenizer there"), "transformers would make one up"
+    assert said.startswith(f"models: {bare}: has no tokenizer"), "transformers would create one"
 
 
 def test_models_that_will_not_do_are_told(pair_start, tmp_path) -> None:
