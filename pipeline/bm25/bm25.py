@@ -1,6 +1,6 @@
-"""The first stage: a baseline run and the first negatives, by Lucene's BM25 or in another system's words or ranking.
+"""The first stage: a baseline run and the first negatives, from Lucene's BM25, another system's texts, or its run.
 
-Java, through pyserini, lives in a process of its own.
+Java runs in a separate process, through pyserini.
 """
 
 import json
@@ -23,7 +23,7 @@ from pipeline.runtime.work import Metrics, Work
 
 
 class Ended(RuntimeError):
-    """The Java process failed or was killed. One line."""
+    """The Java process failed or was killed. The message is one line."""
 
 
 class BM25Config(Config):
@@ -32,64 +32,62 @@ class BM25Config(Config):
     b: float = Field(ge=0, le=1)
     """Share of length normalisation. Lucene's default is 0.75, Anserini's 0.4."""
     titles: int = Field(ge=0, le=10)
-    """Times that the title stands before the text in what is indexed (a weight on its terms). 0: text alone."""
+    """Number of times that the title precedes the text in the index (a weight on its terms). 0: only the text."""
     stemmer: Literal["porter", "krovetz", "none"]
-    """Stemmer of Anserini's English analyser, for passages and questions alike."""
+    """Stemmer of Anserini's English analyser, for passages and questions."""
     split_identifiers: bool
-    """Split words at `_`, at camelCase and at the dots of qualified names, in passages and questions alike. Lucene's
-    analyser keeps `numpy.linalg.norm` one word, which no question holds."""
+    """Split words at `_`, at camelCase and at the dots of qualified names, in passages and questions. Without it
+    Lucene's analyser keeps `numpy.linalg.norm` as one word, which no question contains."""
     depth: int = Field(ge=1, le=10_000)
     """Passages kept for each dev and test question. 1,000 for R@1000."""
     negatives_depth: int = Field(ge=1, le=10_000)
-    """Passages kept for each training question. What is not judged relevant becomes its BM25 negatives."""
+    """Passages kept for each training question. Those that are not judged relevant become its BM25 negatives."""
     run: Path | None
-    """Another system's run in the place of BM25's: a file, plain or compressed, of TREC's six columns or MS MARCO's
-    three (question, passage, rank), with the questions of all splits: what ranks dev and test, and whence the training
-    questions' negatives come. Passages stand by score, then passage order. It leaves no index to search in."""
+    """Another system's run, used instead of BM25: a file, plain or compressed, with TREC's six columns or MS MARCO's
+    three (question, passage, rank), and questions of all splits. It ranks dev and test and provides the training
+    questions' negatives. Passages are sorted by score, equal scores in the file's order. It has no index to search."""
     passages: Path | None
-    """The collection's passages as another system writes them, in pyserini's JSON (a file, or a folder of .json and
-    .jsonl files, plain or compressed), by passage id. `{"id", "contents"}` is text (docT5query, DeepCT), indexed for
-    BM25 in the place of title and text. `{"id", "vector": {term: integer}}` is weights (DeepImpact, uniCOIL, SPLADE):
-    a passage scores the sum of its weights times the question's; k1, b, titles, stemmer, split_identifiers are of no
-    account."""
+    """The collection's passages from another system, in pyserini's JSON (a file, or a folder of .json and .jsonl files,
+    plain or compressed), by passage id. `{"id", "contents"}` is text (docT5query, DeepCT), indexed for BM25 instead of
+    title and text. `{"id", "vector": {term: integer}}` is weights (DeepImpact, uniCOIL, SPLADE): a passage's score is
+    the dot product with the question's weights; k1, b, titles, stemmer and split_identifiers are unused."""
     topics: Path | None
-    """The questions as another system writes them, by question id: such JSON, or lines of id, tab, text (Anserini's
-    topics). For BM25 text (as GAR's); for weights a vector, or terms between white space, each weighing as often as
-    it stands there. Questions that it lacks find nothing. None: the collection's questions; for weights their words,
-    in lower case, which fits a system whose terms are whole words."""
+    """The questions from another system, by question id: JSON as for `passages`, or lines of id, tab, text (Anserini's
+    topics). For BM25 text, as that of GAR; for weights a vector, or terms separated by white space, whose weights are
+    their counts. Questions that it lacks find nothing. None: the collection's questions; for weights their words in
+    lower case, which fits systems whose terms are whole words."""
 
     @model_validator(mode="after")
     def _one_first_stage(self) -> Self:
         if self.run and (self.passages or self.topics):
-            raise ValueError("run is a whole first stage: passages and topics must be null beside it")
+            raise ValueError("run is a complete first stage: passages and topics must be null with it")
         return self
 
 
 def missing(config: BM25Config) -> list[str]:
-    """What is wrong with the beginning of each file that is given, a line each. Quick."""
-    given = {
+    """Returns a line for each configured file whose beginning is invalid. Fast."""
+    files = {
         "run": (config.run, run_files.rows),
         "passages": (config.passages, other_systems.passages),
         "topics": (config.topics, other_systems.topics),
     }
     return [
         line
-        for name, (path, read) in given.items()
+        for name, (path, read) in files.items()
         if path is not None
         for line in wrong_beginning(f"bm25.{name}", path, read, folder=name == "passages")
     ]
 
 
 def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
-    """Index the collection, search all questions, keep the training questions' negatives.
+    """Indexes the collection, searches all questions, and keeps the training questions' negatives.
 
-    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`. Equal scores
-    stand in passage order, so that all but the index's bytes is a function of the inputs. Training questions without
-    a judged passage are not searched: nothing would be trained on them. Counted are questions that are longer than
-    20,000 characters (cut; weights: 4,000 terms), that hold control characters (made spaces), that no term is left of
-    and that find nothing; hits that are no negatives (data/barred.py); of files given, what they lack and what they
-    have too much.
-    Raises InputError, by file and line, for what such a file has wrong.
+    Writes `index/` (not for a `run`), `bm25.json`, `run.parquet`, `run.trec` and `negatives.parquet`. Equal scores are
+    in passage order, so that all files except the index depend only on the inputs. Training questions without a judged
+    passage are not searched: they are not trained on. Counted are: questions longer than 20,000 characters (cut;
+    weights: 4,000 terms), with control characters (replaced by spaces), without terms, and without hits; hits that are
+    barred (data/barred.py); and missing and unknown ids in the configured files.
+    Raises InputError, with file and line, for a faulty file.
     """
     depths = {"train": config.negatives_depth, "dev": config.depth, "test": config.depth}
     if config.run:
@@ -101,12 +99,12 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
     settings["scores"] = scores(config)
     write_settings(work.out, settings)
     paths = {"collection": collection.resolve(), "out": work.out.resolve()}
-    given = {"passages": config.passages, "topics": config.topics}
+    files = {"passages": config.passages, "topics": config.topics}
     job = {
         **settings,
         "depths": depths,
         "threads": workers(work.machine),
-        **{name: path and str(path) for name, path in {**paths, **given}.items()},
+        **{name: path and str(path) for name, path in {**paths, **files}.items()},
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         child = start("pipeline.bm25.index_process", job, stderr)
@@ -121,7 +119,7 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
 
 
 def scores(config: BM25Config) -> str:
-    """`bm25`, or `weights` where the passages given hold them. Raises InputError."""
+    """Returns `weights` if the configured passages hold them, otherwise `bm25`. Raises InputError."""
     first = next(other_systems.passages(config.passages), None) if config.passages else None
     return "weights" if first and isinstance(first[2], dict) else "bm25"
 
@@ -129,7 +127,7 @@ def scores(config: BM25Config) -> str:
 def start(
     module: str, job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
-    """The process of `module`, in a session of its own so that a terminal's Ctrl-C reaches the caller alone."""
+    """Starts `module` in a process with its own session, so that a terminal's Ctrl-C reaches only the caller."""
     return subprocess.Popen(
         python(module, json.dumps(job)),
         env=environment(),
@@ -142,7 +140,7 @@ def start(
 
 
 def check(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:
-    """Raise what a finished process has to say in one line, if it failed."""
+    """Raises InputError or Ended, with a one-line message, if the finished process failed."""
     if "input_error" in answer:
         raise InputError(answer["input_error"])
     if "error" in answer:

@@ -1,4 +1,4 @@
-"""What every first stage writes, whoever finds the passages: the runs of all splits, and the first negatives."""
+"""The files of every first stage, independent of the search: the runs of all splits, and the first negatives."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ from pipeline.notices import Examples, keep, noticed, of_counts
 from pipeline.runtime.work import Metrics, Progress, Work
 
 QUESTIONS = 512
-"""Questions searched between two writes."""
+"""Number of questions searched between two writes."""
 NOTICES = {
-    "questions_without_hits": ("questions that find nothing", ""),
-    "questions_without_terms": ("questions of which the analyser leaves no term", ""),
+    "questions_without_hits": ("questions without hits", ""),
+    "questions_without_terms": ("questions without a term after the analyser", ""),
     "questions_cut": ("questions cut, longer than 20,000 characters or 4,000 weighted terms", ""),
     "questions_with_control_characters": ("questions whose control characters became spaces", ""),
-    "questions_without_topic": ("questions that the file lacks, and so find nothing", "bm25.topics"),
+    "questions_without_topic": ("questions that the file lacks, without hits", "bm25.topics"),
     "topics_not_asked": (
         "questions of the file left out, unknown, or of training without a relevant passage",
         "bm25.topics",
     ),
     "passages_empty": ("passages not indexed, without text", ""),
-    "passages_missing": ("passages that the files lack, and so are never found", "bm25.passages"),
+    "passages_missing": ("passages that the files lack, never found", "bm25.passages"),
     "passages_unknown": ("passages of the files left out, unknown to the collection", "bm25.passages"),
     "rows_of_other_questions": (
         "rows left out, of unknown questions, or of training questions without a relevant passage",
@@ -38,18 +38,16 @@ NOTICES = {
 }
 """{count of a first stage: (what is counted, advice)}."""
 WITHIN = ("questions_without_hits", "questions_without_terms", "questions_without_topic")
-"""Counts of which each counts the questions of the next one too."""
+"""Counts, each of which includes the questions of the next one."""
 
 Hits = tuple[list[str], list[float]]
 """Passage ids and scores of a question, best first."""
 Find = Callable[[Sequence[Query], int], Sequence[Hits]]
-"""The hits of some questions, at most so many for each."""
+"""(questions, k) -> hits, at most k for each."""
 
 
 def asked(collection: Path) -> list[Query]:
-    """The questions to search. Training questions without a judged passage are left out: nothing would be trained on
-    them.
-    """
+    """Reads the questions to search. Training questions without a judged passage, which train nothing, are left out."""
     queries = read_queries(collection)
     qrels = read_qrels(collection, query_ids=[q.query_id for q in queries])
     judged = {query for query, grades in qrels.items() if max(grades.values()) > 0}
@@ -67,14 +65,14 @@ def write(
     examples: Examples | None = None,
     explained: Collection[str] = (),
 ) -> Counter[str]:
-    """Write `run.parquet`, `run.trec` and `negatives.parquet`; `depths` are the passages kept, by split.
+    """Writes `run.parquet`, `run.trec` and `negatives.parquet`. `depths`: passages kept, by split.
 
-    `barred`: see `barred.by_id`; `dropped` counts the hits that are no negatives.
-    Counts `questions`, `questions_without_hits` and `negatives`; `examples` gets the first questions without hits, but
-    for those that are `explained`, which `find` may add to.
+    `barred`: see `barred.by_id`; `dropped` counts the barred hits.
+    Counts `questions`, `questions_without_hits` and `negatives`. `examples` gets the first questions without hits,
+    except those in `explained`, to which `find` may add.
     """
     counts: Counter[str] = Counter(questions=0, questions_without_hits=0, negatives=0)
-    first = {} if examples is None else examples
+    examples = {} if examples is None else examples
     with (
         runs.writer(out) as write_run,
         parquet_writer(out / "negatives.parquet", runs.NEGATIVES, compression="zstd") as negatives,
@@ -82,16 +80,16 @@ def write(
         for split, depth in depths.items():
             members = [q for q in questions if q.split == split]
             for piece in (members[i : i + QUESTIONS] for i in range(0, len(members), QUESTIONS)):
-                found = find(piece, depth)
+                hits_of = find(piece, depth)
                 ids = [q.query_id for q in piece]
-                write_run(split, *columns(ids, found))
+                write_run(split, *columns(ids, hits_of))
                 counts["questions"] += len(piece)
-                nothing = [query_id for query_id, (passages, _) in zip(ids, found, strict=True) if not passages]
-                counts["questions_without_hits"] += len(nothing)
-                for query_id in nothing:
+                without_hits = [query_id for query_id, (passages, _) in zip(ids, hits_of, strict=True) if not passages]
+                counts["questions_without_hits"] += len(without_hits)
+                for query_id in without_hits:
                     if query_id not in explained:
-                        keep(first, "questions_without_hits", query_id)
-                if split == "train" and (rows := list(negative_rows(ids, found, barred, dropped))):
+                        keep(examples, "questions_without_hits", query_id)
+                if split == "train" and (rows := list(negative_rows(ids, hits_of, barred, dropped))):
                     counts["negatives"] += len(rows)
                     negatives.write_table(pa.table(list(zip(*rows, strict=True)), schema=runs.NEGATIVES))
                 progress(counts["questions"], len(questions), "questions")
@@ -99,13 +97,13 @@ def write(
 
 
 def notices(counts: Mapping[str, int], examples: Examples, dropped: Dropped) -> list[str]:
-    """The lines of a first stage. A question counts in one of them: in that of WITHIN which says most."""
+    """Returns the notices of a first stage. A question counts in only one: the most specific one of WITHIN."""
     least = {wide: counts.get(wide, 0) - counts.get(narrow, 0) for wide, narrow in pairwise(WITHIN)}
     return [*of_counts(NOTICES, {**counts, **least}, examples), *dropped.notices(expected=("judged",))]
 
 
 def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:
-    """Hits of each question as the rows of a run."""
+    """Returns the hits of each question as columns of a run: query ids, passage ids, scores."""
     return (
         [q for q, (ids, _) in zip(query_ids, found, strict=True) for _ in ids],
         [i for ids, _ in found for i in ids],
@@ -116,7 +114,7 @@ def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str],
 def negative_rows(
     query_ids: Sequence[str], found: Sequence[Hits], barred: ById, dropped: Dropped
 ) -> Iterator[tuple[str, str, str, int, float]]:
-    """Rows of negatives.parquet: hits that are not barred, with their rank among all hits."""
+    """Yields the rows of negatives.parquet: hits that are not barred, with their ranks among all hits."""
     for query_id, (ids, scores) in zip(query_ids, found, strict=True):
         reason_N = barred.of(query_id, ids)
         dropped.count([query_id] * len(ids), ids, reason_N)
@@ -125,11 +123,11 @@ def negative_rows(
 
 
 def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work) -> Metrics:
-    """Write the artifact from a run that may hold questions of all splits, in any order.
+    """Writes the artifact from a run with questions of any split, in any order.
 
-    Passages of a question stand by score, whatever their ranks were. Rows of questions that the collection does not
-    ask, and up to 1 % of rows of passages that it does not hold, are left out and counted.
-    Raises InputError as `rows` does, for a passage twice under one question, and for a run of other questions alone.
+    A question's passages are sorted by score, regardless of their ranks. Rows of unknown questions, and up to 1 % of
+    rows with unknown passages, are left out and counted.
+    Raises InputError as `run_files.read` does.
     """
     from pipeline.data.barred import by_id
 
@@ -138,18 +136,18 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     place = {q.query_id: n for n, q in enumerate(questions)}
     row = {passage_id: n for n, passage_id in enumerate(ids)}
     examples: Examples = {}
-    found, counts = run_files.read(path, place.get, row.get, work.progress, examples)
-    start_Q = np.searchsorted(found.question_R, np.arange(len(questions) + 1))
+    rows, counts = run_files.read(path, place.get, row.get, work.progress, examples)
+    start_Q = np.searchsorted(rows.question_R, np.arange(len(questions) + 1))
 
     def find(piece: Sequence[Query], depth: int) -> list[Hits]:
         spans = ((start_Q[n], min(start_Q[n] + depth, start_Q[n + 1])) for n in (place[q.query_id] for q in piece))
-        return [hits(found, slice(*span), ids) for span in spans]
+        return [hits(rows, slice(*span), ids) for span in spans]
 
     barred = by_id(collection)
     counts.update(write(work.out, questions, barred, dropped, depths, find, work.progress, examples))
     return {**counts, **dropped.metrics(), **noticed(notices(counts, examples, dropped))}
 
 
-def hits(found: run_files.Rows, span: slice, ids: Sequence[str]) -> Hits:
-    """The rows of one question."""
-    return [ids[row] for row in found.passage_R[span]], found.score_R[span].tolist()
+def hits(rows: run_files.Rows, span: slice, ids: Sequence[str]) -> Hits:
+    """Returns the rows of one question as hits."""
+    return [ids[row] for row in rows.passage_R[span]], rows.score_R[span].tolist()

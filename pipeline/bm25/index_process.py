@@ -1,6 +1,6 @@
-"""Makes a bm25 artifact in Java: `python -m pipeline.bm25.index_process JOB`, started by pipeline.bm25.bm25 alone.
+"""Builds a bm25 artifact in Java: `python -m pipeline.bm25.index_process JOB`, started only by pipeline.bm25.bm25.
 
-JOB is JSON. Reports are JSON lines on what was stdout; whatever Java prints goes to stderr.
+JOB is JSON. Reports are JSON lines on the original stdout; all output of Java goes to stderr.
 """
 
 import json
@@ -24,9 +24,9 @@ from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
 from pipeline.runtime.processes import Say, die_with_parent, reporter
 
 QUERY_TERMS = 4_000
-"""What is read of a question of weights."""
+"""Maximum number of terms used of a question with weights."""
 UNKNOWN_SHARE = 0.01
-"""Of the collection's size may be unknown among the passages given; more means that the two do not belong together."""
+"""Largest number of unknown passages, as a share of the collection; more means that files and collection differ."""
 
 IDENTIFIER = re.compile(r"_|(?<=[^\W\d])\.(?=[^\W\d])|(?<=[a-z0-9])(?=[A-Z])")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -34,23 +34,23 @@ WORD = re.compile(r"\w+")
 
 
 def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
-    """What is indexed of a passage."""
+    """Returns the indexed text of a passage."""
     return words("\n".join([title] * job["titles"] + [text]).strip(), job)
 
 
 def cleaned(text: str, job: Mapping[str, Any]) -> str:
-    """A question as Lucene gets it: cut, and control characters and lone surrogates (no UTF-8) made spaces."""
+    """Returns a question for Lucene: cut, with spaces instead of control characters and lone surrogates."""
     text = CONTROL.sub(" ", text[:QUERY_CHARACTERS])
     return " ".join(WORD.findall(text.lower())) if job["scores"] == "weights" else words(text, job)
 
 
 def words(text: str, job: Mapping[str, Any]) -> str:
-    """The text with its identifiers split, where the job says so: `io.TextWrapper` becomes `io Text Wrapper`."""
+    """Returns the text with its identifiers split, if the job says so: `io.TextWrapper` becomes `io Text Wrapper`."""
     return IDENTIFIER.sub(" ", text) if job["split_identifiers"] else text
 
 
 def own(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:
-    """What is indexed of the collection's own passages."""
+    """Yields the documents from the collection's own passages."""
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
         for passage_id, title, text in zip(*batch.values(), strict=True):
             yield passage_id, contents(title, text, job)
@@ -59,10 +59,10 @@ def own(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:
 def given(
     job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str], examples: Examples
 ) -> Iterator[Document]:
-    """What is indexed of passages that another system wrote; `row` are the collection's ids, in their order.
+    """Yields the documents from passages of another system. `row`: row number by passage id of the collection.
 
     Counts `passages_unknown` and `passages_missing`; `examples` gets the first of each.
-    Raises InputError for an id that is duplicated, and where there are too many unknown ones.
+    Raises InputError for a duplicate id, and for too many unknown ones.
     """
     counts.update(passages_unknown=0, passages_missing=0)
     seen = bytearray(len(row))
@@ -90,36 +90,36 @@ def given(
 def read_topics(
     job: Mapping[str, Any], questions: Sequence[Query], counts: Counter[str], examples: Examples
 ) -> dict[str, other_systems.Content]:
-    """{query id: what another system made of it} of the questions that are asked.
+    """Reads {query id: content from another system} of the questions.
 
     Counts `topics_not_asked` and `questions_without_topic`; `examples` gets the first of each.
-    Raises InputError for a question that is duplicated, for weights where the passages are text, and where none of the
-    questions is among them.
+    Raises InputError for a duplicate question, for weights if the passages are text, and if the file has none of the
+    questions.
     """
-    wanted = {q.query_id for q in questions}
-    found: dict[str, other_systems.Content] = {}
+    query_ids = {q.query_id for q in questions}
+    topics: dict[str, other_systems.Content] = {}
     counts.update(topics_not_asked=0)
     for place, query_id, content in other_systems.topics(Path(job["topics"])):
         if isinstance(content, dict) and job["scores"] != "weights":
-            raise InputError(f"{place}: a question of weights, but bm25.passages gives no passages of weights")
-        if query_id not in wanted:
+            raise InputError(f"{place}: a question with weights, but bm25.passages has no passages with weights")
+        if query_id not in query_ids:
             counts["topics_not_asked"] += 1
             keep(examples, "topics_not_asked", query_id)
-        elif query_id in found:
+        elif query_id in topics:
             raise InputError(f"{place}: question id '{one_line(query_id)}' appears twice")
         else:
-            found[query_id] = other_systems.counted(content) if job["scores"] == "weights" else content
-    if not found:
+            topics[query_id] = other_systems.counted(content) if job["scores"] == "weights" else content
+    if not topics:
         raise InputError(f"{job['topics']}: none of its questions is one of the collection's")
-    without = [q.query_id for q in questions if q.query_id not in found]
+    without = [q.query_id for q in questions if q.query_id not in topics]
     counts["questions_without_topic"], examples["questions_without_topic"] = len(without), without[:EXAMPLES]
-    return found
+    return topics
 
 
 def query(
     query_id: str, content: other_systems.Content, job: Mapping[str, Any], counts: Counter[str], examples: Examples
 ) -> str:
-    """What Lucene is asked. Counts `questions_cut` and `questions_with_control_characters`, with the first ids."""
+    """Returns the query for Lucene. Counts `questions_cut` and `questions_with_control_characters`, with examples."""
     reasons = {
         "questions_cut": len(content) > (QUERY_TERMS if isinstance(content, dict) else QUERY_CHARACTERS),
         "questions_with_control_characters": not isinstance(content, dict) and CONTROL.search(content) is not None,
@@ -133,7 +133,7 @@ def query(
 
 
 def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """Write the whole artifact but its settings into `job["out"]` and return its counts and notices."""
+    """Writes the artifact without its settings into `job["out"]`. Returns its counts and notices."""
     collection, out = Path(job["collection"]), Path(job["out"])
     questions, barred, dropped = first_stage.asked(collection), by_id(collection), Dropped()
     names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
@@ -150,14 +150,14 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
         def find(piece: Sequence[Query], depth: int) -> list[Hits]:
             texts = [query(q.query_id, topics.get(q.query_id, ""), job, counts, examples) for q in piece]
-            found = list(pool.map(lambda text: best(lucene.search, text, depth, row), texts))
-            for q, text, (ids, _) in zip(piece, texts, found, strict=True):
+            hits = list(pool.map(lambda text: best(lucene.search, text, depth, row), texts))
+            for q, text, (ids, _) in zip(piece, texts, hits, strict=True):
                 if not ids and lucene.terms(text) == 0:
                     counts["questions_without_terms"] += 1
                     empty.add(q.query_id)
                     if q.query_id in topics:
                         keep(examples, "questions_without_terms", q.query_id)
-            return found
+            return hits
 
         def progress(done: int, total: int | None, unit: str, numbers: Any = None) -> None:
             say({"progress": [done, total, unit]})
@@ -171,17 +171,17 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def runs_of_letters(collection: Path) -> list[str]:
-    """A notice where passages are in scripts that the analyser cannot cut into words."""
+    """Returns a notice if passages are in scripts that the analyser cannot split into words."""
     rows = sample(passage_count(collection))
-    found = at_rows(collection / "passages.parquet", rows, ["passage_id", "text"]).to_pylist()
-    ids = [row["passage_id"] for row in found if run_share(row["text"]) > 0.5]
-    what = f"passages in a script without spaces, which the analyser cuts into no words, in a sample of {len(rows):,}"
-    advice = "BM25 finds little there; bm25.run, bm25.passages and bm25.topics take another analyser's work"
+    passages = at_rows(collection / "passages.parquet", rows, ["passage_id", "text"]).to_pylist()
+    ids = [passage["passage_id"] for passage in passages if run_share(passage["text"]) > 0.5]
+    what = f"passages in a script without spaces, which the analyser cannot split, in a sample of {len(rows):,}"
+    advice = "BM25 finds few of them; bm25.run, bm25.passages and bm25.topics accept the output of another analyser"
     return [notice(what, len(ids), ids, advice)] if ids else []
 
 
 def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:
-    """Starts Java and does the JOB; what fails is told in one line."""
+    """Starts Java and runs `do` with the JOB; a failure is reported in one line."""
     say = reporter()
     try:
         do(java.start(), json.loads(sys.argv[1]), say)

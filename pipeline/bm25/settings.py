@@ -1,4 +1,4 @@
-"""bm25.json: the settings that a first stage was built with."""
+"""Reads and writes bm25.json: the settings of a first stage."""
 
 import json
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ def write_settings(out: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(artifact: Path) -> dict[str, Any]:
-    """Those that an artifact was made with. Raises InputError."""
-    return {"scores": "bm25", **read_json(artifact / SETTINGS)}  # older artifacts know no other
+    """Reads the settings of an artifact. Raises InputError if the file is missing or damaged."""
+    return {"scores": "bm25", **read_json(artifact / SETTINGS)}  # older artifacts have no `scores`
 
 
 SETTINGS = "bm25.json"
-"""What a search in `index/` must know, `scores` among it: `bm25`, `weights`, or `run` where there is no index."""
+"""Settings for a search in `index/`. `scores` is `bm25`, `weights`, or `run` if there is no index."""

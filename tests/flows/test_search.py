@@ -180,7 +180,7 @@ def test_a_run_file_answers_no_question_so_the_dense_run_does(dense_beside_a_run
     assert ids(store, None) == ids(store, "dense") == ["p2", "p3", "p4"]
     assert not newest_engine(store, None, "dense").instead
     for by in ("fusion", "bm25"):
-        with pytest.raises(InputError, match="the first stage came as a run file"):
+        with pytest.raises(InputError, match="the first stage is a run file"):
             ids(store, by)
 
 

@@ -64,7 +64,7 @@ def built(collection) -> tuple[Path, dict]:
 
 def test_counts(built):
     _, counts = built
-    assert read_notices(counts)[0].startswith("questions that find nothing: 1 (first: e6)")  # two have no term at all
+    assert read_notices(counts)[0].startswith("questions without hits: 1 (first: e6)")  # two have no term at all
     assert len(read_notices(counts)) == 5
     assert {name: count for name, count in counts.items() if name != METRIC} == {
         "passages": 49,

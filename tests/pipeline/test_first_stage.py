@@ -82,7 +82,7 @@ def test_run_file(collection, tmp_path):
         file.write("\n".join(lines) + "\n")
     counts = build(collection, tmp_path / "out", config(run=run))
     assert counts.pop(METRIC).splitlines() == [
-        "questions that find nothing: 1 (first: e1)",
+        "questions without hits: 1 (first: e1)",
         "rows left out, of unknown questions, or of training questions without a relevant passage: 2 "
         "(first: elsewhere, t1); bm25.run",
         "rows left out, of unknown passages: 1 (first: unknown); bm25.run",
@@ -156,13 +156,13 @@ def test_expanded_passages_and_questions(collection, tmp_path):
     topics = lines_of(tmp_path / "topics.tsv", "d0\tzebras flying", "e0\tzebra\x07", "t1\tzebra", "e1\tof the")
     counts = build(collection, tmp_path / "out", config(passages=folder, topics=topics))
     assert counts.pop(METRIC).splitlines() == [
-        "questions of which the analyser leaves no term: 1 (first: e1)",
+        "questions without a term after the analyser: 1 (first: e1)",
         "questions whose control characters became spaces: 1 (first: e0)",
-        "questions that the file lacks, and so find nothing: 1 (first: t0); bm25.topics",
+        "questions that the file lacks, without hits: 1 (first: t0); bm25.topics",
         "questions of the file left out, unknown, or of training without a relevant passage: 1 (first: t1); "
         "bm25.topics",
         "passages not indexed, without text: 1 (first: p4)",
-        "passages that the files lack, and so are never found: 197 (first: p0, p1, p2); bm25.passages",
+        "passages that the files lack, never found: 197 (first: p0, p1, p2); bm25.passages",
         "passages of the files left out, unknown to the collection: 1 (first: new); bm25.passages",
     ]
     assert counts == {
@@ -229,7 +229,7 @@ def test_single_questions_to_weights_are_their_words(built, weights):
 
 def test_an_error_in_the_java_process_is_one_line(collection, tmp_path):
     passages = json_of(tmp_path / "v.jsonl", {"id": "p1", "vector": {"a": 1}}, {"id": "p2", "vector": {"a": 0.5}})
-    with pytest.raises(InputError, match=r"v\.jsonl:2: weight 0\.5 of 'a' is no integer") as error:
+    with pytest.raises(InputError, match=r"v\.jsonl:2: weight 0\.5 of 'a' is not an integer") as error:
         build(collection, tmp_path / "out", config(passages=passages))
     assert "\n" not in str(error.value)
 
@@ -242,9 +242,9 @@ def test_an_error_in_the_java_process_is_one_line(collection, tmp_path):
     [
         ([{"id": "p1"}], r"f\.jsonl:1: no text in field 'contents'"),
         ([{"contents": "x"}], r"f\.jsonl:1: no text in field 'id'"),
-        ([{"id": "p1", "vector": [0.5]}], r"f\.jsonl:1: field 'vector' is no object"),
+        ([{"id": "p1", "vector": [0.5]}], r"f\.jsonl:1: field 'vector' is not an object"),
         ([{"id": "p1", "vector": {"a b": 1}}], r"f\.jsonl:1: term 'a b' is empty, holds white space"),
-        ([{"id": "p1", "vector": {"a": -1}}], r"f\.jsonl:1: weight -1 of 'a' is no integer from 0"),
+        ([{"id": "p1", "vector": {"a": -1}}], r"f\.jsonl:1: weight -1 of 'a' is not an integer from 0"),
         ([{"id": "p1", "vector": {"a": True}}], r"f\.jsonl:1: weight True of 'a'"),
         ([{"id": "p1", "vector": {"a": 70_000}}], r"f\.jsonl:1: weight 70000 of 'a'"),
         ([{"id": "p1", "contents": "a\ud800"}], r"f\.jsonl:1: holds half of a surrogate pair"),
@@ -284,7 +284,7 @@ def test_an_empty_folder_is_no_passages(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "lines", "message"),
     [
-        ("bm25", ['{"id": "d0", "vector": {"a": 1}}'], r"t\.jsonl:1: a question of weights, but"),
+        ("bm25", ['{"id": "d0", "vector": {"a": 1}}'], r"t\.jsonl:1: a question with weights, but"),
         ("weights", ['{"id": "d0", "contents": "a"}'] * 2, r"t\.jsonl:2: question id 'd0' appears twice"),
         ("bm25", ['{"id": "other", "contents": "a"}'], r"t\.jsonl: none of its questions"),
     ],
@@ -315,7 +315,7 @@ def test_pieces_are_cut_by_characters(monkeypatch):
 
 def test_a_run_file_stands_alone():
     fields = CONFIG.model_dump() | {"run": "a", "topics": "b"}
-    with pytest.raises(ValidationError, match="run is a whole first stage"):
+    with pytest.raises(ValidationError, match="run is a complete first stage"):
         BM25Config.model_validate(fields)
 
 
