@@ -1,7 +1,7 @@
-"""Checkpoints of a training, from which it goes on after a kill.
+"""Checkpoints of a training, from which it resumes after a kill.
 
 CHECKPOINTS/step-N/{model,optimizer}.safetensors and state.json {step, ranks, processes, threads, device, history}.
-Written under another name, brought to disk and renamed, so that a folder of that name is always whole.
+Each folder is written under a temporary name, flushed to disk and renamed: a folder `step-N` is always complete.
 """
 
 import json
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def saved_steps(checkpoints: Path) -> list[Path]:
-    """Finished checkpoints, oldest first."""
+    """Returns the finished checkpoints, oldest first."""
     return sorted(checkpoints.glob("step-*"), key=lambda folder: int(folder.name.removeprefix("step-")))
 
 
 def saved_state(checkpoints: Path) -> dict[str, Any] | None:
-    """state.json of the newest checkpoint, or None."""
+    """Returns state.json of the newest checkpoint, or None."""
     folders = saved_steps(checkpoints)
     return json.loads((folders[-1] / "state.json").read_text()) if folders else None
 
@@ -67,6 +67,7 @@ def save(
 
 
 def write(path: Path, content: bytes) -> None:
+    """Writes a file and flushes it to disk."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -76,7 +77,10 @@ def write(path: Path, content: bytes) -> None:
 def restore(
     module: "torch.nn.Module", adam: "torch.optim.Optimizer", checkpoints: Path
 ) -> tuple[int, list[dict[str, float]]]:
-    """Brings `module` and `adam` to the newest checkpoint. Returns the updates done and their history."""
+    """Loads the newest checkpoint into `module` and `adam`. Returns the number of updates done and their history.
+
+    Raises InputError if the checkpoint is of another model or, on the CPU, of another number of processes.
+    """
     import torch
     from safetensors.torch import load_file
 
@@ -88,14 +92,14 @@ def restore(
     folder = checkpoints / f"step-{state['step']}"
     if state["device"] == "cpu" and state["processes"] != ranks.world():
         raise InputError(
-            f"{folder}: made by {state['processes']} processes on all nodes, now there are {ranks.world()}; "
-            "start as many, or remove it"
+            f"{folder}: written by {state['processes']} processes on all nodes, but now there are {ranks.world()}; "
+            "start the same number, or remove it"
         )
     weights = load_file(folder / "model.safetensors")
     moments = load_file(folder / "optimizer.safetensors")
     parameters = dict(module.named_parameters())
     if weights.keys() != parameters.keys():
-        raise InputError(f"{folder}: holds another model's parameters; remove it")
+        raise InputError(f"{folder}: holds the parameters of another model; remove it")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])

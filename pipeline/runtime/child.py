@@ -1,7 +1,7 @@
-"""The other end of `pipeline.runtime.launch`: a process that runs one function and reports in JSON lines.
+"""The child process of `pipeline.runtime.launch`: it runs one function and reports in JSON lines.
 
-With several ranks this process turns into torchrun, which starts this module again for each rank.
-What anything prints goes to stderr; stdout carries the JSON lines alone.
+With several ranks this process becomes torchrun, which starts this module again for each rank.
+All printed text goes to stderr; stdout carries only the JSON lines.
 """
 
 import importlib
@@ -10,21 +10,21 @@ import os
 import sys
 from collections.abc import Mapping
 
-from pipeline.runtime.processes import die_with_parent, errors_told, python, reporter
+from pipeline.runtime.processes import die_with_parent, python, report_errors, reporter
 
 
 def become_torchrun(text: str) -> None:
     job = json.loads(text)
     os.environ["PIPELINE_PARENT"] = str(os.getpid())
     alone = ["--standalone", "--local-addr=127.0.0.1"]
-    several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # what is given later counts
-    where = [*(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
-    command = python("torch.distributed.run", *where, "-m", "pipeline.runtime.child", text)
+    several = ["--rdzv-backend=c10d", f"--rdzv-id={job['id']}", *job["torchrun"]]  # a later flag overrides
+    flags = [*(several if job["torchrun"] else alone), f"--nproc-per-node={job['ranks']}"]
+    command = python("torch.distributed.run", *flags, "-m", "pipeline.runtime.child", text)
     os.execv(command[0], command)
 
 
 def set_precision(tf32: bool, device: str) -> None:
-    """TensorFloat-32 on CUDA alone: on a CPU the same setting would round to bfloat16."""
+    """Turns on TensorFloat-32, only on CUDA: on a CPU the same setting would round to bfloat16."""
     import torch
 
     if tf32 and device == "cuda":
@@ -36,14 +36,14 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if (job["ranks"] > 1 or job["torchrun"]) and "RANK" not in os.environ:
         become_torchrun(sys.argv[1])
-    say = reporter()
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: the launcher's may not be the one of rank 0
+    report = reporter()
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this node: rank 0 may run on another node
 
     def progress(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
         if first:
-            say({"progress": [done, total, unit, dict(numbers) if numbers else None]})
+            report({"progress": [done, total, unit, dict(numbers) if numbers else None]})
 
-    with errors_told(say):
+    with report_errors(report):
         from pipeline.runtime import ranks
 
         module, name = job["function"].split(":")
@@ -51,9 +51,9 @@ def main() -> None:
         set_precision(job["tf32"], job["device"])
         with ranks.joined(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])
-            ranks.meet()  # what another rank writes is there when this one reports the result
+            ranks.meet()  # the files of all ranks exist when this rank reports the result
             if first:
-                say({"result": result})
+                report({"result": result})
 
 
 if __name__ == "__main__":

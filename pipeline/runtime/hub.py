@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: are they at hand, and where do they lie."""
+"""Models of the Hugging Face hub: whether they are available, and their local folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ HUB_NAME = r"^[\w.-]+(/[\w.-]+)?$"
 
 
 def cached(name: str, revision: str, needed: Sequence[str]) -> Path | None:
-    """The snapshot folder of model `name` in the local cache, if it holds at least one file of `needed`."""
+    """Returns the snapshot folder of model `name` in the local cache if it holds at least one file of `needed`."""
     from huggingface_hub import constants
 
     repository = Path(constants.HF_HUB_CACHE) / ("models--" + name.replace("/", "--"))
@@ -21,7 +21,7 @@ def cached(name: str, revision: str, needed: Sequence[str]) -> Path | None:
 
 
 def reachable(seconds: float) -> bool:
-    """Does the hub answer a connection within `seconds`? Never true where the environment says to stay offline."""
+    """Whether the hub accepts a connection within `seconds`. Always false if the environment sets offline mode."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -30,7 +30,7 @@ def reachable(seconds: float) -> bool:
 
 
 def missing(name: str | None, revision: str, needed: Sequence[str], field: str) -> list[str]:
-    """Lines that say how to bring model `name` where it is neither in the cache nor to be had; else none.
+    """Returns a line that says how to get model `name` if it is not cached and cannot be downloaded; else no line.
 
     `field` is the recipe's field that takes a local folder instead.
     """
@@ -41,9 +41,9 @@ def missing(name: str | None, revision: str, needed: Sequence[str], field: str) 
 
 
 def fetch(name: str, revision: str, patterns: Sequence[str], needed: Sequence[str]) -> Path:
-    """The folder of model `name`: cached with a file of `needed`, else the files of `patterns` downloaded.
+    """Returns the folder of model `name`: the cached one if it has a file of `needed`, else downloads `patterns`.
 
-    Raises InputError where they cannot be had.
+    Raises InputError if the download fails.
     """
     folder = cached(name, revision, needed)
     if folder is not None:
@@ -53,5 +53,5 @@ def fetch(name: str, revision: str, patterns: Sequence[str], needed: Sequence[st
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
-    except Exception as error:  # the hub's client raises its own, requests' and the system's errors
+    except Exception as error:  # the hub's client raises its own errors, those of requests and of the system
         raise InputError(f"model {name} (revision {revision}): {str(error).splitlines()[0]}") from error

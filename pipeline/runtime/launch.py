@@ -1,9 +1,9 @@
-"""Runs a function in child processes: one, or several ranks by torchrun. The process that calls holds no model.
+"""Runs a function in child processes: one, or several ranks by torchrun. The calling process holds no model.
 
-The child leads a session of its own, so that a terminal's Ctrl-C reaches the caller alone, which then ends the
-child. Child and ranks ask the kernel to be killed with their parent (PR_SET_PDEATHSIG): kill -9 of the caller
-leaves nothing behind. That signal fires when the *thread* that started the child ends, so call `launch` from a
-thread that lives as long as the work.
+The child leads its own session, so a terminal's Ctrl-C reaches only the caller, which then ends the child. Child and
+ranks ask the kernel to kill them with their parent (PR_SET_PDEATHSIG): kill -9 of the caller leaves nothing behind.
+That signal fires when the *thread* that started the child ends, so call `launch` from a thread that lives as long as
+the work.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from pipeline.runtime.work import Machine, Progress
 
 ALLOCATOR = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 TRAINING, ENCODING = 1 << 22, 1 << 30
-"""Bytes. What is smaller stays when it is freed, so that the next step does not fault its pages in again. In training
-what is large goes back to the kernel, for keeping that fragments: from thresholds of 32 MiB on the peak grows with
-the batch. In encoding each call needs what the one before it needed, and keeps all: a third faster at 12 x 768. (Huge
-pages for what is large: faster on a fresh machine, a tenth slower where its memory had all been in use before.)"""
+"""Bytes. glibc keeps smaller blocks when they are freed, so the next step does not fault their pages in again. In
+training, larger blocks go back to the kernel, because keeping them fragments memory: from thresholds of 32 MiB on, the
+peak grows with the batch. In encoding, each call needs the blocks of the previous call, so all are kept: a third faster
+at 12 x 768. (Huge pages for large blocks: faster on a fresh machine, a tenth slower once all its memory was in use.)"""
 JOB = "job.json"
-"""In the folder of checkpoints: what the other nodes of a training run."""
+"""File in the checkpoints folder: the job that the other nodes of a training run."""
 TAIL = 60
 """Lines of a failed child's stderr that its error shows."""
 RANK_FAILED = "failed (exitcode: {})"
@@ -46,12 +46,12 @@ def launch(
 ) -> dict[str, Any]:
     """Calls `function` ("pipeline.module:name") as name(progress=..., device=..., **arguments) on every rank.
 
-    `arguments` must be JSON (paths as strings); what this machine's first rank returns comes back, through JSON too.
-    On the CPU a training that has a checkpoint in `checkpoints` keeps its ranks and threads, for these change the
-    bytes of the result. `kept`: TRAINING, or ENCODING where nothing is learnt.
+    `arguments` must be JSON (paths as strings). Returns the result of this machine's first rank, also through JSON.
+    On the CPU, a training with a checkpoint in `checkpoints` keeps its ranks and threads, because they change the
+    bytes of the result. `kept`: TRAINING, or ENCODING if nothing is trained.
 
-    Raises `InputError` where the child did, else `RuntimeError` with the child's traceback or last lines.
-    Whatever exception ends this call (a cancelled run too) ends every process that it started.
+    Raises `InputError` if the child did, else `RuntimeError` with the child's traceback or last lines.
+    Any exception that ends this call (also a cancelled run) ends every process that it started.
     """
     device = device_of(machine)
     ranks, threads = layout(machine, device, checkpoints)
@@ -78,27 +78,27 @@ def launch(
         try:
             if machine.torchrun:
                 announce(job, checkpoints)
-            answer = listen(child, progress)
+            reply = listen(child, progress)
             code = child.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             (checkpoints / JOB).unlink(missing_ok=True)
-        if "result" in answer:  # all ranks were done, whatever befalls one that leaves (gloo's threads may abort it)
-            return answer["result"]
-        if "input_error" in answer:
-            raise InputError(answer["input_error"])
-        if "error" in answer:
-            raise RuntimeError(f"{function} failed in its child process:\n{answer['error']}")
-        last = last_words(stderr)
+        if "result" in reply:  # all ranks are done, even if one aborts while it exits (in gloo's threads)
+            return reply["result"]
+        if "input_error" in reply:
+            raise InputError(reply["input_error"])
+        if "error" in reply:
+            raise RuntimeError(f"{function} failed in its child process:\n{reply['error']}")
+        last = last_lines(stderr)
         killed = code == -signal.SIGKILL or RANK_FAILED.format(-signal.SIGKILL) in last
         memory = f" (out of memory? {LESS_MEMORY})" if killed else ""
         raise RuntimeError(f"{function} failed in its child process, {ending(code)}{memory}:\n{last}")
 
 
 def announce(job: Mapping[str, Any], checkpoints: Path) -> None:
-    """Tells the other nodes what to run (pipeline/runtime/multi_node.py)."""
+    """Writes the job for the other nodes of the training (pipeline/runtime/multi_node.py)."""
     checkpoints.mkdir(parents=True, exist_ok=True)
     unfinished = checkpoints / f"{JOB}.part"
     unfinished.write_text(json.dumps(job))
@@ -106,7 +106,7 @@ def announce(job: Mapping[str, Any], checkpoints: Path) -> None:
 
 
 def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
-    """Ranks and threads of each. On the CPU a training that goes on keeps those it began with."""
+    """Returns (ranks, threads of each rank). On the CPU a resumed training keeps those of its checkpoint."""
     state = saved_state(checkpoints)
     if state and state["device"] == device == "cpu":
         return state["ranks"], state["threads"]
@@ -117,19 +117,19 @@ def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
 
 
 def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
-    """Where `auto` leads on this machine."""
+    """Returns the device of `machine`; `auto` is CUDA if this machine has a GPU."""
     return "cuda" if machine.device == "cuda" or (machine.device == "auto" and gpus()) else "cpu"
 
 
 def of_shards(machine: Machine) -> Machine:
-    """The machine of children that make shards: on the CPU one, which forks; on GPUs a rank for each."""
+    """Returns the machine for processes that build shards: on the CPU one, which forks; else one rank for each GPU."""
     if device_of(machine) == "cuda":
         return machine.model_copy(update={"ranks": 0, "torchrun": []})
     return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
 
 
 def gpus() -> int:
-    """CUDA devices that torch can use. Where the driver shows none, torch is not even imported."""
+    """Returns the number of CUDA devices that torch can use. Does not import torch if the driver shows none."""
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/dxg").exists():
         return 0
     import torch
@@ -138,19 +138,22 @@ def gpus() -> int:
 
 
 def child_environment(device: str, threads: int, kept: int = TRAINING, alone: bool = True) -> dict[str, str]:
-    """A child's environment, with what its speed hangs on. `alone`: no other machine takes part."""
+    """Returns a child's environment, with the settings that its speed depends on.
+
+    `alone`: no other machine takes part.
+    """
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    added["PYTHONFAULTHANDLER"] = "1"  # a child that aborts says where it was
+    added["PYTHONFAULTHANDLER"] = "1"  # a child that aborts prints its stack
     if device == "cpu":
         added["GLIBC_TUNABLES"] = ALLOCATOR.format(kept)
     if device == "cpu" and alone:
-        # Ranks of one machine meet on its loopback: no name service, no firewall.
+        # Ranks of one machine connect through its loopback: no name service, no firewall.
         added |= {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
     return {**environment(), **added}
 
 
-def last_words(stderr: IO[str]) -> str:
-    """The last lines of a failed child's stderr; of torchrun's own report the line alone that names the rank."""
+def last_lines(stderr: IO[str]) -> str:
+    """Returns the last lines of a failed child's stderr; of torchrun's report only the line that names the rank."""
     stderr.seek(0)
     lines = stderr.readlines()
     named = [i for i, line in enumerate(lines) if RANK_FAILED.split("{")[0] in line]

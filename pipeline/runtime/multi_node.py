@@ -1,4 +1,4 @@
-"""The other nodes of a training: each runs the same job, and torchrun brings their ranks together."""
+"""The other nodes of a training: each runs the same job, and torchrun connects their ranks."""
 
 import json
 import subprocess
@@ -13,15 +13,16 @@ from pipeline.runtime.processes import ending, listen, python
 from pipeline.runtime.work import silent
 
 SECONDS = 2.0
-"""Between two looks for jobs, and whether one is still there."""
+"""Seconds between two checks for new jobs, and for the end of the current one."""
 GRACE = 20.0
-"""Seconds in which a job that has ended elsewhere should end here by itself."""
+"""Seconds that a job gets to end by itself after it has ended on the first node."""
 
 
 def join(work: Path, tell: Callable[[str], None]) -> None:
     """Takes part in every training that is announced below the folder `work` of a shared store, until interrupted.
 
-    A job whose announcement is gone has ended where it was started, and so ends here too.
+    If the announcement of a job is removed, the job has ended on the first node, so it ends here too.
+    `tell` gets a line when a job starts and when it ends.
     """
     done: set[str] = set()
     while True:
@@ -30,11 +31,11 @@ def join(work: Path, tell: Callable[[str], None]) -> None:
             if text is not None and json.loads(text)["id"] not in done:
                 done.add(json.loads(text)["id"])
                 take_part(path, text, tell)
-        time.sleep(SECONDS)  # a shared file system tells nobody of new files
+        time.sleep(SECONDS)  # a shared file system does not report new files
 
 
 def announced(path: Path) -> str | None:
-    """The job at `path`, or None where it has ended."""
+    """Returns the job at `path`, or None if it has ended."""
     try:
         return path.read_text()
     except FileNotFoundError:
@@ -42,7 +43,7 @@ def announced(path: Path) -> str | None:
 
 
 def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
-    """Runs the job `text` until it ends, or until `path` does not hold it any more."""
+    """Runs the job `text` until it ends, or until `path` no longer holds it."""
     job = json.loads(text)
     tell(f"joining {job['function'].split(':')[1]} with {job['ranks']} ranks")
     child = subprocess.Popen(
@@ -53,21 +54,21 @@ def take_part(path: Path, text: str, tell: Callable[[str], None]) -> None:
         text=True,
     )
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(listen, child, silent)
+        listening = pool.submit(listen, child, silent)
         try:
-            while not ended(heard, SECONDS):
-                if announced(path) != text and not ended(heard, GRACE):
+            while not ended(listening, SECONDS):
+                if announced(path) != text and not ended(listening, GRACE):
                     child.terminate()
         finally:
-            if not heard.done():  # Ctrl-C
+            if not listening.done():  # Ctrl-C
                 child.terminate()
-        code, answer = child.wait(), heard.result()
-    if "result" in answer:
+        code, reply = child.wait(), listening.result()
+    if "result" in reply:
         tell("finished")
     else:
-        tell(f"failed: {answer.get('input_error') or answer.get('error') or ending(code)}")
+        tell(f"failed: {reply.get('input_error') or reply.get('error') or ending(code)}")
 
 
-def ended(heard: Future[Any], seconds: float) -> bool:
-    """Has the process said its last words, or does it within so many seconds?"""
-    return bool(wait([heard], seconds).done)
+def ended(listening: Future[Any], seconds: float) -> bool:
+    """Whether the process has ended, or ends within `seconds`."""
+    return bool(wait([listening], seconds).done)

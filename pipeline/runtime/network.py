@@ -1,4 +1,4 @@
-"""Hosts and the proxies on the way to them: is one there, and which are asked without a proxy."""
+"""Hosts and proxies: whether a host accepts connections, and which hosts are reached without a proxy."""
 
 import os
 import socket
@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 from pipeline.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""This machine by its names; where a proxy would ask, these are that other machine's."""
+"""Names of this machine; a proxy would take them for its own machine."""
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-"""Variables, in small letters or in capitals."""
+"""Environment variables, in lower or upper case."""
 UNUSABLE = "COCONDENSER_UNUSABLE_PROXY"
-"""The variable that remembers why a proxy was set aside, for what would need it later."""
+"""The variable that keeps why a proxy was removed, for the error of a later request that needs it."""
 
 
 def answers(address: str, seconds: float) -> bool:
-    """Does the host of an http(s) address, or the proxy on the way, take a connection within `seconds`?"""
+    """Whether the host of an http(s) address, or the proxy to it, accepts a connection within `seconds`."""
     parts = urlsplit(address)
     proxies = {} if urllib.request.proxy_bypass(parts.hostname or "") else urllib.request.getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
@@ -34,7 +34,7 @@ def answers(address: str, seconds: float) -> bool:
             socket.create_connection((parts.hostname or "", port), seconds).close()
             answered.set()
 
-    # In a thread, because the timeout of a connection does not hold for the name's look-up before it.
+    # In a thread, because the timeout of a connection does not cover the name lookup before it.
     thread = threading.Thread(target=knock, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -51,15 +51,15 @@ def is_loopback(address: str) -> bool:
 
 
 def spare_loopback(environment: MutableMapping[str, str], host: str | None = None) -> None:
-    """Has every client that goes by the environment ask this machine (and `host`) without a proxy.
+    """Sets NO_PROXY so that clients reach this machine (and `host`) without a proxy.
 
-    Entries of NO_PROXY that httpx cannot read are left out: with one of them it makes no client at all.
+    Entries of NO_PROXY that httpx cannot parse are removed: with such an entry it cannot create a client.
     """
-    given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    entries = [entry for entry in map(str.strip, given.split(",")) if entry and _readable(entry)]
-    named = ",".join(dict.fromkeys([*entries, *LOOPBACK, *([host] if host else [])]))
-    spared = "*" if entries == ["*"] else named  # urllib and requests know `*` only where it is alone
-    environment.update(NO_PROXY=spared, no_proxy=spared)
+    current = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    entries = [entry for entry in map(str.strip, current.split(",")) if entry and _readable(entry)]
+    names = ",".join(dict.fromkeys([*entries, *LOOPBACK, *([host] if host else [])]))
+    value = "*" if entries == ["*"] else names  # urllib and requests accept `*` only as the single entry
+    environment.update(NO_PROXY=value, no_proxy=value)
 
 
 def _readable(entry: str) -> bool:
@@ -70,41 +70,41 @@ def _readable(entry: str) -> bool:
 
 
 def without_proxy(environment: MutableMapping[str, str], address: str = "") -> None:
-    """Prepares the environment for asking servers of this machine, one at `address` among them.
+    """Prepares the environment for requests to servers of this machine and to `address`.
 
-    Takes out the proxies that httpx cannot use, for with one of them it makes no client, not even for this machine.
-    `check_usable` then speaks for them.
+    Removes the proxies that httpx cannot use: with such a proxy it cannot create a client, even for this machine.
+    `check_usable` reports them later.
     """
     spare_loopback(environment, urlsplit(address).hostname)
-    if found := unusable(environment):
-        environment[UNUSABLE] = "; ".join(f"{name}: {why}" for name, why in found.items())
-    for name in found:
+    if reasons := unusable(environment):
+        environment[UNUSABLE] = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+    for name in reasons:
         del environment[name]
 
 
 def unusable(environment: Mapping[str, str]) -> dict[str, str]:
-    """{variable: why httpx cannot use the proxy that it names}; without its address, which may hold a password."""
-    given = {name: value for name, value in environment.items() if name.lower() in PROXIES and value}
-    if not given:
+    """Returns {variable: why httpx cannot use its proxy}. The text omits the address, which may hold a password."""
+    proxies = {name: value for name, value in environment.items() if name.lower() in PROXIES and value}
+    if not proxies:
         return {}
     import httpx
 
-    found = {}
-    for name, value in given.items():
+    reasons = {}
+    for name, value in proxies.items():
         try:
             httpx.HTTPTransport(proxy=_with_scheme(value)).close()
         except ImportError:
-            found[name] = "a SOCKS proxy, which needs `pip install 'httpx[socks]'`; or name one by http://HOST:PORT"
+            reasons[name] = "a SOCKS proxy, which needs `pip install 'httpx[socks]'`; or set one as http://HOST:PORT"
         except (ValueError, httpx.InvalidURL):
-            found[name] = "no address of a proxy; write http://HOST:PORT"
-    return found
+            reasons[name] = "not a proxy address; write http://HOST:PORT"
+    return reasons
 
 
 def check_usable(what: str) -> None:
-    """Raises InputError where `what`, which is about to be asked over the network, would need an unusable proxy."""
-    said = os.environ.get(UNUSABLE) or "; ".join(f"{name}: {why}" for name, why in unusable(os.environ).items())
-    if said:
-        raise InputError(f"{what} cannot be reached: {said}")
+    """Raises InputError if the environment sets a proxy that httpx cannot use. `what`: the target of the request."""
+    reason = os.environ.get(UNUSABLE) or "; ".join(f"{name}: {why}" for name, why in unusable(os.environ).items())
+    if reason:
+        raise InputError(f"{what} cannot be reached: {reason}")
 
 
 def _with_scheme(proxy: str) -> str:

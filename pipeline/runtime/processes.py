@@ -1,4 +1,4 @@
-"""What all child processes of the library share: how they find its code, are listened to, and how their end is told."""
+"""Functions for all child processes of the library: command, environment, messages to the caller, and exit."""
 
 import contextlib
 import ctypes
@@ -20,97 +20,97 @@ from pipeline.runtime.work import Machine, Progress
 ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds this code."""
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""Variables by which torchrun tells a process that it is one of its ranks."""
+"""Variables that torchrun sets for each of its ranks."""
 STRANGE = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONSTARTUP")
-"""Variables that would keep a child from its end, or have it write in another encoding than its caller reads."""
+"""Variables that would stop a child from exiting, or change the encoding of its output."""
 SECONDS_BETWEEN_PROGRESS = 0.3
 
 Say = Callable[[Mapping[str, Any]], None]
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs `module` in a Python that never looks for modules in the current folder."""
+    """Returns the command that runs `module` in a Python that does not import from the current folder."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """The environment of every child process: the caller's, with what makes a child work as this code expects.
+    """Returns the environment of every child process: the caller's, with the settings that this code needs.
 
-    Set: where this code lies, the parent to die with, that no module comes from the current folder (for what a child
-    starts itself, too), UTF-8 for texts and file names (Java's as well), no proxy on the way to this machine.
-    Removed: what an outer torchrun set (a child that saw it would take itself for one of that training's ranks), the
-    entries of PYTHONPATH that depend on the current folder, and STRANGE.
+    Set: the folder of this code, the parent to die with, no imports from the current folder (also for the child's own
+    children), UTF-8 for texts and file names (also Java's), no proxy for this machine.
+    Removed: the variables of an outer torchrun (with them a child would act as one of its ranks), the entries of
+    PYTHONPATH that depend on the current folder, and STRANGE.
     """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = os.pathsep.join(dict.fromkeys([str(ROOT), *(entry for entry in given if os.path.isabs(entry))]))
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join(dict.fromkeys([str(ROOT), *(entry for entry in entries if os.path.isabs(entry))]))
     mine = {name: value for name, value in os.environ.items() if name not in (*TORCHRUN, *STRANGE)}
     network.spare_loopback(mine)
     mine |= {"PIPELINE_PARENT": str(os.getpid()), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-    if sys.getfilesystemencoding() == "utf-8":  # else the child would name files in another way than its caller
+    if sys.getfilesystemencoding() == "utf-8":  # else the child would encode file names differently from its caller
         mine |= {"PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
     return mine
 
 
 def reporter() -> Say:
-    """What sends JSON lines to the caller, in the child. From now on whatever else writes to stdout writes to stderr.
+    """Returns a function that sends JSON lines from the child to its caller. All other output to stdout goes to stderr.
 
-    Of the messages `{"progress": [done, total, ...]}` one every SECONDS_BETWEEN_PROGRESS is sent, and the last.
+    Of the messages `{"progress": [done, total, ...]}` it sends one every SECONDS_BETWEEN_PROGRESS, and the last.
     """
     channel = os.dup(1)
     os.dup2(2, 1)
-    said = 0.0
+    sent_at = 0.0
 
-    def say(message: Mapping[str, Any]) -> None:
-        nonlocal said
+    def report(message: Mapping[str, Any]) -> None:
+        nonlocal sent_at
         if "progress" in message:
             done, total = message["progress"][:2]
-            if done != total and time.monotonic() - said < SECONDS_BETWEEN_PROGRESS:
+            if done != total and time.monotonic() - sent_at < SECONDS_BETWEEN_PROGRESS:
                 return
-            said = time.monotonic()
-        # One write a line: lines of two ranks that fail together do not mix.
+            sent_at = time.monotonic()
+        # One write per line: lines of two ranks that fail at the same time do not mix.
         os.write(channel, (json.dumps(message) + "\n").encode())
 
-    return say
+    return report
 
 
 @contextlib.contextmanager
-def errors_told(say: Say) -> Iterator[None]:
-    """Ends the child, once the caller was told why: `input_error` (exit code 2) or `error`, a traceback (1)."""
+def report_errors(report: Say) -> Iterator[None]:
+    """Reports an exception to the caller and exits: `input_error` with exit code 2, or `error`, a traceback, with 1."""
     try:
         yield
     except InputError as error:
-        say({"input_error": str(error)})
+        report({"input_error": str(error)})
         sys.exit(2)
     except Exception:
-        say({"error": traceback.format_exc()[-3000:]})
+        report({"error": traceback.format_exc()[-3000:]})
         sys.exit(1)
 
 
 def listen(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:
-    """Passes the child's progress on until its end; returns its last words: a result or the first error."""
-    answer: dict[str, Any] = {}
+    """Passes the child's progress on until it ends. Returns its final message: a result or the first error."""
+    reply: dict[str, Any] = {}
     assert child.stdout is not None
     for line in child.stdout:
         message = json.loads(line)
         if "progress" in message:
             progress(*message["progress"])
         else:
-            answer = {**message, **answer}
-    return answer
+            reply = {**message, **reply}
+    return reply
 
 
 def ending(code: int) -> str:
-    """How a process with this return code has ended."""
+    """Describes how a process with this return code ended."""
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Returns the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def workers(machine: Machine) -> int:
-    """Processes that encode, search, score and mine on the CPU, and threads of Lucene."""
+    """Returns the number of processes that encode, search, score and mine on the CPU, and of Lucene's threads."""
     return machine.workers or min(cores(), 8)
 
 
@@ -123,7 +123,7 @@ def signal_with_parent(number: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process with the thread that started it; PIPELINE_PARENT holds the parent's id."""
+    """Asks the kernel to kill this process with the thread that started it. PIPELINE_PARENT holds the parent's id."""
     signal_with_parent(signal.SIGKILL)
-    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # it died before the kernel was asked
+    if os.getppid() != int(os.environ["PIPELINE_PARENT"]):  # the parent died before the request to the kernel
         os._exit(1)

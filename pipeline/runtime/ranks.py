@@ -1,4 +1,4 @@
-"""What the ranks of one training say to each other. With a single process every function is a plain identity."""
+"""Communication between the ranks of one training. With a single process every function does nothing."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Joins the ranks that torchrun announced (gloo on CPU, NCCL on CUDA) and leaves them."""
+    """Joins the process group that torchrun set up (gloo on CPU, NCCL on CUDA), and leaves it at the end."""
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -25,23 +25,23 @@ def joined(device: str) -> Iterator[None]:
 
 
 def meet() -> None:
-    """Waits until every rank has come here."""
+    """Waits until every rank has reached this call."""
     if world() > 1:
         dist.barrier()
 
 
 def rank() -> int:
-    """This process's number, from 0."""
+    """Returns the number of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def world() -> int:
-    """Number of processes."""
+    """Returns the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def add(x: Tensor) -> Tensor:
-    """Sums `x` over the ranks, in place. Every rank ends with the same bytes."""
+    """Sums `x` over the ranks, in place. Every rank gets the same bytes."""
     if world() > 1:
         dist.all_reduce(x)
     return x

@@ -1,6 +1,6 @@
-"""Long work in shards that are finished one by one, so that a kill loses those under way alone.
+"""Long work in shards that are finished one by one, so that a kill loses only the unfinished ones.
 
-Which process makes a shard, on which machine and when, changes no byte of it.
+The bytes of a shard do not depend on the process, machine or time that builds it.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 PART = ".part"
-"""Ending of a file that is being written."""
+"""Suffix of a file that is being written."""
 WRITING_SECONDS = 3600
-"""Without a write, after which such a file has no writer any more."""
+"""Seconds without a write after which such a file has no writer any more."""
 Tick = Callable[[int], None]
-"""Told how many rows are finished."""
+"""tick(n): n more rows are finished."""
 
 
 def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
-    """Make what is missing: where `work.elsewhere` says, else on this one, in child processes as `machine` has them."""
+    """Builds the missing shards: with `work.elsewhere` if it is set, else in child processes of `machine`."""
     from pipeline.runtime.launch import ENCODING, launch
 
     if not missing(job.folder, job.spans):
@@ -37,35 +37,35 @@ def finish(job: Job, work: Work, machine: Machine, workers: int) -> None:
     if work.elsewhere is not None:
         work.elsewhere(job, machine)
         return
-    # The same list for all ranks: what one of them has finished meanwhile must not change the others' shares.
+    # The same list for all ranks: shards that one rank has finished must not change the shares of the others.
     arguments = {**job.arguments, "workers": workers, "numbers": missing(job.folder, job.spans)}
     launch(job.function, arguments, machine, work.progress, work.checkpoints, ENCODING)
 
 
 def name(number: int) -> str:
-    """File name of a shard."""
+    """Returns the file name of a shard."""
     return f"shard-{number:05d}.npy"
 
 
 def row_count(of: Sequence[Span], numbers: Iterable[int]) -> int:
-    """Rows of the shards `numbers` together."""
+    """Returns the number of rows of the shards `numbers` together."""
     return sum(of[i][1] - of[i][0] for i in numbers)
 
 
 def present(folder: Path, of: Sequence[Span]) -> list[int]:
-    """Numbers of the shards that have a file."""
-    there = {entry.name for entry in os.scandir(folder)}  # a listing, which a network's file system asks again for
-    return [i for i in range(len(of)) if name(i) in there]
+    """Returns the numbers of the shards that have a file."""
+    names = {entry.name for entry in os.scandir(folder)}  # a network file system may cache the lookup of one file
+    return [i for i in range(len(of)) if name(i) in names]
 
 
 def missing(folder: Path, of: Sequence[Span]) -> list[int]:
-    """Numbers of the shards that are not finished, the largest first."""
+    """Returns the numbers of the shards that are not finished, the largest first."""
     finished = {i for i in present(folder, of) if _rows(folder / name(i)) == row_count(of, [i])}
     return by_size(of, [i for i in range(len(of)) if i not in finished])
 
 
 def by_size(of: Sequence[Span], numbers: Iterable[int]) -> list[int]:
-    """The largest shards first: one that is begun last is waited for."""
+    """Sorts shards by size, the largest first: all workers wait for the shard that starts last."""
     return sorted(numbers, key=lambda i: (-row_count(of, [i]), i))
 
 
@@ -80,10 +80,10 @@ def build(
     workers: int = 0,
     numbers: Iterable[int] | None = None,
 ) -> None:
-    """Write what `folder` still lacks of the shards `of`, each the rows make(first row, row after the last, tick).
+    """Writes the shards of `of` that `folder` lacks, each the rows make(first row, row after the last, tick).
 
-    On CPU `workers` single-threaded forks share what is loaded (0: this process makes all); on GPUs each rank takes
-    its part. `numbers`: of these shards alone.
+    On CPU, `workers` single-threaded forks share the loaded data (0: this process builds all); on GPUs each rank
+    builds its part. `numbers`: only these shards.
     """
     left = {*missing(folder, of)}
     wanted = by_size(of, range(len(of)) if numbers is None else numbers)
@@ -96,7 +96,7 @@ def build(
     if device == "cpu" and workers:
         import torch
 
-        torch.set_num_threads(1)  # before the first parallel region: OpenMP's threads do not survive a fork
+        torch.set_num_threads(1)  # before the first parallel region: OpenMP threads do not survive a fork
         fork(work, [i for i in wanted if i in left], workers, done, total, unit, progress)
         return
     place, ranks = _place(device)
@@ -113,7 +113,7 @@ def build(
 
 
 def _place(device: str) -> tuple[int, int]:
-    """(number of this rank, ranks)."""
+    """Returns (number of this rank, number of ranks)."""
     if device == "cpu":
         return 0, 1
     from pipeline.runtime.ranks import rank, world
@@ -122,7 +122,7 @@ def _place(device: str) -> tuple[int, int]:
 
 
 def _rows(path: Path) -> int:
-    """-1: it is damaged, and will be made again."""
+    """Returns the number of rows of a shard; -1 if it is damaged, so that it is built again."""
     import numpy as np
 
     try:
@@ -140,7 +140,7 @@ def _save(rows: "np.ndarray", path: Path) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which is at `path` once it is complete. Several processes may write the same."""
+    """Opens a file to write, which appears at `path` once it is complete. Several processes may write the same file."""
     unfinished = path.with_suffix(f".{uuid.uuid4().hex}{PART}")
     try:
         with open(unfinished, "wb") as file:
@@ -154,10 +154,10 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
 
 
 def remove_left_over(folder: Path) -> None:
-    """Remove what killed writers have left unfinished.
+    """Removes the unfinished files of killed writers.
 
-    A worker on another machine may outlive the run that it writes for, so that age decides, by the clock of the file
-    system: a shard is written in seconds, and a file that nobody has written to for an hour has no writer.
+    A worker on another machine may outlive its run, so the age decides, by the clock of the file system: a shard is
+    written in seconds, and a file without a write for an hour has no writer.
     """
     with tempfile.NamedTemporaryFile(dir=folder) as now:
         oldest = os.fstat(now.fileno()).st_mtime - WRITING_SECONDS
@@ -176,10 +176,10 @@ def fork(
     unit: str,
     progress: Progress,
 ) -> None:
-    """Call `work(number, tick)` for each number in one of `workers` forks, whichever is free; report their progress.
+    """Calls `work(number, tick)` for each number in the next free one of `workers` forks; reports their progress.
 
-    All end with this one. Raises what a fork raised: InputError as such, anything else as RuntimeError with its
-    traceback.
+    The forks end with this process. Raises the error of a fork: InputError unchanged, any other as RuntimeError with
+    its traceback.
     """
     import multiprocessing
     import traceback
@@ -189,7 +189,7 @@ def fork(
     context, parent = multiprocessing.get_context("fork"), os.getpid()
     places = range(min(workers, len(numbers)))
     counts = context.Array("q", max(1, len(places)), lock=False)
-    begun = context.Value("q", 0)
+    started = context.Value("q", 0)
     errors = context.SimpleQueue()
 
     def body(place: int) -> None:
@@ -202,9 +202,9 @@ def fork(
         code = 1
         try:
             while True:
-                with begun.get_lock():
-                    mine = begun.value
-                    begun.value += 1
+                with started.get_lock():
+                    mine = started.value
+                    started.value += 1
                 if mine >= len(numbers):
                     break
                 work(numbers[mine], tick)
@@ -214,7 +214,7 @@ def fork(
         except Exception:
             errors.put(RuntimeError(traceback.format_exc()))
         finally:
-            os._exit(code)  # what the parent does at its exit, and its threads would have to do, is not a fork's
+            os._exit(code)  # skip the parent's exit handlers, which need its threads
 
     forks = [context.Process(target=body, args=(place,)) for place in places]
     for one in forks:
@@ -224,7 +224,7 @@ def fork(
         while waiting:
             waiting[0].join(0.5)
             progress(done + sum(counts), total, unit)
-            codes = [one.exitcode for one in forks]  # one look for both questions: a fork may end at any moment
+            codes = [one.exitcode for one in forks]  # read once for both checks: a fork may end at any moment
             if any(codes):
                 raise RuntimeError(f"exit codes {codes} of worker processes") if errors.empty() else errors.get()
             waiting = [one for one, code in zip(forks, codes, strict=True) if code is None]

@@ -1,9 +1,9 @@
-"""How long work is cut into shards: the one thing about shards that can change a byte, as sums go by them."""
+"""How long work is cut into shards. Only this can change a byte of the result, because sums are built per shard."""
 
 Span = tuple[int, int]
 """First row, row after the last."""
 
 
 def shard_spans(rows: int, size: int) -> list[Span]:
-    """The shards of `size` rows each."""
+    """Returns the shards of `size` rows each; the last may be smaller."""
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]

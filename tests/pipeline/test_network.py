@@ -108,8 +108,8 @@ def test_other_machines_keep_their_proxy(monkeypatch, answering, spared):
     [
         ("ALL_PROXY", "socks5://name:secret@127.0.0.1:9", "a SOCKS proxy"),
         ("all_proxy", "socks5h://127.0.0.1:9", "a SOCKS proxy"),
-        ("all_proxy", "socks://127.0.0.1:1080/", "no address of a proxy"),
-        ("HTTPS_PROXY", "http://proxy:port", "no address of a proxy"),
+        ("all_proxy", "socks://127.0.0.1:1080/", "not a proxy address"),
+        ("HTTPS_PROXY", "http://proxy:port", "not a proxy address"),
     ],
 )
 def test_a_proxy_that_no_client_can_use_is_set_aside_until_it_is_needed(monkeypatch, answering, proxy, value, said):

@@ -177,7 +177,7 @@ def test_another_number_of_nodes_is_refused(children, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         children.regression(progress=kill, device="cpu", **options)
     monkeypatch.setattr("pipeline.runtime.ranks.world", lambda: 2)
-    with pytest.raises(InputError, match=r"step-4: made by 1 processes on all nodes, now there are 2"):
+    with pytest.raises(InputError, match=r"step-4: .*1 processes.* 2;"):
         children.regression(progress=silent, device="cpu", **options)
 
 

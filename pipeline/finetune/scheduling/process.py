@@ -30,7 +30,7 @@ from typing import IO, Literal
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.runtime.processes import die_with_parent, ending, environment, errors_told, python, reporter
+from pipeline.runtime.processes import die_with_parent, ending, environment, python, report_errors, reporter
 
 DENSE = 10_000
 """Pairs up to which greedy search over vectors sees all similarities (1 GB while they are made); lists beyond."""
@@ -214,7 +214,7 @@ def _vectors(path: Path, members: np.ndarray, n: int) -> np.ndarray:
 
 def main() -> None:
     die_with_parent()
-    with errors_told(reporter()):
+    with report_errors(reporter()):
         run(Path(sys.argv[1]))
 
 
