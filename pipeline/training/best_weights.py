@@ -1,8 +1,8 @@
-"""A training's figures on dev and its best weights, where a killed training finds them.
+"""The dev figures of a training and its best weights, stored for a resumed training.
 
-FOLDER/validation.json: a row each time. FOLDER/best-STEP.safetensors: the weights after STEP updates. FOLDER holds the
-training's checkpoints too. One that goes on from a checkpoint forgets what was measured after it: those updates are
-done again, and on a GPU may lead elsewhere. So the best weights as of each checkpoint stay until it is gone.
+FOLDER/validation.json: a row per validation. FOLDER/best-STEP.safetensors: the weights after STEP updates. FOLDER also
+holds the training's checkpoints. A training that resumes from a checkpoint drops the rows measured after it: those
+updates run again, and on a GPU their results may differ. So the best weights as of a checkpoint stay as long as it.
 """
 
 import json
@@ -19,11 +19,11 @@ from pipeline.runtime import ranks
 from pipeline.runtime.checkpoints import saved_steps, write
 
 Row = dict[str, Any]
-"""epoch, step, then the figure by its name; None where it has no value."""
+"""epoch, step, and the figure by its name; None if it has no value."""
 
 
 class Best:
-    """`trained`: whose weights are kept. `name`: of the figure, of which more is better."""
+    """Keeps the best weights of the module `trained` by the figure `name`; higher is better."""
 
     def __init__(self, trained: nn.Module, name: str, folder: Path) -> None:
         self._trained, self._name, self._folder = trained, name, folder
@@ -32,7 +32,7 @@ class Best:
         self.rows: list[Row] = _before(rows, max(self._checkpoints(), default=0))
 
     def add(self, epoch: int, step: int, value: float | None) -> None:
-        """Note the figure of the weights as they are, after `epoch` epochs and `step` updates; keep them if best."""
+        """Records the figure of the current weights, after `epoch` epochs and `step` updates; saves them if best."""
         self.rows = [*self.rows, {"epoch": epoch, "step": step, self._name: value}]
         if ranks.rank() == 0:
             if self.row() is self.rows[-1]:
@@ -42,11 +42,11 @@ class Best:
             self._clear()
 
     def row(self) -> Row:
-        """The best one, of equal ones the first."""
+        """Returns the best row; among equal rows the first."""
         return self._best(self.rows)
 
     def put_back(self) -> None:
-        """The best row's weights become the module's."""
+        """Loads the weights of the best row into the module."""
         with torch.no_grad():
             self._trained.load_state_dict(load_file(self._weights(self.row()["step"])))
 
@@ -60,7 +60,7 @@ class Best:
         return [int(folder.name.removeprefix("step-")) for folder in saved_steps(self._folder)]
 
     def _clear(self) -> None:
-        """Remove the weights that are the best as of no checkpoint, nor now."""
+        """Removes the weights that are neither the best now nor the best as of a checkpoint."""
         parts = [_before(self.rows, step) for step in self._checkpoints()]
         needed = {self._weights(self._best(rows)["step"]) for rows in [*parts, self.rows] if rows}
         for path in self._folder.glob("best-*.safetensors"):
@@ -69,12 +69,12 @@ class Best:
 
 
 def _before(rows: Sequence[Row], checkpoint: int) -> list[Row]:
-    """A checkpoint is written before its own update's weights are measured."""
+    """Returns the rows measured before a checkpoint, which is written before its own update is validated."""
     return [row for row in rows if row["step"] < checkpoint]
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """A kill leaves the file as it was before, or whole."""
+    """Writes a file so that a kill leaves the old or the complete new content."""
     unfinished = path.with_name(f"{path.name}.part")
     write(unfinished, content)
     unfinished.rename(path)

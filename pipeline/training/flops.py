@@ -1,7 +1,7 @@
-"""Floating-point operations that an update needs, and those that the machine can do: together model FLOP utilisation.
+"""Floating-point operations of an update, and those that the machine can do: together model FLOP utilisation (MFU).
 
-Counted: every product of matrices, once forward and twice backward; a multiplication and an addition are two. Not
-counted: what a gradient cache computes twice, norms and activations.
+Counted: every matrix product, once forward and twice backward; a multiplication and an addition count as two. Not
+counted: the second forward pass of a gradient cache, norms and activations.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.modeling.packing import Chunk, Rows
 
 BACKWARD = 3
-"""Products forward and backward for each one forward."""
+"""Products of a forward and backward pass, relative to a forward pass."""
 BF16_PEAKS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -25,44 +25,44 @@ BF16_PEAKS = {
     "RTX 4090": 165e12,
     "RTX 3090": 71e12,
 }
-"""Dense bfloat16 operations a second in the makers' data sheets, by words of the device's name."""
+"""Dense bfloat16 operations per second from the data sheets, by words of the device's name."""
 
 
 def layer(config: Any, wanted: Rows, every: Rows) -> float:
-    """One transformer layer at the rows `wanted`, forward."""
+    """Returns the operations of one transformer layer at the rows `wanted`, forward."""
     dimensions, inner = config.hidden_size, config.intermediate_size
     by_row = 2 * dimensions * dimensions + 2 * dimensions * inner
     return 2.0 * (wanted.size * by_row + every.size * 2 * dimensions * dimensions + wanted.scores * 2 * dimensions)
 
 
 def encoder(config: Any, wanted: Rows, every: Rows) -> float:
-    """All layers, the last one at the rows `wanted`; forward."""
+    """Returns the operations of all layers, the last one at the rows `wanted`; forward."""
     return (config.num_hidden_layers - 1) * layer(config, every, every) + layer(config, wanted, every)
 
 
 def backbone(config: Any, chunk: Chunk, masked: bool) -> float:
-    """All layers, the last one at the CLS tokens and, if `masked`, at the masked ones; forward."""
+    """Returns the operations of all layers, the last one at the CLS and, if `masked`, the masked tokens; forward."""
     total = encoder(config, chunk.cls, chunk.every)
-    if masked:  # with the keys and values that the CLS tokens have had computed
+    if masked:  # the keys and values are those already counted for the CLS tokens
         total += layer(config, chunk.masked, chunk.every)
         total -= 2.0 * chunk.every.size * 2 * config.hidden_size**2
     return total
 
 
 def predictions(config: Any, rows: int) -> float:
-    """The prediction head at so many rows, forward."""
+    """Returns the operations of the prediction head at `rows` rows, forward."""
     return 2.0 * rows * config.hidden_size * (config.hidden_size + config.vocab_size)
 
 
 def data_sheet(name: str) -> float | None:
-    """Of the GPU of that name; None where it is not in the table."""
+    """Returns the peak of the GPU of that name; None if it is not in the table."""
     return next((value for part, value in BF16_PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
 
 
 def peak(device: str) -> float | None:
-    """Operations a second that this rank's device can do at most; None for a GPU that is not in the table.
+    """Returns the peak operations per second of this rank's device; None for a GPU that is not in the table.
 
-    Of a processor the fastest of a few products of matrices counts, on as many threads as torch has here.
+    For a CPU it is the fastest of a few matrix products, on the number of threads that torch uses here.
     """
     import torch
 

@@ -1,12 +1,12 @@
-"""Where a training's history lies in its artifact."""
+"""The path of a training's history in its artifact."""
 
 from pathlib import Path
 
 
 def history_file(folder: Path) -> Path | None:
-    """history.parquet of a training's artifact; of an untied model that of its question encoder, which both share.
+    """Returns the path of history.parquet in a training's artifact, or None if there is none.
 
-    None where the artifact has none.
+    For an untied model it is the copy of its question encoder; both encoders have the same history.
     """
     places = (folder / "history.parquet", folder / "query" / "history.parquet")
     return next((path for path in places if path.is_file()), None)

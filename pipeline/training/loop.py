@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 BAD_UPDATES = 10
-"""Updates in a row without a finite loss and gradient after which a training stops."""
+"""Consecutive updates without a finite loss and gradient after which a training stops."""
 CUDA_INTERVAL = 20
-"""Updates between two looks at a GPU's figures; the host does not wait for it in between."""
+"""Updates between two reads of a GPU's figures; the host does not wait for it in between."""
 DIVERGED = "had an infinite or undefined loss or gradient: lower it, or raise a temperature that is near 0"
 FIGURES = 16
 """Most loss parts that a step may return."""
 LIVE = ("padding", "operations")
-"""Parts of a step that show in its progress and not in its history."""
+"""Parts of a step that appear in its progress and not in its history."""
 NO_LOSSES = ("step", "learning_rate", "tokens", "gradient_norm", "skipped")
-"""Columns of a history beside the loss parts."""
+"""Columns of a history that are not loss parts."""
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -44,7 +44,7 @@ class Optimiser(Config):
     weight_decay: float = Field(ge=0)
     """Decoupled; not applied to biases and LayerNorms."""
     clip_norm: float = Field(gt=0)
-    """Largest norm of the whole gradient; a longer one is scaled down."""
+    """Largest norm of the whole gradient; a larger gradient is scaled down."""
     warmup_ratio: float | None = Field(ge=0, le=1)
     """Share of the updates in which the learning rate rises from 0. Either this or `warmup_steps`."""
     warmup_steps: int | None = Field(ge=0)
@@ -59,15 +59,15 @@ class Optimiser(Config):
 
 
 def exactly_one(config: Config, *names: str) -> None:
-    """ValueError unless one of the fields `names` is set and the others are null."""
-    given = [name for name in names if getattr(config, name) is not None]
-    if len(given) != 1:
-        raise ValueError(f"set one of {', '.join(names)} and null for the others; set: {', '.join(given) or 'none'}")
+    """Raises ValueError unless exactly one of the fields `names` is set and the others are null."""
+    fields = [name for name in names if getattr(config, name) is not None]
+    if len(fields) != 1:
+        raise ValueError(f"set one of {', '.join(names)} and null for the others; set: {', '.join(fields) or 'none'}")
 
 
 @contextmanager
 def named_memory() -> Iterator[None]:
-    """InputError, naming the fields to change, where the memory does not suffice."""
+    """Raises InputError, which names the fields to change, if the block runs out of memory."""
     import torch
 
     try:
@@ -90,19 +90,19 @@ def train(
     device: str,
     before: "Callable[[int], None] | None" = None,
 ) -> list[dict[str, float]]:
-    """Trains `module` (already on `device`) for `steps` updates; goes on from the newest checkpoint if there is one.
+    """Trains `module` (already on `device`) for `steps` updates; resumes from the newest checkpoint if there is one.
 
     step(i) runs forward and backward of update i on this rank's share of the global batch, a pure function of
     (seed, i), and leaves gradients whose sum over the ranks is the gradient of the global loss. It adds to the
     gradients in place (never sets them to None), wraps its forward passes in `autocast(device)`, and returns loss
     parts whose sum over the ranks is the global figure. Three names are special: `tokens` gives tokens/s, `padding`
-    (rows computed for nothing, beside the tokens) a share, `operations` (pipeline/training/flops.py) the utilisation.
+    (padded rows, in addition to the tokens) a share, `operations` (pipeline/training/flops.py) the utilisation.
     Dropout's random state is a function of (seed, i, rank); a step may seed it more finely with `seed_dropout`.
-    before(i) runs ahead of update i, such as to validate: its time is no update's.
+    before(i) runs before update i, for example to validate: its time does not count as an update's.
 
     An update without a finite loss and gradient is skipped and counted, on the device, so that the host need not
-    wait; `InputError` after BAD_UPDATES in a row, or where there was no other. Returns one row an update: step,
-    learning_rate, the loss parts, gradient_norm (before clipping), skipped (0 or 1).
+    wait. Raises `InputError` after BAD_UPDATES such updates in a row, or if all updates are skipped. Returns one row
+    per update: step, learning_rate, the loss parts, gradient_norm (before clipping), skipped (0 or 1).
     """
     import torch
 
@@ -112,7 +112,7 @@ def train(
 
     module.train()
     parameters = [p for p in module.parameters() if p.requires_grad]
-    # All gradients and figures lie in one buffer: one all-reduce, one norm, one clearing.
+    # All gradients and figures share one buffer: one all-reduce, one norm, one clearing.
     buffer = torch.zeros(sum(p.numel() for p in parameters) + FIGURES, device=device)
     gradient, figures = buffer[:-FIGURES], buffer[-FIGURES:]
     for parameter, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
@@ -124,16 +124,16 @@ def train(
     pending: list[torch.Tensor] = []
     bad_in_a_row = torch.zeros((), device=device)
     interval = CUDA_INTERVAL if device == "cuda" else 1
-    most = flops.peak(device)
-    began = saved = looked = time.monotonic()
+    peak = flops.peak(device)
+    started_at = saved_at = read_at = time.monotonic()
     for i in range(first, steps):
         rate = learning_rate(optimiser, i, steps)
         for group in adam.param_groups:
             group["lr"] = rate
         if before is not None:
-            paused = time.monotonic()
+            paused_at = time.monotonic()
             before(i)
-            looked += time.monotonic() - paused
+            read_at += time.monotonic() - paused_at
         buffer.zero_()
         seed_dropout(optimiser.seed, i, ranks.rank())
         parts = step(i)
@@ -145,12 +145,12 @@ def train(
         bad = 1.0 - torch.isfinite(norm + figures.sum()).float()
         bad_in_a_row = (bad_in_a_row + bad) * bad
         gradient.mul_((optimiser.clip_norm / (norm + 1e-6)).clamp(max=1.0))
-        adam.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel leaves everything as it is where this is 1
+        adam.found_inf = bad  # type: ignore[attr-defined]  # if this is 1, the fused kernel changes nothing
         adam.step()
         pending.append(torch.cat([figures[: len(names)], norm[None], bad[None], bad_in_a_row[None]]))
 
         done = i + 1
-        due = time.monotonic() - saved >= 60 * checkpoint_minutes
+        due = time.monotonic() - saved_at >= 60 * checkpoint_minutes
         if len(pending) < interval and done < steps and not due:
             continue
         live = dict.fromkeys(("tokens", *LIVE), 0.0)
@@ -164,23 +164,23 @@ def train(
                 last = f"the last of them update {len(history)}"
                 raise InputError(f"optimiser.learning_rate: {BAD_UPDATES} updates in a row, {last}, {DIVERGED}")
         now = time.monotonic()
-        # What was measured on a busy core is less than what the core can do: nothing is faster than the peak.
-        most = most and max(most, live["operations"] / (now - looked) / ranks.world())
-        rates = speeds(**live, seconds=now - looked, peak=most and most * ranks.world())
-        left = (now - began) / (done - first) * (steps - done)
+        # A peak measured on a busy core is too low, so a faster update raises it.
+        peak = peak and max(peak, live["operations"] / (now - read_at) / ranks.world())
+        rates = speeds(**live, seconds=now - read_at, peak=peak and peak * ranks.world())
+        left = (now - started_at) / (done - first) * (steps - done)
         progress(done, steps, "updates", history[-1] | rates | {"seconds_left": left})
-        pending, looked = [], now
+        pending, read_at = [], now
         if due and done < steps:
             if ranks.rank() == 0:
                 save(module, adam, checkpoints, done, history, device)
-            saved = time.monotonic()
+            saved_at = time.monotonic()
     if history and all(row["skipped"] for row in history):
         raise InputError(f"optimiser.learning_rate: all {len(history)} updates {DIVERGED}")
     return history
 
 
 def between_epochs(after: "Callable[[int, int], None] | None", updates: int) -> "Callable[[int], None]":
-    """For `train`'s `before`: after(epochs, updates done) whenever another epoch of so many updates is over."""
+    """Returns a `before` for `train` that calls after(epochs, updates done) after each epoch of `updates` updates."""
 
     def before(i: int) -> None:
         if after is not None and i and not i % updates:
@@ -190,7 +190,7 @@ def between_epochs(after: "Callable[[int, int], None] | None", updates: int) -> 
 
 
 def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "torch.optim.AdamW":
-    """Fused AdamW, its learning rate still 0; biases and LayerNorms do not decay."""
+    """Returns fused AdamW with learning rate 0; no weight decay for biases and LayerNorms."""
     import torch
 
     decayed = [p for p in parameters if p.ndim > 1]
@@ -205,7 +205,7 @@ def adamw(parameters: "Sequence[torch.nn.Parameter]", optimiser: Optimiser) -> "
 
 
 def speeds(tokens: float, padding: float, operations: float, seconds: float, peak: float | None) -> dict[str, float]:
-    """Figures of updates that took so many seconds together; `peak`: operations a second that all devices can do."""
+    """Returns the speed of updates that took `seconds` together. `peak`: operations per second of all devices."""
     if not tokens:
         return {}
     figures = {"tokens_per_second": tokens / seconds, "padding": padding / (tokens + padding)}
@@ -213,12 +213,12 @@ def speeds(tokens: float, padding: float, operations: float, seconds: float, pea
 
 
 def losses(columns: Iterable[str]) -> list[str]:
-    """Those of a history's columns that are loss parts."""
+    """Returns the columns of a history that are loss parts."""
     return [name for name in columns if name not in NO_LOSSES]
 
 
 def summary(history: Sequence[Mapping[str, float]]) -> Metrics:
-    """Metrics of a training: its updates, those skipped, the tokens read, and each loss's mean over the last tenth."""
+    """Returns a training's metrics: updates, skipped updates, tokens, and each loss's mean over the last tenth."""
     last = [row for row in history[-max(1, len(history) // 10) :] if not row["skipped"]]
     return {
         "updates": len(history),
@@ -229,7 +229,7 @@ def summary(history: Sequence[Mapping[str, float]]) -> Metrics:
 
 
 def learning_rate(optimiser: Optimiser, i: int, steps: int) -> float:
-    """Learning rate of update `i` (from 0) of `steps`: linear from 0 to the highest, then linear to 0."""
+    """Returns the learning rate of update `i` (from 0) of `steps`: linear from 0 to the highest, then linear to 0."""
     warmup = optimiser.warmup_steps
     if warmup is None:
         warmup = math.ceil((optimiser.warmup_ratio or 0.0) * steps)
@@ -239,7 +239,7 @@ def learning_rate(optimiser: Optimiser, i: int, steps: int) -> float:
 
 
 def set_dropout(model: "torch.nn.Module", share: float | None) -> None:
-    """`share` in each dropout layer; None: as the model has it."""
+    """Sets the probability of each dropout layer to `share`; None: keeps the model's own."""
     import torch
 
     for layer in model.modules():
@@ -256,7 +256,7 @@ def seed_dropout(*key: int) -> None:
 
 
 def together(parts: "Sequence[float | torch.Tensor]", device: str) -> "torch.Tensor":
-    """Numbers and one-element tensors as one float32 tensor, without a wait of the host for the device."""
+    """Returns numbers and one-element tensors as one float32 tensor; the host does not wait for the device."""
     import torch
 
     known = torch.tensor([0.0 if isinstance(x, torch.Tensor) else float(x) for x in parts])
