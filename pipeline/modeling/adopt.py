@@ -1,4 +1,4 @@
-"""A ready bi-encoder, taken as it is: to search with, or to mine negatives (the papers' BERT row, by Condenser's)."""
+"""An existing bi-encoder, used without training: to search with, or to mine negatives (the papers' BERT row)."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,16 +11,16 @@ from pipeline.runtime.work import Metrics, Work
 
 class AdoptConfig(Config):
     checkpoint: Path
-    """A fine-tuned checkpoint, such as `cocondenser artifacts path stage1` tells, or a Hugging Face or
+    """A fine-tuned checkpoint, such as `cocondenser artifacts path stage1` prints, or a Hugging Face or
     sentence-transformers folder of BERT or RoBERTa type with CLS or mean pooling."""
     pooling: Literal["cls", "mean"]
-    """Of a folder that says nothing of its pooling: one of transformers alone, without sentence-transformers' files."""
+    """Used if the folder does not specify its pooling: a transformers folder without sentence-transformers' files."""
     normalise: bool
-    """Of a folder that says neither how its vectors are compared nor that they have length 1."""
+    """Used if the folder specifies neither how vectors are compared nor that they have length 1."""
 
 
 def missing(config: AdoptConfig) -> list[str]:
-    """What is wrong with the folder, in a line; a path that does not exist is told elsewhere."""
+    """Returns a line if the folder does not fit; another check reports a path that does not exist."""
     if not config.checkpoint.exists():
         return []
     try:
@@ -31,35 +31,35 @@ def missing(config: AdoptConfig) -> list[str]:
 
 
 def dimension(checkpoint: Path) -> int:
-    """Numbers of a vector, by the folder's descriptions alone. Raises InputError where its two encoders differ."""
+    """Returns the dimension of the vectors, without loading weights. Raises InputError if the two encoders differ."""
     from pipeline.modeling.model_config import model_config
 
-    ready = [read(folder) for folder in folders(checkpoint)]
-    found = [one.projection or int(model_config(one.folder)["hidden_size"]) for one in ready]
-    if len({*found}) > 1:
-        raise InputError(f"{checkpoint}: vectors of {found[0]} numbers from `query`, of {found[1]} from `passage`")
-    return found[0]
+    models = [read(folder) for folder in folders(checkpoint)]
+    sizes = [one.projection or int(model_config(one.folder)["hidden_size"]) for one in models]
+    if len({*sizes}) > 1:
+        raise InputError(f"{checkpoint}: `query` has vectors of {sizes[0]} dimensions, `passage` of {sizes[1]}")
+    return sizes[0]
 
 
 def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
-    """Write the checkpoint's model, or both, with their pooling, projection, norm and prefixes.
+    """Writes the checkpoint's one or two encoders, with their pooling, projection, normalisation and prefixes.
 
-    Raises InputError where it cannot be loaded or has another vocabulary than `tokenizer`.
+    Raises InputError if one cannot be loaded or has another vocabulary than `tokenizer`.
     """
     from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
     from pipeline.modeling.initial import check_vocabulary
     from pipeline.modeling.sentence_transformers_files import Vector, read_vector
 
     for folder in folders(config.checkpoint):
-        ready = read(folder)
-        model = load_encoder(ready.folder)
-        check_vocabulary(f"ready model {folder}", ready.folder, model.config.vocab_size, tokenizer)
+        existing = read(folder)
+        model = load_encoder(existing.folder)
+        check_vocabulary(f"existing model {folder}", existing.folder, model.config.vocab_size, tokenizer)
         vector = Vector(
-            ready.pooling or config.pooling,
-            config.normalise if ready.normalise is None else ready.normalise,
-            read_vector(folder).projection_ED if ready.projection else None,
-            ready.question_prefix,
-            ready.passage_prefix,
+            existing.pooling or config.pooling,
+            config.normalise if existing.normalise is None else existing.normalise,
+            read_vector(folder).projection_ED if existing.projection else None,
+            existing.question_prefix,
+            existing.passage_prefix,
         )
         out = work.out if folder == config.checkpoint else work.out / folder.name
         save_checkpoint(out, model, tokenizer, vector=vector)

@@ -1,4 +1,4 @@
-"""The bi-encoder: packed rows to vectors, and many rows at once.
+"""The bi-encoder: encodes packed rows, or many rows at once, as vectors.
 
 Shapes: N rows, B rows of a chunk, T tokens of a chunk, D dimensions of the backbone, E of a vector.
 """
@@ -25,7 +25,7 @@ from pipeline.tokenization.token_files import Specials
 
 @dataclass(frozen=True)
 class Encoder:
-    """A backbone and what is made of its last layer."""
+    """A backbone and how its last layer becomes a vector."""
 
     model: Any
     """`BertModel` or `RobertaModel`, without pooler."""
@@ -45,17 +45,17 @@ class Encoder:
         return next(self.model.parameters()).device
 
     def modules(self) -> nn.ModuleDict:
-        """What is trained."""
+        """Returns the trained modules."""
         return nn.ModuleDict({"model": self.model} | ({"projection": self.projection} if self.projection else {}))
 
     def to(self, device: str) -> "Encoder":
-        """This encoder, its weights moved to `device`."""
+        """Moves the weights to `device`; returns this encoder."""
         self.modules().to(torch.device(device))
         return self
 
 
 def vectors(encoder: Encoder, packed: Packed) -> Tensor:
-    """Vectors of packed rows, float32 [B, E]; with CLS pooling the last layer runs at the first tokens alone."""
+    """Returns vectors of packed rows, float32 [B, E]; with CLS pooling the last layer runs only at the first tokens."""
     with autocast(encoder.device.type):
         hidden_TD = embed(encoder.model, packed.ids_T, packed.position_T)
         *layers, last = encoder.model.encoder.layer
@@ -70,29 +70,29 @@ def vectors(encoder: Encoder, packed: Packed) -> Tensor:
 
 
 def mean(hidden_TD: Tensor, edges: Tensor) -> Tensor:
-    """Mean of each row's tokens, [B, D]."""
+    """Returns the mean of each row's tokens, [B, D]."""
     return torch.segment_reduce(hidden_TD.float(), "mean", offsets=edges.long(), axis=0)
 
 
 def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], None] | None = None) -> np.ndarray:
-    """Vectors of rows in their order, float32 [N, E], without gradients.
+    """Returns vectors of rows in their order, float32 [N, E], without gradients.
 
-    Rows of like length share a forward call of about `budget` tokens; `done` is told how many each call finished.
+    Rows of similar length share a forward pass of about `budget` tokens; `done(n)` is called after each pass of n rows.
     """
-    found_NE = np.empty((len(ids), encoder.dimension), np.float32)
+    vector_NE = np.empty((len(ids), encoder.dimension), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     with torch.inference_mode():
         for row_B in filter(len, cut(length_N, 0, budget)):
-            found_NE[row_B] = vectors(encoder, pack([ids[i] for i in row_B], encoder.device.type)).cpu().numpy()
+            vector_NE[row_B] = vectors(encoder, pack([ids[i] for i in row_B], encoder.device.type)).cpu().numpy()
             if done is not None:
                 done(len(row_B))
-    return found_NE
+    return vector_NE
 
 
 def load_encoders(checkpoint: Path) -> tuple[Encoder, Encoder]:
-    """The (question, passage) encoders of a checkpoint, on the CPU, dropout off; the same object where tied.
+    """Loads the (question, passage) encoders of a checkpoint, on the CPU, dropout off; the same object if tied.
 
-    Raises InputError for a folder without a loadable model.
+    Raises InputError if a model cannot be loaded.
     """
     question = _load(side(checkpoint, "query"))
     return question, question if is_tied(checkpoint) else _load(side(checkpoint, "passage"))
@@ -112,9 +112,12 @@ def as_linear(weight_ED: Tensor | None) -> nn.Linear | None:
 
 
 def check_fits(encoder: Encoder, specials: Specials, folder: Path, field: str, limit: int) -> None:
-    """Raise InputError where the tokens cannot be those of the model in `folder`, or inputs exceed its positions."""
+    """Raises InputError if the model in `folder` has fewer token embeddings than ids, or fewer positions than `limit`.
+
+    `field`: the field of `limit`, the tokens of the longest input.
+    """
     known, longest = encoder.model.config.vocab_size, longest_input(encoder.model)
     if specials.vocab_size > known:
         raise InputError(f"{folder}: {known} token embeddings, but the tokens artifact has {specials.vocab_size} ids")
     if limit > longest:
-        raise InputError(f"{field}: {limit} tokens asked for, but the model in {folder} has {longest} positions")
+        raise InputError(f"{field}: {limit} tokens, but the model in {folder} has only {longest} positions")

@@ -1,4 +1,4 @@
-"""Checkpoint folders: what transformers and sentence-transformers load, with the Condenser head beside it."""
+"""Checkpoint folders that transformers and sentence-transformers load, with the Condenser head in its own file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_jso
 MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
 ENCODERS = {"bert": BertModel, "roberta": RobertaModel}
 CLASSIFIERS = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
-# What a ready model brings along and nothing here uses: pooler, next sentence prediction, position ids of old files.
+# Weights of existing models that are not used here: pooler, next sentence prediction, position ids of old files.
 SPARE = ("pooler.", "cls.seq_relationship.", "position_ids")
 MLM_HEADS = ("cls.predictions.", "lm_head.")
 
@@ -42,12 +42,12 @@ def save_checkpoint(
     objective: str = "condenser",
     vector: Vector = CLS,
 ) -> None:
-    """Write a checkpoint folder (format: docs/architecture.md). `folder` is made where it does not exist.
+    """Writes a checkpoint folder (format: docs/architecture.md). Creates `folder` if it does not exist.
 
-    `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: any folder with the
-    tokenizer's files, so a checkpoint too. `head_state`: the head that was trained for `objective`. `history`: one row
-    an update, `step` and one number a figure, the same keys in each; none is written where it is None or empty.
-    `vector`: what is made of the last layer.
+    `model`: a BERT or RoBERTa type model, for masked LM or a bare encoder. `tokenizer_folder`: a folder with the
+    tokenizer's files, for example a checkpoint. `head_state`: the head that was trained for `objective`. `history`: one
+    row per update, `step` and one number per figure, the same keys in each; if None or empty, no file is written.
+    `vector`: how the last layer becomes a vector.
     """
     _save(folder, model, history)
     if head_state is not None:
@@ -59,23 +59,23 @@ def save_checkpoint(
 
 
 def load_backbone_for_mlm(folder: Path) -> PreTrainedModel:
-    """`BertForMaskedLM` or `RobertaForMaskedLM` in float32, on the CPU, in evaluation mode.
+    """Loads `BertForMaskedLM` or `RobertaForMaskedLM` in float32, on the CPU, in evaluation mode.
 
-    Raises InputError where the folder holds another architecture or lacks a weight, the MLM head's included.
+    Raises InputError if the folder holds another architecture or lacks a weight, also one of the MLM head.
     """
     return _load(folder, MASKED_LM[model_config(folder)["model_type"]], SPARE)
 
 
 def load_encoder(folder: Path) -> PreTrainedModel:
-    """`BertModel` or `RobertaModel` without pooler, in float32, on the CPU, in evaluation mode; drops an MLM head.
+    """Loads `BertModel` or `RobertaModel` without pooler or MLM head, in float32, on the CPU, in evaluation mode.
 
-    Raises InputError where the folder holds another architecture or lacks a weight.
+    Raises InputError if the folder holds another architecture or lacks a weight.
     """
     return _load(folder, ENCODERS[model_config(folder)["model_type"]], (*SPARE, *MLM_HEADS), add_pooling_layer=False)
 
 
 def new_classifier(start: Path, seed: int) -> PreTrainedModel:
-    """The backbone of checkpoint `start` under a random head of one logit, on the CPU, in evaluation mode."""
+    """Returns the backbone of checkpoint `start` with a random head of one logit, on the CPU, in evaluation mode."""
     encoder = load_encoder(start)
     labels = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     config = type(encoder.config).from_dict({**encoder.config.to_dict(), **labels})
@@ -88,9 +88,9 @@ def new_classifier(start: Path, seed: int) -> PreTrainedModel:
 
 
 def load_classifier(folder: Path) -> PreTrainedModel:
-    """`BertForSequenceClassification` or `RobertaForSequenceClassification` of one logit, as `load_encoder`.
+    """Loads `BertForSequenceClassification` or `RobertaForSequenceClassification` of one logit, as `load_encoder`.
 
-    Raises InputError where the folder holds anything else.
+    Raises InputError if the folder holds anything else.
     """
     model = _load(folder, CLASSIFIERS[model_config(folder)["model_type"]], ("position_ids",))
     if model.config.num_labels != 1:
@@ -101,12 +101,12 @@ def load_classifier(folder: Path) -> PreTrainedModel:
 def save_classifier(
     folder: Path, model: PreTrainedModel, tokenizer_folder: Path, history: list[dict[str, Any]] | None = None
 ) -> None:
-    """Write a folder that `AutoModelForSequenceClassification` and sentence-transformers' `CrossEncoder` load.
+    """Writes a folder that `AutoModelForSequenceClassification` and sentence-transformers' `CrossEncoder` load.
 
     Parameters as in `save_checkpoint`.
     """
     model.config.architectures = [type(model).__name__]
-    # Otherwise sentence-transformers gives the logit's sigmoid.
+    # Otherwise sentence-transformers returns the logit's sigmoid.
     model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
     _save(folder, model, history)
     types = ["token_type_ids"] if model.config.model_type == "bert" else []
@@ -125,7 +125,7 @@ def has_mlm_head(folder: Path) -> bool:
 
 
 def with_new_mlm_head(encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """The encoder under a head for masked language modelling of random weights, a function of the seed."""
+    """Returns the encoder with a random head for masked language modelling, a function of the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = MASKED_LM[encoder.config.model_type](encoder.config)
@@ -135,13 +135,13 @@ def with_new_mlm_head(encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
 
 
 def load_head(folder: Path) -> dict[str, torch.Tensor]:
-    """The Condenser head's weights. A missing `head.safetensors` is an InputError that names it.
+    """Reads the Condenser head's weights. Raises InputError if `head.safetensors` is missing or damaged.
 
-    Going on with a fresh head corrupts the backbone, so that there is no other way on.
+    A new head is no substitute: training with it would corrupt the backbone.
     """
     path = folder / "head.safetensors"
     if not path.is_file():
-        raise InputError(f"{path}: missing; a Condenser head is part of the checkpoint, a fresh one would spoil it")
+        raise InputError(f"{path}: missing; the Condenser head is part of the checkpoint, a new one would spoil it")
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -149,7 +149,7 @@ def load_head(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def head_objective(folder: Path) -> str:
-    """What the head in `folder` was trained for; `condenser` where its file does not say, or where there is none."""
+    """Returns the objective of the head in `folder`; `condenser` if its file names none, or if there is no head."""
     if not (folder / "head.safetensors").is_file():
         return "condenser"
     with safe_open(folder / "head.safetensors", "pt") as file:
@@ -157,15 +157,15 @@ def head_objective(folder: Path) -> str:
 
 
 def longest_input(model: PreTrainedModel) -> int:
-    """Tokens that the position table has room for, special tokens included."""
+    """Returns the tokens of the longest input that the position table allows, special tokens included."""
     return positions(model.config.to_dict())
 
 
 def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:
-    """Strict: every weight of the model must be in the folder with its shape, every weight there used or `ignored`."""
+    """Loads a model strictly: the folder has each weight in its shape, and no other weights than those `ignored`."""
     logging.disable_progress_bar()
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # its warnings tell of what is checked below
+    logging.set_verbosity_error()  # its warnings report what is checked below
     try:
         model, info = model_class.from_pretrained(
             folder,
@@ -177,7 +177,7 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
             output_loading_info=True,
             **options,
         )
-    except Exception as error:  # transformers raises OSError, safetensors its own
+    except Exception as error:  # transformers raises OSError, safetensors its own error
         raise InputError(f"{folder}: no model could be loaded: {str(error).strip().splitlines()[0]}") from error
     finally:
         logging.set_verbosity(verbosity)
@@ -194,14 +194,14 @@ def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: A
 def _save(folder: Path, model: PreTrainedModel, history: list[dict[str, Any]] | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     logging.disable_progress_bar()
-    model.config._name_or_path = ""  # a path would make equal models unequal in bytes
+    model.config._name_or_path = ""  # with a path, equal models would differ in bytes
     model.save_pretrained(folder, max_shard_size="1TB")
     if history:
         _write_history(folder / "history.parquet", history)
 
 
 def _open_to_readers(folder: Path) -> None:
-    """safetensors writes mode 0600; tokenizer.json was written by us, so its mode is the umask's."""
+    """Gives weights the mode of tokenizer.json, which follows the umask: safetensors writes mode 0600."""
     mode = (folder / "tokenizer.json").stat().st_mode & 0o777
     for path in folder.rglob("*.safetensors"):
         path.chmod(mode)
@@ -215,7 +215,7 @@ def _write_history(path: Path, history: list[dict[str, Any]]) -> None:
 
 
 def _write_tokenizer(folder: Path, source: Path, longest: int, inputs: Sequence[str] | None = None) -> None:
-    """`inputs`: what the tokenizer gives to the model; None for what it gave before."""
+    """Copies the tokenizer's files. `inputs`: names of the model's inputs; None: those of `source`."""
     (folder / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
     description = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
     if inputs is not None:

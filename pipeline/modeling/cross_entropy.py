@@ -1,6 +1,6 @@
 """The losses of pre-training.
 
-Shapes: N predictions, V vocabulary, D dimensions, S spans or, as many, segments and passages (rows 2i and 2i+1 are a
+Shapes: N predictions, V vocabulary, D dimensions, S spans, or segments and passages together (rows 2i and 2i+1 are a
 pair), Z entries of a block.
 """
 
@@ -12,21 +12,21 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 BLOCK = 2048
-"""Vocabulary entries whose logits are computed together on the CPU: so many stay in its cache."""
+"""Vocabulary entries whose logits are computed together on the CPU: they fit its cache."""
 
 
 def cross_entropy(states_ND: Tensor, weight_VD: Tensor, bias_V: Tensor, label_N: Tensor) -> Tensor:
-    """Cross-entropy of softmax(states @ weight.T + bias), one loss a prediction, float32 [N]."""
+    """Returns the cross-entropy of softmax(states @ weight.T + bias), one loss per prediction, float32 [N]."""
     if states_ND.is_cuda:
         return F.cross_entropy(F.linear(states_ND, weight_VD, bias_V).float(), label_N, reduction="none")
     return _Blocked.apply(states_ND, weight_VD, bias_V, label_N)
 
 
 class _Blocked(torch.autograd.Function):
-    """Block by block of the vocabulary: the product and its softmax stay in the cache.
+    """Computes the loss in blocks of the vocabulary: the product and its softmax stay in the cache.
 
-    Each block is normalised by itself; its share of the whole, known when all blocks are, scales what is small (rows
-    of states and gradients) and never the block.
+    Each block is normalised separately. Its share of the whole softmax, known after the last block, scales only small
+    tensors (rows of states and gradients), never the block.
     """
 
     @staticmethod
@@ -67,10 +67,10 @@ class _Blocked(torch.autograd.Function):
 
 
 def contrastive(cls_SD: Tensor, part: slice = slice(None)) -> Tensor:
-    """Softmax over the inner products with all other spans, the pair's other span as the right answer; mean over spans.
+    """Returns the contrastive loss of spans: softmax over all other spans, the pair's other span as label; mean.
 
-    coCondenser, equation 4: no temperature, no normalisation. `part`: some rows' share of that mean; over parts that
-    cover all spans it adds up to the whole.
+    coCondenser, equation 4: inner products, no temperature, no normalisation. `part`: only the share of these rows in
+    the mean; over parts that cover all spans the shares sum to the whole.
     """
     all_S = torch.arange(len(cls_SD), device=cls_SD.device)
     own_P = all_S[part]
@@ -79,10 +79,10 @@ def contrastive(cls_SD: Tensor, part: slice = slice(None)) -> Tensor:
 
 
 def inverse_cloze(vectors_SD: Tensor, part: slice = slice(None)) -> Tensor:
-    """Softmax over a segment's inner products with all passages, its own as the right answer; mean over segments.
+    """Returns the loss of segments: softmax over all passages, the segment's own passage as label; mean.
 
-    Lee, Chang and Toutanova 2019, "Inverse Cloze Task": no temperature, no normalisation. Row 2i is a segment, 2i+1
-    its passage. `part` as in `contrastive`, from an even row on.
+    Lee, Chang and Toutanova 2019, "Inverse Cloze Task": inner products, no temperature, no normalisation. Row 2i is a
+    segment, 2i+1 its passage. `part` as in `contrastive`; it starts at an even row.
     """
     own_Q = torch.arange(len(vectors_SD), device=vectors_SD.device)[part][::2] // 2
     scores_QP = vectors_SD[part][::2] @ vectors_SD[1::2].T

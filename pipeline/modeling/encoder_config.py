@@ -1,4 +1,4 @@
-"""What the bi-encoder is, for every stage that trains or uses one: a recipe says it once."""
+"""The settings of the bi-encoder, shared by every stage that trains or uses it."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from pipeline.config import Config
 
 class EncoderConfig(Config):
     pooling: Literal["cls", "mean"]
-    """What of the last layer is the vector. CLS in the papers; ready embedding models often take the mean."""
+    """How the last layer becomes the vector. CLS in the papers; existing embedding models often use the mean."""
     normalise: bool
     """Vectors of length 1, so that the inner product is the cosine. False in the papers."""
     projection: int = Field(ge=0)
@@ -21,7 +21,7 @@ class EncoderConfig(Config):
     title_tokens: int = Field(ge=0, le=512)
     """Tokens of the title that are kept. 0: passages without titles."""
     title_join: Literal["sep", "space"]
-    """Between title and text: a separator token (the papers), or nothing, as if a space stood there."""
+    """Between title and text: a separator token (the papers), or no token, as if they were joined by a space."""
     question_prefix: str
     """Text before each question, such as `query: `. Empty in the papers."""
     passage_prefix: str
@@ -31,5 +31,5 @@ class EncoderConfig(Config):
     @classmethod
     def _text(cls, prefix: str) -> str:
         if any("\ud800" <= letter <= "\udfff" for letter in prefix):
-            raise ValueError("half of a surrogate pair is no text")
+            raise ValueError("half of a surrogate pair is not text")
         return prefix

@@ -1,6 +1,6 @@
-"""What the folder of a ready bi-encoder says of itself: Hugging Face's and sentence-transformers' files, no weights.
+"""Reads the description of an existing bi-encoder: Hugging Face's and sentence-transformers' files, no weights.
 
-What would change its vectors and is not known here is refused, so that no model is measured as another.
+A setting that would change the vectors and is not supported is refused, so that no model is measured as another.
 """
 
 import json
@@ -17,40 +17,40 @@ from pipeline.tokenization.tokenizer import FILES as TOKENIZER_FILES
 from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
-"""sentence-transformers' modules in their order; the last two may be left out."""
+"""sentence-transformers' modules in their order; the last two are optional."""
 NO_BI_ENCODERS = {
-    "SparseEncoder": "a sparse encoder, whose vectors have a dimension a word",
-    "CrossEncoder": "a cross-encoder, which scores pairs and makes no vectors",
-    "MultiVectorEncoder": "a model of late interaction, with a vector a token",
+    "SparseEncoder": "a sparse encoder, whose vectors have one dimension per word",
+    "CrossEncoder": "a cross-encoder, which scores pairs and gives no vectors",
+    "MultiVectorEncoder": "a late-interaction model, with one vector per token",
 }
-"""What else config_sentence_transformers.json may say of its model."""
+"""Other model types that config_sentence_transformers.json may name."""
 POOLINGS: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
     "cls": "cls",
     "mean": "mean",
 }
-"""As older and as newer folders say it."""
+"""Names in older and in newer folders."""
 TEXTS = "sentence_bert_config.json"
 LONGEST = 512
-"""Tokens of an input that the recipe's fields allow."""
+"""Tokens of the longest input that the recipe's fields allow."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """One encoder. None: its folder does not say."""
+    """One encoder. None: its folder does not specify the value."""
 
     folder: Path
-    """Holds config.json, the weights and, where there is one, the tokenizer."""
+    """Holds config.json, the weights and, if there is one, the tokenizer."""
     pooling: Pooling | None
     normalise: bool | None
     """To length 1: by a module, or because its vectors are compared by the cosine."""
     projection: int
-    """Dimensions of a linear map behind the pooling. 0: none."""
+    """Dimensions of a linear map after the pooling. 0: none."""
     own_tokenizer: bool
-    """Does a tokenizer lie beside the weights?"""
+    """Whether the folder of the weights has a tokenizer."""
     positions: int
-    """Longest input that the model has room for, special tokens included."""
+    """Tokens of the longest input that the model allows, special tokens included."""
     question_tokens: int | None
     """Longest question, special tokens included."""
     passage_tokens: int | None
@@ -59,12 +59,12 @@ class Ready:
 
 
 def folders(checkpoint: Path) -> list[Path]:
-    """The one model folder of a tied checkpoint, or `query` and `passage`."""
+    """Returns the one model folder of a tied checkpoint, or `query` and `passage`."""
     return [checkpoint] if is_tied(checkpoint) else [side(checkpoint, "query"), side(checkpoint, "passage")]
 
 
 def read(folder: Path) -> Ready:
-    """Of one encoder. InputError where it is no bi-encoder, or makes its vectors in a way that is not known here."""
+    """Reads the description of one encoder. Raises InputError for another model type or an unsupported setting."""
     own = _json(folder / "config_sentence_transformers.json")
     if str(own.get("model_type")) in NO_BI_ENCODERS:
         raise InputError(f"{folder}: {NO_BI_ENCODERS[own['model_type']]}")
@@ -75,7 +75,7 @@ def read(folder: Path) -> Ready:
     if "Dense" in modules:
         _check_projection(modules["Dense"])
     pooling = modules.get("Pooling", folder / POOLING)
-    said = bool(modules) or pooling.is_dir()
+    has_pooling = bool(modules) or pooling.is_dir()
     prefixes = _prompts(folder, own)
     texts = _json(inner / TEXTS)
     own_tokenizer = has_tokenizer(inner)
@@ -84,7 +84,7 @@ def read(folder: Path) -> Ready:
     lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
     return Ready(
         folder=inner,
-        pooling=_pooling(pooling, any(prefixes)) if said else None,
+        pooling=_pooling(pooling, any(prefixes)) if has_pooling else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
         projection=projected(folder) or 0,
         own_tokenizer=own_tokenizer,
@@ -97,116 +97,119 @@ def read(folder: Path) -> Ready:
 
 
 def read_whole(folder: Path) -> Ready:
-    """As `read`, of a folder whose own tokenizer is used: InputError where it has none."""
+    """As `read`, for a folder whose own tokenizer is used. Raises InputError if it has none."""
     one = read(folder)
     if not one.own_tokenizer:
-        raise InputError(f"{one.folder}: no tokenizer beside the model: {', '.join(TOKENIZER_FILES)} are all missing")
+        raise InputError(f"{one.folder}: no tokenizer: {', '.join(TOKENIZER_FILES)} are all missing")
     return one
 
 
 def _modules(folder: Path) -> dict[str, Path]:
-    """{kind of module: its folder}; none where the folder is no sentence-transformers'."""
+    """Returns {kind of module: its folder}; empty for a folder without sentence-transformers' files."""
     path = folder / "modules.json"
     if not path.is_file():
         return {}
     try:
         modules = [(str(m["type"]).rpartition(".")[2], folder / m["path"]) for m in _json(path, list)]
     except (LookupError, TypeError) as error:
-        raise InputError(f"{path}: no list of modules with type and path") from error
+        raise InputError(f"{path}: not a list of modules with type and path") from error
     kinds = [kind for kind, _ in modules]
     if any("Splade" in kind or "Sparse" in kind for kind in kinds):
         raise InputError(f"{path}: {NO_BI_ENCODERS['SparseEncoder']}")
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
-        raise InputError(f"{path}: a module {unknown[0]}, which is not known here")
+        raise InputError(f"{path}: a module {unknown[0]} is not supported")
     if kinds[:2] != [*KINDS[:2]] or kinds != [kind for kind in KINDS if kind in kinds]:
-        known = "Transformer, Pooling, then perhaps Dense, then perhaps Normalize"
-        raise InputError(f"{path}: the modules {', '.join(kinds)}; known here are {known}")
+        supported = "Transformer, Pooling, then optionally Dense, then optionally Normalize"
+        raise InputError(f"{path}: the modules {', '.join(kinds)} are not supported: only {supported}")
     return dict(modules)
 
 
 def _check(folder: Path, config: Mapping[str, Any]) -> None:
-    """What of config.json the packed forward pass does not know, and weights."""
+    """Raises InputError for a config.json that the packed forward pass does not support, or if there are no weights."""
     for name in config.get("architectures") or ():
         if str(name).endswith("ForSequenceClassification"):
             raise InputError(f"{folder}: {NO_BI_ENCODERS['CrossEncoder']} ({name})")
     kind = config.get("position_embedding_type", "absolute")
     if kind != "absolute":
-        raise InputError(f"{folder / 'config.json'}: position_embedding_type {kind!r}; known here is 'absolute'")
+        raise InputError(
+            f"{folder / 'config.json'}: position_embedding_type {kind!r} is not supported: only 'absolute'"
+        )
     if not any(folder.glob("model*.safetensors")):
         old = (folder / "pytorch_model.bin").is_file()
-        how = "; of pytorch_model.bin transformers' save_pretrained makes one" if old else ""
+        how = "; transformers' save_pretrained converts pytorch_model.bin" if old else ""
         raise InputError(f"{folder}: no model.safetensors{how}")
 
 
 def _check_case(folder: Path) -> None:
-    """sentence-transformers lower-cases the texts of such a folder itself; here its tokenizer alone does."""
+    """Raises InputError unless the tokenizer lower-cases: sentence-transformers does it before the tokenizer."""
     normaliser = read_tokenizer(folder).normalizer
     if normaliser is None or normaliser.normalize_str("A") != "a":
-        raise InputError(f"{folder}: its texts are lower-cased before its tokenizer, which is not known here")
+        raise InputError(f"{folder}: do_lower_case with a tokenizer that keeps upper case is not supported")
 
 
 def _pooling(folder: Path, prompted: bool) -> Pooling:
-    """Raises InputError for any but CLS or mean, over the whole input."""
+    """Reads the pooling. Raises InputError unless it is CLS or mean, over the whole input."""
     settings = _json(folder / "config.json", required=True)
     modes = {name for name, on in settings.items() if name.startswith("pooling_mode_") and on}
     modes |= {str(settings["pooling_mode"])} if "pooling_mode" in settings else set()
-    found = {POOLINGS.get(mode) for mode in modes}
-    if found not in ({"cls"}, {"mean"}):
-        raise InputError(f"{folder}: pooling by {' and '.join(sorted(modes)) or 'nothing'}; known here are CLS or mean")
+    poolings = {POOLINGS.get(mode) for mode in modes}
+    if poolings not in ({"cls"}, {"mean"}):
+        names = " and ".join(sorted(modes)) or "nothing"
+        raise InputError(f"{folder}: pooling by {names} is not supported: only CLS or mean")
     if prompted and settings.get("include_prompt") is False:
-        raise InputError(f"{folder}: a mean without the prompt (include_prompt), which is not known here")
+        raise InputError(f"{folder}: pooling without the prompt (include_prompt: false) is not supported")
     return POOLINGS[modes.pop()]
 
 
 def _check_projection(folder: Path) -> None:
-    """Raises InputError for any but a linear map without bias, in safetensors."""
+    """Raises InputError unless the projection is a linear map without bias, in safetensors."""
     settings = _json(folder / "config.json", required=True)
     if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
-        raise InputError(f"{folder}: a projection with bias or activation, but only a linear map is known here")
+        raise InputError(f"{folder}: a projection with bias or activation is not supported: only a linear map")
     if not (folder / "model.safetensors").is_file():
         raise InputError(f"{folder}: no model.safetensors")
 
 
 def _normalise(folder: Path, own: Mapping[str, Any], normalises: bool) -> bool | None:
-    """Whether vectors are to have length 1: by a module, or because the cosine compares them. None: nothing is said."""
+    """Whether vectors get length 1: by a module, or because they are compared by cosine. None: not specified."""
     name = own.get("similarity_fn_name")
     ranks_alike = ("cosine", "dot", "euclidean") if normalises else ("cosine", "dot")
     if name is not None and name not in ranks_alike:
-        raise InputError(f"{folder}: compares vectors by {name!r}; known here are 'cosine' and 'dot'")
+        raise InputError(f"{folder}: similarity_fn_name {name!r} is not supported: only 'cosine' and 'dot'")
     return True if normalises else None if name is None else bool(name == "cosine")
 
 
 def _prompts(folder: Path, own: Mapping[str, Any]) -> tuple[str, str]:
-    """What stands before questions and passages. None is the default one, as in `encode_query`, `encode_document`."""
+    """Returns the prefixes of questions and passages, chosen as `encode_query` and `encode_document` do."""
     prompts = own.get("prompts") or {}
     if not isinstance(prompts, dict):
-        raise InputError(f"{folder / 'config_sentence_transformers.json'}: prompts that have no names")
+        raise InputError(f"{folder / 'config_sentence_transformers.json'}: prompts must be an object of named prompts")
     names = (("query",), ("document", "passage", "corpus"))
     question, passage = (next((prompts[n] for n in side if prompts.get(n) is not None), "") for side in names)
     if not (isinstance(question, str) and isinstance(passage, str)):
-        raise InputError(f"{folder / 'config_sentence_transformers.json'}: a prompt that is no text")
+        raise InputError(f"{folder / 'config_sentence_transformers.json'}: a prompt must be a string")
     return question, passage
 
 
 def _lengths(folder: Path, texts: Mapping[str, Any], room: int) -> tuple[int, int]:
-    """Longest question and passage, as sentence-transformers cuts them."""
+    """Returns the tokens of the longest question and passage, as sentence-transformers truncates them."""
     longest = texts.get("max_seq_length") or _json(folder / "tokenizer_config.json").get("model_max_length") or room
     sides = [texts.get(name) or longest for name in ("query_length", "document_length")]
     if not all(isinstance(length, int | float) and 4 <= length < math.inf for length in sides):
-        raise InputError(f"{folder / TEXTS}: a length that is no number of tokens: {sides}")
+        raise InputError(f"{folder / TEXTS}: a length must be a number of tokens, at least 4: {sides}")
     question, passage = (min(int(length), room, LONGEST) for length in sides)
     return question, passage
 
 
 def _json(path: Path, kind: type = dict, required: bool = False) -> Any:
-    """What a file holds; nothing where there is none, unless `required`."""
+    """Reads a JSON file of type `kind`; returns an empty one if the file is missing and not `required`."""
     if not required and not path.is_file():
         return kind()
     try:
-        found = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read, so that the model's vectors are not known: {error}") from error
-    if not isinstance(found, kind):
-        raise InputError(f"{path}: a JSON {type(found).__name__}, no {kind.__name__}")
-    return found
+        raise InputError(f"{path}: cannot be read, so the model's vectors are unknown: {error}") from error
+    if not isinstance(value, kind):
+        raise InputError(f"{path}: must be a JSON {kind.__name__}, not a {type(value).__name__}")
+    return value

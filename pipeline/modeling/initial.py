@@ -1,4 +1,4 @@
-"""The model before any pre-training: a ready one, or one made from scratch."""
+"""The model before any pre-training: an existing one, or one from scratch."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -27,25 +27,25 @@ HUB_FILES = ("model*.safetensors", "model.safetensors.index.json", *TOKENIZER_HU
 
 
 class InitialConfig(Config):
-    """A ready BERT or RoBERTa type model from `pretrained` or `checkpoint`; with neither, one from scratch."""
+    """An existing BERT or RoBERTa type model from `pretrained` or `checkpoint`; with neither, one from scratch."""
 
     pretrained: str | None = Field(pattern=hub.HUB_NAME)
     """Name of a Hugging Face model of BERT or RoBERTa type, such as `bert-base-uncased` (Condenser, section 4.1)."""
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     checkpoint: Path | None
-    """A local folder that holds such a model; a `head.safetensors` in it is kept. An embedding model without a head for
-    masked language modelling will do where no pre-training follows."""
+    """A local folder with such a model; a `head.safetensors` in it is kept. An embedding model without a head for
+    masked language modelling is enough if no pre-training follows."""
     new_mlm_head: bool
-    """Give a ready model without such a head a random one, so that pre-training can follow."""
+    """Adds a random head for masked language modelling to an existing model without one, for pre-training."""
     architecture: Literal["bert", "roberta"]
-    """Type of a model from scratch. This and all fields below are for a model from scratch."""
+    """Type of a model from scratch. This and all fields below apply only to a model from scratch."""
     layers: int = Field(ge=1)
     """Transformer layers of the backbone, early and late together."""
     hidden_size: int = Field(ge=1)
     """Dimensions of a token's state, and of a text's vector."""
     heads: int = Field(ge=1)
-    """Attention heads; they divide `hidden_size`."""
+    """Attention heads; the number must divide `hidden_size`."""
     intermediate_size: int = Field(ge=1)
     """Dimensions of the feed-forward layer."""
     max_position: int = Field(ge=8)
@@ -55,17 +55,17 @@ class InitialConfig(Config):
     seed: Seed
     """Seed of the random weights."""
     linear_range: float = Field(gt=0)
-    """Standard deviation of the linear layers' random weights. 0.02 in BERT, with 768 inputs a layer; D inputs keep
-    their length at D ** -0.5. Random embeddings have BERT's 0.02."""
+    """Standard deviation of the linear layers' random weights. 0.02 in BERT, with 768 inputs per layer; D ** -0.5 keeps
+    the length of D inputs. Random embeddings have BERT's 0.02."""
     embeddings: Literal["random", "ppmi_svd"]
     """Token embeddings: random, or a truncated SVD of the PPMI matrix of the recipe's general text, or of the
-    collection where there is none (pipeline/modeling/ppmi.py)."""
+    collection if there is none (pipeline/modeling/ppmi.py)."""
     ppmi_window: int = Field(ge=1)
     """Tokens on each side that count as context."""
     ppmi_context_exponent: float = Field(gt=0, le=1)
     """Exponent that smooths the context distribution (Levy, Goldberg and Dagan 2015, section 3.1: 0.75)."""
     ppmi_range: float = Field(gt=0)
-    """Root mean square of each PPMI row's entries. Above the 0.02 of positions, the tokens outweigh them."""
+    """Root mean square of each PPMI row's entries. Above 0.02, that of the positions, tokens outweigh positions."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -83,12 +83,12 @@ class InitialConfig(Config):
 
     @property
     def reads_passages(self) -> bool:
-        """Whether it is made of a text's words; random embeddings need the vocabulary alone."""
+        """Whether the stage reads texts; random embeddings need only the vocabulary."""
         return self.from_scratch and self.embeddings == "ppmi_svd"
 
 
 def missing(config: InitialConfig) -> list[str]:
-    """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder named."""
+    """Returns a line if the model's folder does not fit, or if the model must be downloaded and cannot be."""
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
             model_config(config.checkpoint)
@@ -98,11 +98,11 @@ def missing(config: InitialConfig) -> list[str]:
 
 
 def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, tokens: Path, work: Work) -> Metrics:
-    """Write the checkpoint that pre-training starts from: a model for masked LM, without pooler.
+    """Writes the checkpoint that pre-training starts from: a model for masked LM, without pooler.
 
-    A ready model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError where it is of another
-    type, lacks a weight, or has another vocabulary than `tokenizer`. The metric `notice` tells where an embedding
-    model's own folder says otherwise than `encoder`.
+    An existing model keeps its Condenser head (`head.safetensors`) if it has one. Raises InputError if it is of another
+    type, lacks a weight, or has another vocabulary than `tokenizer`. The metric `notice` reports where an embedding
+    model's folder differs from `encoder`.
     """
     from pipeline.modeling import checkpoint
     from pipeline.modeling.checkpoint import head_objective, load_head, save_checkpoint
@@ -140,7 +140,7 @@ def initial(config: InitialConfig, encoder: EncoderConfig, tokenizer: Path, toke
 
 
 def _from_scratch(config: InitialConfig, tokens: Tokens, work: Work) -> "PreTrainedModel":
-    """Random weights, a function of the seed alone; token embeddings from the tokens where the recipe says so."""
+    """Returns a model with random weights, a function of the seed; with `ppmi_svd`, token embeddings from `tokens`."""
     import torch
 
     model: Any = _random_model(config, tokens.specials)
@@ -175,18 +175,18 @@ def _random_model(config: InitialConfig, specials: Specials) -> "PreTrainedModel
         torch.manual_seed(config.seed)
         if config.architecture == "bert":
             return BertForMaskedLM(BertConfig(**shape, max_position_embeddings=config.max_position))
-        # RoBERTa's positions start behind its padding id, and it has one type of token (Liu et al. 2019).
+        # RoBERTa's positions start after its padding id, and it has one token type (Liu et al. 2019).
         shape["max_position_embeddings"] = config.max_position + specials.pad + 1
         shape |= {"bos_token_id": specials.cls, "eos_token_id": specials.sep}
         return RobertaForMaskedLM(RobertaConfig(**shape, type_vocab_size=1, layer_norm_eps=1e-5))
 
 
 def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndarray":
-    """[V, D]; zero for an entry that has no neighbour in any passage, special tokens among them: it stays random.
+    """Returns PPMI embeddings, [V, D]; zero for an entry without a neighbour, which stays random (all special tokens).
 
     Every row gets the length ppmi_range * sqrt(D), so that only directions come from the collection: position and type
-    embeddings, added before the first layer norm, have the same weight beside each token, and frequent tokens, whose
-    PPMI rows are short, start with no smaller logits in the tied output projection than rare ones.
+    embeddings, added before the first layer norm, have the same weight relative to each token, and the logits of
+    frequent tokens, whose PPMI rows are short, do not start smaller than those of rare ones in the tied output layer.
     """
     from pipeline.modeling import ppmi
 
@@ -205,7 +205,10 @@ def _ppmi_embeddings(config: InitialConfig, tokens: Tokens, work: Work) -> "ndar
 
 
 def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | None":
-    """How an embedding model makes vectors. InputError where the recipe's `encoder` would do without its projection."""
+    """Returns an embedding model's settings for vectors; None for another model.
+
+    Raises InputError if the model has a projection and the recipe's `encoder` has none of the same dimensions.
+    """
     from pipeline.modeling.sentence_transformers_files import read_vector
 
     if not (folder / "modules.json").is_file():
@@ -213,35 +216,35 @@ def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | N
     own = read_vector(folder)
     if own.projection_ED is not None and len(own.projection_ED) != encoder.projection:
         raise InputError(
-            f"{place}: projects to {len(own.projection_ED)} dimensions, but encoder.projection is not that"
+            f"{place}: projects to {len(own.projection_ED)} dimensions, but encoder.projection is {encoder.projection}"
         )
     return own
 
 
 def _differing(own: "Vector", encoder: EncoderConfig) -> dict[str, str]:
-    """Notices of what `encoder` says otherwise than the model's folder: it may be wanted, and changes every vector."""
+    """Returns notices of settings where `encoder` differs from the model's folder; each may be intended."""
     fields = ["pooling", "normalise"]
     fields += [name for name in ("question_prefix", "passage_prefix") if getattr(own, name)]  # many folders name none
-    said = [(name, getattr(encoder, name), getattr(own, name)) for name in fields]
+    settings = [(name, getattr(encoder, name), getattr(own, name)) for name in fields]
     differing = [
         f"encoder.{name} is {here!r}, but {there!r} in the model's folder"
-        for name, here, there in said
+        for name, here, there in settings
         if here != there
     ]
     return noticed(differing)
 
 
 def check_vocabulary(place: str, folder: Path, vocab_size: int, tokenizer: Path) -> None:
-    """Raises InputError unless the model in `folder` was made for the vocabulary of `tokenizer`."""
-    wanted = read_tokenizer(tokenizer).get_vocab()
-    if vocab_size != len(wanted):
-        raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(wanted)}")
+    """Raises InputError unless the model in `folder` has the vocabulary of `tokenizer`. `place`: for the message."""
+    expected = read_tokenizer(tokenizer).get_vocab()
+    if vocab_size != len(expected):
+        raise InputError(f"{place}: its vocabulary has {vocab_size} entries, the tokenizer's {len(expected)}")
     if not has_tokenizer(folder):
         return
-    found = read_tokenizer(folder).get_vocab()
-    differing = sorted((i, token) for token, i in wanted.items() if found.get(token) != i)
+    own = read_tokenizer(folder).get_vocab()
+    differing = sorted((i, token) for token, i in expected.items() if own.get(token) != i)
     if differing:
         i, token = differing[0]
         raise InputError(
-            f"{place}: its vocabulary is not the tokenizer's: entry {i}, '{one_line(token)}', is not the same"
+            f"{place}: its vocabulary differs from the tokenizer's, first at entry {i}, '{one_line(token)}'"
         )

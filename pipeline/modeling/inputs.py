@@ -1,4 +1,4 @@
-"""What an encoder reads: texts as rows of ids, and rows packed without padding.
+"""The inputs of an encoder: texts as rows of ids, and rows packed without padding.
 
 Shapes: N rows, B rows of a chunk, T tokens of a chunk. A row is the ids of one input, special tokens included, int64
 [length].
@@ -17,7 +17,7 @@ from pipeline.modeling.sentence_transformers_files import side
 from pipeline.notices import EXAMPLES, notice
 from pipeline.tokenization.token_files import Specials, Tokens
 
-if TYPE_CHECKING:  # the flow asks for forms, and its process loads no torch
+if TYPE_CHECKING:  # the flow reads forms, and its process loads no torch
     from torch import Tensor
 
     from pipeline.modeling.packing import Rows
@@ -41,10 +41,10 @@ class Form:
 
 
 def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> Form:
-    """The form that `encoder` asks for, with the tokenizer in `checkpoint`.
+    """Returns the form that `encoder` specifies, with the tokenizer in `checkpoint`.
 
-    Raises InputError for a prefix or a title without separator where words begin otherwise at a text's start than
-    within it (byte-level BPE): the ids would not be those of the joined text. So it does where a question's prefix
+    Raises InputError for a prefix, or a title without separator, if the tokenizer treats the first word of a text
+    differently (byte-level BPE): the ids would not be those of the joined text. Raises it also if a question's prefix
     leaves no room for the question.
     """
     from pipeline.tokenization.tokenizer import kind, read_tokenizer
@@ -57,7 +57,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
         folder = side(checkpoint, "query")
         tokenizer = read_tokenizer(folder)
         if kind(tokenizer) != "wordpiece":
-            raise InputError(f"encoder.{joined[0]}: works with WordPiece alone, but {folder} has {kind(tokenizer)}")
+            raise InputError(f"encoder.{joined[0]}: works only with WordPiece, but {folder} has {kind(tokenizer)}")
         ids = {name: tuple(tokenizer.encode(text, add_special_tokens=False).ids) for name, text in prefixes.items()}
     check_room("encoder.question_prefix", ids["question_prefix"], "encoder.question_tokens", encoder.question_tokens)
     return Form(
@@ -71,7 +71,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
 
 
 def check_room(prefix: str, before: Sequence[int], field: str, limit: int) -> None:
-    """InputError where all texts would be one row: `before`, the ids of the field `prefix`, fills a row of `limit`."""
+    """Raises InputError if `before`, the ids of the field `prefix`, fills a row of `limit` ids: no text would fit."""
     if len(before) + 2 >= limit:
         raise InputError(
             f"{prefix}: its {len(before)} tokens and two special ones leave no room for a text in {field} ({limit})"
@@ -79,14 +79,14 @@ def check_room(prefix: str, before: Sequence[int], field: str, limit: int) -> No
 
 
 def question_row(text: np.ndarray, form: Form) -> np.ndarray:
-    """`[CLS] prefix text [SEP]`, at most `question_tokens` ids; the text's end is cut."""
+    """Returns `[CLS] prefix text [SEP]`, at most `question_tokens` ids; truncates the text's end."""
     return _row(form.before_question, text, form.question_tokens, form.specials)
 
 
 def passage_row(title: np.ndarray, text: np.ndarray, form: Form, limit: int) -> np.ndarray:
-    """`[CLS] prefix title [SEP] text [SEP]`, at most `limit` ids, the title at most `title_tokens`.
+    """Returns `[CLS] prefix title [SEP] text [SEP]`, at most `limit` ids, the title at most `title_tokens`.
 
-    Without a title `[CLS] prefix text [SEP]`, as in pre-training. A title never takes more than half of the room.
+    Without a title: `[CLS] prefix text [SEP]`, as in pre-training. A title takes at most half of the room.
     """
     room = limit - 2 - len(form.before_passage) - len(form.between)
     kept = title[: min(form.title_tokens, max(0, room // 2))]
@@ -101,17 +101,17 @@ def _row(before: Sequence[int], text: np.ndarray, limit: int, specials: Specials
 
 
 def question_rows(tokens: Tokens, indices: Iterable[int], form: Form) -> list[np.ndarray]:
-    """Rows of the questions at `indices` of queries.parquet."""
+    """Returns the rows of the questions at `indices` of queries.parquet."""
     return [question_row(tokens.queries[int(i)], form) for i in indices]
 
 
 def passage_rows(tokens: Tokens, indices: Iterable[int], form: Form, limit: int) -> list[np.ndarray]:
-    """Rows of the passages at `indices` of passages.parquet."""
+    """Returns the rows of the passages at `indices` of passages.parquet."""
     return [passage_row(tokens.titles[int(i)], tokens.passages[int(i)], form, limit) for i in indices]
 
 
 def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of each passage's title, and of its text, that a `passage_row` of `limit` ids does not hold, [N]."""
+    """Returns how many tokens of each passage's title and text a `passage_row` of `limit` ids leaves out, each [N]."""
     room = limit - 2 - len(form.before_passage) - len(form.between)
     title_N = tokens.titles.lengths
     kept_N = np.minimum(title_N, min(form.title_tokens, max(0, room // 2)))
@@ -120,21 +120,21 @@ def unread(tokens: Tokens, form: Form, limit: int) -> tuple[np.ndarray, np.ndarr
 
 
 def question_room(form: Form) -> int:
-    """Tokens of a question that a `question_row` holds."""
+    """Returns how many tokens of a question fit in a `question_row`."""
     return form.question_tokens - 2 - len(form.before_question)
 
 
 def unread_of_questions(tokens: Tokens, rows: Sequence[int] | np.ndarray, form: Form) -> np.ndarray:
-    """Tokens of the questions at `rows` that a `question_row` does not hold."""
+    """Returns how many tokens of the questions at `rows` a `question_row` leaves out."""
     return np.maximum(0, tokens.queries.lengths[np.asarray(rows, np.int64)] - question_room(form))
 
 
 def cut_notice(
     what: str, unread_N: np.ndarray, total: int, field: str, name: Callable[[int], str] = "number {}".format
 ) -> str:
-    """A notice of texts that are cut; empty where none is. `total`: tokens of these texts.
+    """Returns a notice of truncated texts; empty if there is none. `total`: tokens of these texts.
 
-    `name`: what the text with this number, from 0, is called.
+    `name`: name of the text with this number, from 0.
     """
     rows = np.flatnonzero(unread_N)
     if not len(rows):
@@ -145,12 +145,12 @@ def cut_notice(
 
 
 def _percent(share: float) -> str:
-    """`12%`, and `< 1%` for less."""
+    """Formats a share as `12%`, or `< 1%`."""
     return f"{share:.0%}" if share >= 0.01 else "< 1%"
 
 
 class Packed(NamedTuple):
-    """Rows laid end to end."""
+    """Rows in one sequence, without padding."""
 
     ids_T: "Tensor"
     position_T: "Tensor"
@@ -163,7 +163,7 @@ class Packed(NamedTuple):
 
 
 def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
-    """Rows, which must be in order of length, packed without padding. `second_B`: where second texts begin."""
+    """Packs rows, which must be sorted by length, without padding. `second_B`: where second texts start."""
     from pipeline.modeling.packing import rows, to_device
 
     length_B = np.array([len(row) for row in ids])

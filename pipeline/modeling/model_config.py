@@ -1,4 +1,4 @@
-"""How a stage of pre-training starts: what it starts from is checked before any work. Imports nothing heavy."""
+"""The start of a pre-training stage: its model is checked before any work. Imports nothing heavy."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -15,18 +15,18 @@ from pipeline.tokenization.token_files import Tokens
 TYPES = ("bert", "roberta")
 SIZES = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
 LARGE = 10_000_000
-"""Tokens of a collection that holds a batch for certain: what reads all of its text checks none of that size early."""
+"""Tokens of a collection that surely holds a batch: a check that reads all the text skips larger collections."""
 
 
 def check_start(stage: str, start: Path, tokens: Path, skip_from: int, longest: int) -> None:
-    """InputError, naming the stage's field, where model, tokens and configuration do not fit together.
+    """Raises InputError, which names the stage's field, if model, tokens and configuration do not fit together.
 
     `longest`: tokens of the longest input, special tokens included.
     """
     vocabulary = check_model(stage, start, skip_from, longest)["vocab_size"]
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > vocabulary:
-        raise InputError(f"{start}: a model of {vocabulary} tokens, but the tokenizer has {entries}")
+        raise InputError(f"{start}: the model has {vocabulary} tokens, but the tokenizer has {entries}")
 
 
 def check_tokens(
@@ -36,9 +36,9 @@ def check_tokens(
     check: Callable[[Any, Tokens], object],
     smaller: Callable[[Any, Tokens], Iterable[Changes]],
 ) -> None:
-    """InputError, with the first of the `smaller` values that fit, where `check` refuses these tokens; called early.
+    """Raises InputError, with the first `smaller` values that fit, if `check` refuses these tokens; called early.
 
-    Nothing is refused where nothing is trained.
+    Checks nothing if nothing is trained.
     """
     if config.checkpoint is None and config.steps != 0:
         data = Tokens.open(tokens)
@@ -59,7 +59,7 @@ def check_inputs(node: Planned, check: Callable[[Any, Path, Path | None], object
 
 
 def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:
-    """As `check_start`, without tokens: what can be known before a run. Returns the model's config.json."""
+    """As `check_start`, without tokens, so that it can run before a run. Returns the model's config.json."""
     model = model_config(start)
     layers, room = model["num_hidden_layers"], positions(model)
     if skip_from >= layers:
@@ -70,9 +70,9 @@ def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[s
 
 
 def unfit(stage: str, checkpoint: Path | None, skip_from: int, longest: int, needs_head: bool) -> list[str]:
-    """What is wrong with a finished checkpoint that a stage is to take, in a line; nothing where there is none to take.
+    """Returns a line if a stage cannot use its finished checkpoint; no line if it can, or if there is none.
 
-    A path that does not exist is told elsewhere.
+    Another check reports a path that does not exist.
     """
     if checkpoint is None or not checkpoint.exists():
         return []
@@ -103,7 +103,7 @@ def launch_pretraining(function: str, config: Any, tokens: Path, start: Path, wo
 
 
 def model_config(folder: Path) -> dict[str, Any]:
-    """config.json of a checkpoint. InputError where it is missing, of another type than `TYPES` or lacks a size."""
+    """Reads config.json of a checkpoint. Raises InputError if it is missing, not of `TYPES`, or lacks a size."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text("utf-8"))
@@ -113,19 +113,19 @@ def model_config(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the configuration of a Hugging Face model") from error
     if model_type not in TYPES:
-        raise InputError(f"{path}: model_type {model_type!r} is neither {' nor '.join(TYPES)}")
+        raise InputError(f"{path}: model_type {model_type!r} is not supported: only {' and '.join(TYPES)}")
     for name in (*SIZES, "pad_token_id") if model_type == "roberta" else SIZES:
         if name not in config:
             raise InputError(f"{path}: lacks {name}")
         if not isinstance(config[name], int):
-            raise InputError(f"{path}: {name} is no number: {config[name]!r}")
+            raise InputError(f"{path}: {name} must be an integer: {config[name]!r}")
     return config
 
 
 def positions(config: Mapping[str, Any]) -> int:
-    """Tokens that the position table of a model with this config.json has room for, special tokens included.
+    """Returns the tokens of the longest input that a model with this config.json allows, special tokens included.
 
-    RoBERTa counts positions from its padding id + 1 on.
+    RoBERTa's positions start at its padding id + 1.
     """
-    spent = config["pad_token_id"] + 1 if config["model_type"] == "roberta" else 0
-    return config["max_position_embeddings"] - spent
+    unused = config["pad_token_id"] + 1 if config["model_type"] == "roberta" else 0
+    return config["max_position_embeddings"] - unused

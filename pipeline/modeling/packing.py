@@ -1,10 +1,9 @@
 """Sequences of unequal length packed without padding, and attention within each of them.
 
 Every linear map, norm and activation works on one token, so only attention needs to know where a sequence ends. CUDA's
-kernels take sequences of any length; on the CPU sequences of equal length share a call.
+kernels accept sequences of any length; on the CPU sequences of equal length share a call.
 
-Shapes: B sequences of T tokens, R rows that ask (queries), P those rows padded within groups of sequences, H heads,
-D dimensions.
+Shapes: B sequences of T tokens, R query rows, P those rows padded within groups of sequences, H heads, D dimensions.
 """
 
 import itertools
@@ -21,7 +20,7 @@ from pipeline.runtime import ranks
 
 
 class Rows(NamedTuple):
-    """Tokens of a packing, in its order: all, or those whose states are wanted from a layer."""
+    """Tokens of a packing, in its order: all, or those whose states a layer computes."""
 
     at_R: Tensor | None
     """Their places among the T tokens; None for all of them."""
@@ -34,20 +33,20 @@ class Rows(NamedTuple):
     scores: int
     """Pairs of a row and a key of its sequence, over all sequences."""
     groups: tuple[tuple[int, int], ...]
-    """(sequences, rows of each once padded) of every group of sequences of equal length."""
+    """(sequences, padded rows of each) of every group of sequences of equal length."""
     pad_P: Tensor | None
-    """The row that each padded row is a copy of; None where nothing is padded."""
+    """The row that each padded row copies; None without padding."""
     real_R: Tensor | None
-    """Each row's place among the padded ones; None where nothing is padded."""
+    """Each row's place among the padded rows; None without padding."""
 
     @property
     def padding(self) -> int:
-        """Rows that attention computes for nothing."""
+        """Number of padded rows, which attention computes in vain."""
         return 0 if self.pad_P is None else len(self.pad_P) - self.size
 
 
 def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
-    """`count_B` rows of sequences of `length_B` tokens, in order of length; `at_R`: their places, None for all."""
+    """Returns `count_B` rows of sequences of `length_B` tokens, sorted by length; `at_R`: their places (None: all)."""
     first_G = np.concatenate([[0], np.flatnonzero(length_B[1:] != length_B[:-1]) + 1])
     sequences_G = np.concatenate([first_G[1:], [len(length_B)]]) - first_G
     longest_G = np.maximum.reduceat(count_B, first_G)
@@ -57,7 +56,7 @@ def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, dev
     if (width_B > count_B).any():
         padded_B = width_B.cumsum() - width_B
         column_P = np.arange(width_B.sum()) - padded_B.repeat(width_B)
-        # A sequence without a row borrows its neighbour's; attention then works for nothing.
+        # A sequence without a row copies its neighbour's; its attention is computed in vain.
         last_P = np.maximum(count_B - 1, 0).repeat(width_B)
         pad_P = np.minimum(edges[:-1].repeat(width_B) + np.minimum(column_P, last_P), edges[-1] - 1)
         real_R = np.arange(edges[-1]) + (padded_B - edges[:-1]).repeat(count_B)
@@ -76,7 +75,7 @@ def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, dev
 
 
 def to_device(array: np.ndarray, device: str) -> Tensor:
-    """The array as an int64 tensor, by a copy that the host does not wait for."""
+    """Copies the array to an int64 tensor; the host does not wait for the copy."""
     tensor = torch.from_numpy(array.astype(np.int64, copy=False))
     return tensor.pin_memory().to(device, non_blocking=True) if device == "cuda" else tensor
 
@@ -85,27 +84,27 @@ def attend(
     query_RD: Tensor,
     key_TD: Tensor,
     value_TD: Tensor,
-    asking: Rows,
+    queries: Rows,
     keys: Rows,
     heads: int,
     dropout: float,
     masks: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """Softmax attention of each row over its own sequence's tokens, [R, D].
+    """Returns the softmax attention of each row over its own sequence's tokens, [R, D].
 
-    `masks`: for every group which keys a row may see, bool, broadcast to [sequences, heads, rows, length].
+    `masks`: for every group, the keys that a row may see, bool, broadcast to [sequences, heads, rows, length].
     """
-    if asking.size == 0:
+    if queries.size == 0:
         return query_RD
     if masks is None and has_kernel(query_RD.device.type):
-        return _by_kernel(query_RD, key_TD, value_TD, asking, keys, heads, dropout)
-    query_PD = query_RD if asking.pad_P is None else query_RD[asking.pad_P]
-    of_queries = [sequences * width for sequences, width in asking.groups]
+        return _by_kernel(query_RD, key_TD, value_TD, queries, keys, heads, dropout)
+    query_PD = query_RD if queries.pad_P is None else query_RD[queries.pad_P]
+    of_queries = [sequences * width for sequences, width in queries.groups]
     of_keys = [sequences * length for sequences, length in keys.groups]
-    parts = zip(query_PD.split(of_queries), key_TD.split(of_keys), value_TD.split(of_keys), asking.groups, strict=True)
+    parts = zip(query_PD.split(of_queries), key_TD.split(of_keys), value_TD.split(of_keys), queries.groups, strict=True)
     contexts = []
     for i, (query, key, value, (sequences, width)) in enumerate(parts):
-        if width == 0:  # nothing is asked of these sequences
+        if width == 0:  # these sequences have no query rows
             continue
         query, key, value = (x.unflatten(0, (sequences, -1)).unflatten(2, (heads, -1)) for x in (query, key, value))
         context = F.scaled_dot_product_attention(
@@ -117,21 +116,21 @@ def attend(
         )
         contexts.append(context.transpose(1, 2).flatten(0, 1).flatten(1))
     context_PD = torch.cat(contexts)
-    return context_PD if asking.real_R is None else context_PD[asking.real_R]
+    return context_PD if queries.real_R is None else context_PD[queries.real_R]
 
 
 def has_kernel(device: str) -> bool:
-    """Does a kernel attend within sequences of any length? On CUDA, from Ampere on."""
+    """Whether the device has an attention kernel for sequences of any length: CUDA from Ampere on."""
     return device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def _by_kernel(
-    query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, asking: Rows, keys: Rows, heads: int, dropout: float
+    query_RD: Tensor, key_TD: Tensor, value_TD: Tensor, queries: Rows, keys: Rows, heads: int, dropout: float
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     query, key, value = (x.unflatten(1, (heads, -1)) for x in (query_RD, key_TD, value_TD))
-    layout = asking.edges, keys.edges, asking.longest, keys.longest
+    layout = queries.edges, keys.edges, queries.longest, keys.longest
     if dropout == 0.0:
         context = varlen_attn(query, key, value, *layout)
         assert isinstance(context, Tensor)
@@ -141,16 +140,16 @@ def _by_kernel(
 
 
 class Chunk(NamedTuple):
-    """Sequences in order of length, packed without padding."""
+    """Sequences sorted by length, packed without padding."""
 
     number: int
-    """Over all chunks of all ranks; keys dropout."""
+    """Over all chunks of all ranks; seeds dropout."""
     row_B: Tensor
     """The sequences' rows in the global batch."""
     ids_T: Tensor
-    """What the model reads: [CLS], the corrupted tokens, [SEP]; sequence after sequence."""
+    """The model's input: [CLS], the corrupted tokens, [SEP]; sequence after sequence."""
     position_T: Tensor
-    """Places within the sequence, from 0."""
+    """Positions within the sequence, from 0."""
     label_M: Tensor
     """True ids of the masked tokens."""
     every: Rows
@@ -172,19 +171,22 @@ class Batch(NamedTuple):
 
 
 def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
-    """(number, rows) of this rank's chunks (see `cut`), dealt to and fro; each rank has as many, or one fewer."""
+    """Returns (number, rows) of this rank's chunks (see `cut`).
+
+    Chunks are dealt to the ranks in alternating order; the number of chunks per rank differs by at most one.
+    """
     rank, world = ranks.rank(), ranks.world()
     chunks = enumerate(cut(length_S, chunk, budget, world))
     mine = [(n, row_B) for n, row_B in chunks if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
-    # The largest first: what is freed then has room for all that follows.
+    # The largest first: the memory it frees is large enough for all later chunks.
     return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
 
 
 def cut(length_S: np.ndarray, chunk: int, budget: int, multiple: int = 1) -> list[np.ndarray]:
-    """Sequences in order of length, cut into chunks.
+    """Sorts sequences by length and cuts them into chunks.
 
-    A chunk has `chunk` sequences; for 0 about equally many tokens as the others, about `budget` or fewer, and the
-    number of chunks is a multiple of `multiple` (some may be empty).
+    A chunk has `chunk` sequences. If `chunk` is 0, chunks have about equally many tokens, about `budget` or fewer, and
+    their number is a multiple of `multiple` (some may be empty).
     """
     order_S = np.argsort(length_S, kind="stable")
     if not len(order_S):

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 CHUNK_TOKENS = 1 << 20
 SMALL = 1024
-"""Entries up to which the whole decomposition takes a second or two."""
+"""Entries up to which the full decomposition takes a second or two."""
 
 
 def cooccurrences(
@@ -25,10 +25,10 @@ def cooccurrences(
     window: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> sparse.csr_array:
-    """How often entry j stands at most `window` tokens from entry i in one text: [V, V], symmetric.
+    """Counts how often entry j occurs at most `window` tokens from entry i in one text: [V, V], symmetric.
 
-    `tokens` [T] and `offsets` [n + 1] as in `ragged.Ragged`. Reads about a million tokens at a time; a text counts
-    whole, whatever its length. `progress` gets the number of tokens read.
+    `tokens` [T] and `offsets` [n + 1] as in `token_files.Ragged`. Reads about a million tokens at a time; a text is
+    never split. `progress` gets the number of tokens read.
     """
     counts = sparse.csr_array((vocab_size, vocab_size), dtype=np.int64)
     for first, last in _chunks(offsets):
@@ -44,7 +44,7 @@ def cooccurrences(
 
 
 def ppmi(counts: sparse.csr_array, context_exponent: float) -> sparse.csr_array:
-    """max(0, log P(i, j) - log P(i) - log P'(j)) with P'(j) ~ count(j) ** context_exponent: [V, V], not symmetric."""
+    """Returns max(0, log P(i, j) - log P(i) - log P'(j)), P'(j) ~ count(j) ** context_exponent, [V, V]: asymmetric."""
     pairs = counts.tocoo()
     total = counts.sum()
     rows = np.asarray(counts.sum(axis=1), np.float64)
@@ -57,14 +57,14 @@ def ppmi(counts: sparse.csr_array, context_exponent: float) -> sparse.csr_array:
 
 
 def svd_embeddings(matrix: sparse.csr_array, dimensions: int) -> np.ndarray:
-    """U sqrt(S) of the `dimensions` largest singular values, [V, D] float64, columns by falling singular value.
+    """Returns U sqrt(S) of the `dimensions` largest singular values, [V, D] float64, in descending order.
 
-    Signs are fixed (the largest entry of a column is positive), the start vector is constant and one thread works, so
-    that equal matrices give equal bytes. Columns beyond the matrix's rank are zero.
+    The largest entry of a column is positive, the start vector is constant and one thread works, so that equal
+    matrices give equal bytes. Columns beyond the matrix's rank are zero.
     """
     size = matrix.shape[0]
     with threadpool_limits(1):
-        # Lanczos finds fewer than V vectors, and restarts at random where the rank is low: small collections.
+        # Lanczos finds fewer than V vectors, and restarts at random if the rank is low, as for small collections.
         if size <= max(dimensions + 1, SMALL):
             u, s, _ = np.linalg.svd(matrix.toarray())
         else:
@@ -77,9 +77,9 @@ def svd_embeddings(matrix: sparse.csr_array, dimensions: int) -> np.ndarray:
 
 
 def rescale(embeddings_VD: np.ndarray, norm: float) -> np.ndarray:
-    """Every row at length `norm`, but zero where it is a millionth of the longest or less.
+    """Scales every row to length `norm`; a row with at most a millionth of the largest length becomes zero.
 
-    An entry without a neighbour has a row of rounding errors, and these are no direction.
+    The row of an entry without a neighbour has only rounding errors, which have no meaningful direction.
     """
     lengths_V1 = np.linalg.norm(embeddings_VD, axis=1, keepdims=True)
     known_V1 = lengths_V1 > 1e-6 * lengths_V1.max()
@@ -87,7 +87,7 @@ def rescale(embeddings_VD: np.ndarray, norm: float) -> np.ndarray:
 
 
 def _chunks(offsets: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of texts with about CHUNK_TOKENS tokens each."""
+    """Returns ranges of texts with about CHUNK_TOKENS tokens each."""
     edges = np.searchsorted(offsets, np.arange(0, offsets[-1], CHUNK_TOKENS))
     bounds = [*np.unique(edges).tolist(), len(offsets) - 1]
     return [(a, b) for a, b in pairwise(bounds) if b > a]

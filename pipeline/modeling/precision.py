@@ -1,11 +1,11 @@
-"""The precision that forward passes are computed in: those of training, encoding and scoring alike."""
+"""The precision of all forward passes: training, encoding and scoring."""
 
 from contextlib import AbstractContextManager
 from typing import Any
 
 
 def autocast(device: str) -> AbstractContextManager[Any]:
-    """bfloat16 where it pays: on CUDA. Enter it again for each forward pass: it keeps casts of the weights."""
+    """Returns a context that computes in bfloat16 on CUDA. Enter it for each forward pass: it caches cast weights."""
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")

@@ -1,4 +1,4 @@
-"""What is made of a model's last layer, in the files of sentence-transformers: they stand beside the model's own.
+"""How a model's last layer becomes a vector, in the files of sentence-transformers, next to the model's own files.
 
 Shapes: D dimensions of the model, E of a vector.
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.errors import InputError
 
-if TYPE_CHECKING:  # the flow's process reads these files too, and loads no torch
+if TYPE_CHECKING:  # the flow's process also reads these files, and loads no torch
     from torch import Tensor
 
 POOLING, DENSE, NORMALISE = "1_Pooling", "2_Dense", "3_Normalize"
-"""Folders of sentence-transformers' modules behind the model itself."""
+"""Folders of sentence-transformers' modules after the model itself."""
 MODULES = "sentence_transformers.models."
 """Package of their classes."""
 
@@ -23,7 +23,7 @@ Pooling = Literal["cls", "mean"]
 
 @dataclass(frozen=True)
 class Vector:
-    """What is made of a text's last layer."""
+    """How the last layer of a text becomes a vector."""
 
     pooling: Pooling
     normalise: bool = False
@@ -38,7 +38,7 @@ CLS = Vector("cls")
 
 
 def side(checkpoint: Path, name: Literal["query", "passage"]) -> Path:
-    """The folder of one encoder: the checkpoint itself where both are one."""
+    """Returns the folder of one encoder: the checkpoint itself if both encoders are the same."""
     return checkpoint if is_tied(checkpoint) else checkpoint / name
 
 
@@ -48,7 +48,7 @@ def is_tied(checkpoint: Path) -> bool:
 
 
 def write_vector(folder: Path, hidden_size: int, vector: Vector) -> None:
-    """Without these files sentence-transformers takes the mean of the tokens, and compares by cosine."""
+    """Writes the module files; without them sentence-transformers uses the mean of the tokens, and the cosine."""
     parts = [("", "Transformer"), (POOLING, "Pooling")]
     (folder / POOLING).mkdir(exist_ok=True)
     write_json(
@@ -72,10 +72,10 @@ def write_vector(folder: Path, hidden_size: int, vector: Vector) -> None:
 
 
 def write_prompts(folder: Path, question: str, passage: str) -> None:
-    """What stands before a text, and that vectors are compared by their inner product."""
+    """Writes the prefixes of questions and passages, and the inner product as similarity."""
     prompts = {"query": question, "document": passage}
-    said = {"prompts": prompts} if any(prompts.values()) else {}
-    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", **said})
+    named = {"prompts": prompts} if any(prompts.values()) else {}
+    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", **named})
 
 
 def _write_dense(folder: Path, weight_ED: "Tensor") -> None:
@@ -95,17 +95,17 @@ def _write_dense(folder: Path, weight_ED: "Tensor") -> None:
 
 
 def read_vector(folder: Path) -> Vector:
-    """What a checkpoint, or a sentence-transformers folder, says of its vectors.
+    """Reads how a checkpoint, or a sentence-transformers folder, computes its vectors.
 
-    InputError where its pooling is neither CLS nor mean, or other modules than a linear map without bias and a norm
-    follow.
+    Raises InputError if its pooling is neither CLS nor mean, or if any other module follows than a linear map without
+    bias and a normalisation.
     """
     kinds = _modules(folder)
     settings = _read_json(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
     flags: dict[Pooling, str] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
-        raise InputError(f"{folder / POOLING}: neither pooling by the CLS token alone nor by the mean alone")
+        raise InputError(f"{folder / POOLING}: only cls or mean pooling is supported")
     projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
     path = folder / "config_sentence_transformers.json"
     prompts = _read_json(path, dict).get("prompts", {}) if path.is_file() else {}
@@ -116,27 +116,30 @@ def read_vector(folder: Path) -> Vector:
 
 
 def projected(folder: Path) -> int | None:
-    """E of such a folder's projection, by its description alone; None where it has none. Raises InputError."""
+    """Returns E of a folder's projection, without loading weights; None if it has none.
+
+    Raises InputError for a description that cannot be read.
+    """
     dense = _modules(folder).get("Dense")
     if dense is None:
         return None
     size = _read_json(dense / "config.json", dict).get("out_features")
     if not isinstance(size, int):
-        raise InputError(f"{dense / 'config.json'}: out_features is no number: {size!r}")
+        raise InputError(f"{dense / 'config.json'}: out_features must be an integer: {size!r}")
     return size
 
 
 def _modules(folder: Path) -> dict[str, Path]:
-    """{kind of module: its folder}. Raises InputError for a kind that is not known here."""
+    """Returns {kind of module: its folder}. Raises InputError for an unsupported kind."""
     path = folder / "modules.json"
     modules = _read_json(path, list) if path.is_file() else [{"path": POOLING, "type": "Pooling"}]
     try:
         kinds = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in modules}
     except (LookupError, TypeError) as error:
-        raise InputError(f"{path}: no list of modules with type and path") from error
+        raise InputError(f"{path}: not a list of modules with type and path") from error
     unknown = kinds.keys() - {"Transformer", "Pooling", "Dense", "Normalize"}
     if unknown:
-        raise InputError(f"{path}: a module {min(unknown)}, which is not known here")
+        raise InputError(f"{path}: a module {min(unknown)} is not supported")
     return kinds
 
 
@@ -146,22 +149,22 @@ def _read_dense(folder: Path) -> "Tensor":
 
     settings = _read_json(folder / "config.json", dict)
     if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
-        raise InputError(f"{folder}: a projection with bias or activation, but only a linear map is known here")
+        raise InputError(f"{folder}: a projection with bias or activation is not supported: only a linear map")
     path = folder / "model.safetensors"
     try:
         return load_file(path)["linear.weight"]
     except (OSError, KeyError, SafetensorError) as error:
-        raise InputError(f"{path}: no projection could be loaded: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
 
 
 def _read_json(path: Path, kind: type) -> Any:
     try:
-        found = json.loads(path.read_text("utf-8"))
-        if not isinstance(found, kind):
-            raise ValueError(f"a JSON {type(found).__name__}, no {kind.__name__}")
-        return found
+        value = json.loads(path.read_text("utf-8"))
+        if not isinstance(value, kind):
+            raise ValueError(f"must be a JSON {kind.__name__}, not a {type(value).__name__}")
+        return value
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read, so that the model's vectors are not known: {error}") from error
+        raise InputError(f"{path}: cannot be read, so the model's vectors are unknown: {error}") from error
 
 
 def write_json(path: Path, value: object) -> None:

@@ -300,7 +300,7 @@ def test_the_last_set_wins_and_a_whole_section_may_be_set() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ('encoder.passage_prefix="\\ud800: "', r"encoder\.passage_prefix: half of a surrogate pair is no text"),
+        ('encoder.passage_prefix="\\ud800: "', r"encoder\.passage_prefix: half of a surrogate pair"),
         ("condenser.stepz=3", r"--set condenser\.stepz=3: condenser\.stepz: unknown field \(did you mean steps"),
         ("condenser.steps=many", r"--set condenser\.steps=many: condenser\.steps: .*integer.*\(got 'many'\)"),
         ("conden.steps=3", r"--set conden\.steps=3: conden: unknown field \(did you mean condenser"),

@@ -156,9 +156,7 @@ def test_a_checkpoint_of_another_vocabulary_is_one_line(world, pair_start, work,
     names = json.loads((ready / "tokenizer.json").read_text())
     names["model"]["vocab"]["w7"], names["model"]["vocab"]["w8"] = 13, 12
     (ready / "tokenizer.json").write_text(json.dumps(names))
-    with pytest.raises(
-        InputError, match=r"cross_encoder.checkpoint .*: its vocabulary is not the tokenizer's: entry 12"
-    ):
+    with pytest.raises(InputError, match=r"cross_encoder.checkpoint .*: its vocabulary .* entry 12"):
         train(world, pair_start, work(), checkpoint=ready)
     small = tmp_path / "start"
     shutil.copytree(pair_start, small)

@@ -91,5 +91,5 @@ def test_a_question_whose_end_is_not_read_says_so(world, prefix, words, signs) -
 
 def test_longer_questions_than_the_model_reads_are_refused(world) -> None:
     longer = EncoderConfig(**{**ENCODER.model_dump(), "question_tokens": 65})
-    with pytest.raises(InputError, match=r"encoder\.question_tokens: 65 tokens asked for"):
+    with pytest.raises(InputError, match=r"encoder\.question_tokens: 65 tokens"):
         question_encoder(world.checkpoint, longer)
