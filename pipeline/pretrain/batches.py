@@ -1,6 +1,6 @@
-"""From rows of a flat text to the tensors of one update.
+"""Builds the tensors of one update from rows of a flat text.
 
-Shapes: S sequences of the global batch, T tokens of them together (in a `Chunk`: of its own), B sequences of a
+Shapes: S sequences of the global batch, T tokens of them together (in a `Chunk`: of the chunk), B sequences of a
 chunk, M masked tokens of a chunk.
 """
 
@@ -20,7 +20,7 @@ def packed(
     machine: Machine,
     device: str,
 ) -> Batch:
-    """This rank's share of sequences whose tokens are `ids_T`, one after another; `true_T` before they were masked."""
+    """Packs this rank's share of sequences with the concatenated tokens `ids_T`; `true_T`: before masking."""
     first_S = np.cumsum(length_S) - length_S
     mine = share(length_S + 2, machine.chunk_spans, machine.token_budget)
     return Batch(
@@ -42,24 +42,24 @@ def collate(
     specials: Specials,
     device: str,
 ) -> Chunk:
-    """[CLS] tokens [SEP] of the sequences `row_B`, which must be in order of length; `T` here: the whole batch."""
+    """Packs [CLS] tokens [SEP] of the sequences `row_B`, which must be sorted by length; `T`: of the whole batch."""
     length_B = length_S[row_B]
     edges = np.concatenate([[0], np.cumsum(length_B + 2)])
     sequence_C = np.repeat(np.arange(len(row_B)), length_B)  # C: the chunk's tokens of text
-    here_C = np.arange(len(sequence_C)) + 2 * sequence_C + 1
-    there_C = here_C + (first_S[row_B] - edges[:-1] - 1)[sequence_C]
+    place_C = np.arange(len(sequence_C)) + 2 * sequence_C + 1  # in the chunk
+    source_C = place_C + (first_S[row_B] - edges[:-1] - 1)[sequence_C]  # in the batch
     ids = np.full(edges[-1], specials.sep, np.int64)
     ids[edges[:-1]] = specials.cls
-    ids[here_C] = ids_T[there_C]
-    chosen_C = masked_T[there_C]
+    ids[place_C] = ids_T[source_C]
+    chosen_C = masked_T[source_C]
     count_B = np.bincount(sequence_C[chosen_C], minlength=len(row_B))
     return Chunk(
         number=number,
         row_B=to_device(row_B, device),
         ids_T=to_device(ids, device),
         position_T=to_device(np.arange(edges[-1]) - edges[:-1].repeat(length_B + 2), device),
-        label_M=to_device(true_T[there_C[chosen_C]], device),
+        label_M=to_device(true_T[source_C[chosen_C]], device),
         every=rows(length_B + 2, length_B + 2, None, device),
         cls=rows(length_B + 2, np.ones_like(length_B), edges[:-1], device),
-        masked=rows(length_B + 2, count_B, here_C[chosen_C], device),
+        masked=rows(length_B + 2, count_B, place_C[chosen_C], device),
     )

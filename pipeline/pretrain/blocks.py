@@ -1,4 +1,4 @@
-"""Condenser's input: whole sentences of a document, packed greedily into blocks (authors' code)."""
+"""Condenser's input: full sentences of a document, packed greedily into blocks (authors' code)."""
 
 import random
 from array import array
@@ -12,8 +12,8 @@ def blocks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cuts documents of a flat text of T tokens into blocks of at most `limit` tokens.
 
-    A block takes the next whole sentences as long as they fit its target length, at least one; the target is `limit`,
-    or with `short_probability` uniform in 1..limit. A sentence longer than `limit` is cut into blocks of its own.
+    A block takes the next full sentences that fit its target length, at least one. The target is `limit`, or, with
+    `short_probability`, uniform in 1..limit. A sentence longer than `limit` is cut into separate blocks.
     Every token is in one block, and no block crosses a document's border (`document_offsets`, [documents + 1]).
     Returns begin and length, each [blocks] int64.
     """

@@ -22,9 +22,9 @@ from pipeline.training.loop import Optimiser, exactly_one
 
 class CocondenserConfig(Config):
     objective: Literal["cocondenser", "contrastive_only"]
-    """`contrastive_only` leaves out the masked language modelling (coCondenser, table 4); inputs are masked in both."""
+    """`contrastive_only` omits the masked language modelling (coCondenser, table 4); inputs are masked in both."""
     steps: int | None = Field(ge=0)
-    """Updates. 0: the start passes through. One of `steps`, `epochs` and `tokens`."""
+    """Updates. 0: the start passes through unchanged. Set one of `steps`, `epochs` and `tokens`."""
     epochs: float | None = Field(gt=0)
     """Passes over the documents. 8 in the authors' code."""
     tokens: int | None = Field(gt=0)
@@ -35,25 +35,24 @@ class CocondenserConfig(Config):
     batch_tokens: int | None = Field(ge=1)
     """Tokens in an update, over all ranks, special tokens included. Either this or `batch_documents`."""
     text: Literal["pretraining", "collection"]
-    """What is read: the collection (coCondenser, section 3.2), or the general text that the recipe pre-trains on, where
-    it has some."""
+    """The text to train on: the collection (coCondenser, section 3.2), or the recipe's general text, if it has one."""
     span_min: int = Field(ge=1)
-    """Documents of fewer than twice as many tokens, special tokens aside, are left out."""
+    """Documents of fewer than twice as many tokens, without special tokens, are left out."""
     span_max: int = Field(ge=1)
     """Longest span in tokens, without special tokens: a document of n tokens gives two of min(span_max, n // 2).
-    126 in the paper (128 with special tokens); its author later advised about 80."""
+    126 in the paper (128 with special tokens); its author later recommended about 80."""
     spans_from: Literal["document", "passages"]
-    """`passages`: the two spans from different passages where a document has two of span_min tokens, so that they share
-    less of their wording; else, and for other documents, from anywhere in the document (coCondenser, section 3.2)."""
+    """`passages`: if a document has two passages of span_min tokens, the two spans come from different passages, so
+    that they share fewer words. Otherwise from anywhere in the document (coCondenser, section 3.2)."""
     random_lengths: bool
-    """Each span of a random length from span_min to what `span_max` allows. Two spans of one length, as in the paper,
-    give each other away by it: a small model from scratch may learn to tell lengths apart and nothing else."""
+    """Each span has a random length, from span_min to the limit of `span_max`. With equal lengths, as in the paper,
+    the length identifies the pair: a small model from scratch may learn to compare only lengths."""
     mask_fraction: float = Field(gt=0, lt=1)
     """Share of a span's tokens that is masked, by whole words. 0.15 in the authors' code."""
     skip_from: int = Field(ge=0)
     """Backbone layer whose output goes to the head (0: the embeddings): the same as in the condenser stage."""
     checkpoint: Path | None
-    """A finished checkpoint, taken instead of training. Null: train."""
+    """A finished checkpoint, used instead of training. Null: train."""
     optimiser: Optimiser
 
     @model_validator(mode="after")
@@ -65,27 +64,27 @@ class CocondenserConfig(Config):
         if self.batch_tokens is not None and self.batch_tokens < 4 * (self.span_max + 2):
             raise ValueError(
                 f"batch_tokens ({self.batch_tokens}) does not hold two documents of span_max: "
-                f"raise it to {4 * (self.span_max + 2)}, or give batch_documents instead"
+                f"raise it to {4 * (self.span_max + 2)}, or set batch_documents instead"
             )
         return self
 
 
 class Documents(NamedTuple):
-    """Those that hold two spans, N of them."""
+    """The N documents that hold two spans."""
 
     number_N: np.ndarray
     """Among all documents."""
     begin_N: np.ndarray
     length_N: np.ndarray
-    """In tokens of the flat text, special tokens aside."""
+    """In tokens of the flat text, without special tokens."""
     tokens_N: np.ndarray
-    """Of a pair of spans, special tokens included, on average (as if both came from anywhere in the document)."""
+    """Mean tokens of a pair of spans, special tokens included (as if both came from anywhere in the document)."""
     size_N: np.ndarray
-    """What each takes of a batch: its tokens, or 1 where batches are counted in documents."""
+    """Its size in a batch: its tokens, or 1 if batches are counted in documents."""
 
 
 def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
-    """Documents that hold two spans. InputError where there is none."""
+    """Returns the documents that hold two spans. Raises InputError if there is none."""
     edges = data.passages.offsets[data.doc_offsets]
     number_N = np.flatnonzero(long_enough(np.diff(edges), config.span_min))
     if not len(number_N):
@@ -105,7 +104,7 @@ def long_documents(config: CocondenserConfig, data: Tokens) -> Documents:
 def pair_drawer(
     config: CocondenserConfig, data: Tokens, documents: Documents
 ) -> Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """draw(row_D, step): begin, length and number of each span of documents `row_D`, [2 D]; pair after pair."""
+    """Returns draw(row_D, step): begin, length and number of each span of documents `row_D`, each [2 D], in pairs."""
     span_min = config.span_min if config.random_lengths else config.span_max
     passages = None
     if config.spans_from == "passages":
@@ -124,16 +123,16 @@ def pair_drawer(
 
 
 def batch_size(config: CocondenserConfig) -> tuple[int, str]:
-    """(size of a batch, the field that gives it)."""
+    """Returns (size of a batch, the field that sets it)."""
     if config.batch_tokens is not None:
         return config.batch_tokens, "cocondenser.batch_tokens"
     return config.batch_documents or 0, "cocondenser.batch_documents"
 
 
 def check_cocondenser(config: CocondenserConfig, tokens: Path, start: Path | None) -> None:
-    """InputError where the stage will fail with these tokens and a start of that shape; called early.
+    """Raises InputError if the stage will fail with these tokens and a start of that shape; called early.
 
-    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    `start`: None if it does not exist yet. If there are too few tokens, the error proposes values that fit.
     """
     if start is not None:
         check_start("cocondenser", config.checkpoint or start, tokens, config.skip_from, config.span_max + 2)
@@ -146,13 +145,13 @@ def check_planned(node: Planned) -> None:
 
 
 def check_batch(config: CocondenserConfig, data: Tokens) -> None:
-    """Raises InputError where an epoch has no full batch. Reads lengths alone: quick for a collection of any size."""
+    """Raises InputError if an epoch has no full batch. Reads only lengths: fast for a collection of any size."""
     batches_in(long_documents(config, data).size_N, *batch_size(config))
 
 
 def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:
-    """What a small collection may have: four batches an epoch or fewer, counted in documents if need be; spans so
-    short that two documents hold them; no training.
+    """Yields changes for a small collection: shorter spans, which two documents hold; at most four batches per epoch,
+    first counted in tokens, then in documents; no training.
     """
     length_N = np.sort(np.diff(data.passages.offsets[data.doc_offsets]))[::-1]
     span_min = min(config.span_min, int(length_N[1]) // 2 if len(length_N) > 1 else 0)
@@ -168,14 +167,14 @@ def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:
 
 
 def missing(config: CocondenserConfig) -> list[str]:
-    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    """Returns a line if the stage cannot use its finished checkpoint; no line if it can, or if there is none."""
     return unfit("cocondenser", config.checkpoint, config.skip_from, config.span_max + 2, False)
 
 
 def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start`, which must hold a head, on pairs of spans; writes a checkpoint with its head.
 
-    With `config.checkpoint` that checkpoint passes through unchanged, if it fits the tokens; it may lack a head.
+    With `config.checkpoint`, that checkpoint passes through unchanged if it fits the tokens; it may lack a head.
     """
     check_cocondenser(config, tokens, start)
     return launch_pretraining("pipeline.pretrain.cocondenser:train_cocondenser", config, tokens, start, work)
@@ -193,7 +192,7 @@ def train_cocondenser(
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
+    """Runs the training in a child process (`pipeline.runtime.launch`)."""
     from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
     from pipeline.pretrain import step as pretraining
@@ -201,22 +200,24 @@ def train_cocondenser(
     from pipeline.pretrain.objectives import objective
     from pipeline.training.loop import train
 
-    c, how = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
-    seed = c.optimiser.seed
-    passes = c.checkpoint is not None or c.steps == 0
+    settings, machine_settings = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
+    seed = settings.optimiser.seed
+    passes = settings.checkpoint is not None or settings.steps == 0
     module = bert.with_own_head(Path(start), None if passes else "condenser").to(device)
     if passes:
         return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
-    documents = long_documents(c, data)
-    draw = pair_drawer(c, data, documents)
-    budget, field = batch_size(c)
+    documents = long_documents(settings, data)
+    draw = pair_drawer(settings, data, documents)
+    budget, field = batch_size(settings)
     batches, rows = sampler(documents.size_N, budget, seed, field)
-    steps = updates(c.steps, c.epochs, c.tokens, batches, float(documents.tokens_N.sum()) / batches)
+    steps = updates(
+        settings.steps, settings.epochs, settings.tokens, batches, float(documents.tokens_N.sum()) / batches
+    )
 
-    goal = objective(c.objective)
-    if not goal.names:  # weight decay must not touch what has no loss
+    goal = objective(settings.objective)
+    if not goal.names:  # weight decay must not change weights without a loss
         module.requires_grad_(False)
         module["lm"].base_model.requires_grad_(True)
 
@@ -224,16 +225,25 @@ def train_cocondenser(
         sequences = draw(rows(i), i)
         return pretraining.update(
             module,
-            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device),
+            batch(data.passages, *sequences, settings.mask_fraction, seed, i, data.specials, machine_settings, device),
             goal,
-            skip_from=c.skip_from,
+            skip_from=settings.skip_from,
             pairs=True,
-            cache=how.cache,
+            cache=machine_settings.cache,
             key=(seed, i),
             device=device,
         )
 
-    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    history = train(
+        module,
+        step,
+        steps,
+        settings.optimiser,
+        Path(checkpoints),
+        machine_settings.checkpoint_minutes,
+        progress,
+        device,
+    )
     total = len(data.doc_offsets) - 1
     counts = {"documents": total, "documents_too_short": total - len(documents.number_N)}
     return counts | pretraining.finish(module, "condenser", Path(out), Path(tokenizer), history)

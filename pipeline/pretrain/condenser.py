@@ -20,9 +20,10 @@ from pipeline.training.loop import Optimiser, exactly_one
 
 class CondenserConfig(Config):
     objective: Literal["condenser", "mlm", "retromae"]
-    """What the model learns: Condenser; to compare with, plain masked language modelling or RetroMAE."""
+    """The training objective: Condenser; for comparison, plain masked language modelling or RetroMAE."""
     steps: int | None = Field(ge=0)
-    """Updates. 0: the start passes through, with its head or a random one. One of `steps`, `epochs` and `tokens`."""
+    """Updates. 0: the start passes through unchanged, with its head or a random one. Set one of `steps`, `epochs` and
+    `tokens`."""
     epochs: float | None = Field(gt=0)
     """Passes over the blocks. 8 in the authors' code; the gain diminishes after 4."""
     tokens: int | None = Field(gt=0)
@@ -42,10 +43,10 @@ class CondenserConfig(Config):
     skip_from: int = Field(ge=0)
     """Backbone layer whose output goes to the head (0: the embeddings). 6 of 12 (Condenser, section 4.1)."""
     continued: bool
-    """Go on with the head of the start, which must hold one (pre-training on the target collection). False: a random
+    """Continue with the head of the start, which must have one (pre-training on the target collection). False: a random
     head."""
     checkpoint: Path | None
-    """A finished checkpoint with its head, taken instead of training. Null: train."""
+    """A finished checkpoint with its head, used instead of training. Null: train."""
     optimiser: Optimiser
 
     @model_validator(mode="after")
@@ -56,7 +57,7 @@ class CondenserConfig(Config):
         if not fitting[self.objective]:
             raise ValueError(f"head_layers ({self.head_layers}) does not go with the objective {self.objective}")
         if self.continued and not self.head_layers:
-            raise ValueError(f"continued goes on with a head, but the objective {self.objective} has none")
+            raise ValueError(f"continued needs a head, but the objective {self.objective} has none")
         if self.batch_tokens is not None and self.batch_tokens < self.length:
             raise ValueError(f"batch_tokens ({self.batch_tokens}) is below length ({self.length})")
         return self
@@ -78,12 +79,13 @@ def check_planned(node: Planned) -> None:
 
 
 def check_batch(config: CondenserConfig, data: Tokens) -> None:
+    """Raises InputError if an epoch has no full batch; does not check a LARGE collection."""
     if len(data.passages.tokens) < LARGE:
         batches_in(*sizes(config, cut(config, data)[1]))
 
 
 def smaller(config: CondenserConfig, data: Tokens) -> Iterator[Changes]:
-    """What a small collection may have: four batches an epoch or fewer, counted in blocks if need be; no training."""
+    """Yields changes for a small collection: at most four batches per epoch, in tokens, then in blocks; no training."""
     length_N = cut(config, data)[1]
     if config.batch_tokens is not None:
         yield {"batch_tokens": max(config.length, int((length_N + 2).sum()) // 4)}
@@ -92,7 +94,7 @@ def smaller(config: CondenserConfig, data: Tokens) -> Iterator[Changes]:
 
 
 def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
-    """Where the collection's N blocks begin, and their lengths without special tokens."""
+    """Returns begin and length of the collection's N blocks, without special tokens."""
     assert data.passages.sentence_starts is not None
     documents = data.passages.offsets[data.doc_offsets]
     seed = config.optimiser.seed
@@ -100,21 +102,21 @@ def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sizes(config: CondenserConfig, length_N: np.ndarray) -> tuple[np.ndarray, int, str]:
-    """What each block counts in a batch, the size of a batch, and the field that gives it."""
+    """Returns the size of each block in a batch, the size of a batch, and the field that sets it."""
     if config.batch_tokens is not None:
         return length_N + 2, config.batch_tokens, "condenser.batch_tokens"
     return np.ones_like(length_N), config.batch_blocks or 0, "condenser.batch_blocks"
 
 
 def missing(config: CondenserConfig) -> list[str]:
-    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    """Returns a line if the stage cannot use its finished checkpoint; no line if it can, or if there is none."""
     return unfit("condenser", config.checkpoint, config.skip_from, config.length, config.head_layers > 0)
 
 
 def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start` on blocks of the passages of `tokens`; writes a checkpoint with its head.
 
-    With `config.checkpoint` that checkpoint passes through unchanged, if it has a head and fits the tokens.
+    With `config.checkpoint`, that checkpoint passes through unchanged if it has a head and fits the tokens.
     """
     check_condenser(config, tokens, start)
     return launch_pretraining("pipeline.pretrain.condenser:train_condenser", config, tokens, start, work)
@@ -132,43 +134,52 @@ def train_condenser(
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
+    """Runs the training in a child process (`pipeline.runtime.launch`)."""
     from pipeline.modeling import bert
     from pipeline.pretrain import step as pretraining
     from pipeline.pretrain.masking import batch
     from pipeline.pretrain.objectives import objective
     from pipeline.training.loop import train
 
-    c, how = CondenserConfig.model_validate(config), Machine.model_validate(machine)
-    seed = c.optimiser.seed
-    if (c.continued or c.checkpoint is not None) and c.head_layers:
-        module = bert.with_own_head(Path(start), c.objective, c.head_layers).to(device)
+    settings, machine_settings = CondenserConfig.model_validate(config), Machine.model_validate(machine)
+    seed = settings.optimiser.seed
+    if (settings.continued or settings.checkpoint is not None) and settings.head_layers:
+        module = bert.with_own_head(Path(start), settings.objective, settings.head_layers).to(device)
     else:
-        module = bert.with_new_head(Path(start), c.head_layers, seed).to(device)
-    if c.checkpoint is not None or c.steps == 0:
-        return pretraining.finish(module, c.objective, Path(out), Path(tokenizer), [])
+        module = bert.with_new_head(Path(start), settings.head_layers, seed).to(device)
+    if settings.checkpoint is not None or settings.steps == 0:
+        return pretraining.finish(module, settings.objective, Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
-    begin_N, length_N = cut(c, data)
-    size_N, budget, field = sizes(c, length_N)
+    begin_N, length_N = cut(settings, data)
+    size_N, budget, field = sizes(settings, length_N)
     batches, rows = sampler(size_N, budget, seed, field)
     mean_tokens = float((length_N + 2).sum()) / batches
-    steps = updates(c.steps, c.epochs, c.tokens, batches, mean_tokens)
+    steps = updates(settings.steps, settings.epochs, settings.tokens, batches, mean_tokens)
 
     def step(i: int) -> dict[str, Any]:
         row_S = rows(i)
         sequences = begin_N[row_S], length_N[row_S], row_S
         return pretraining.update(
             module,
-            batch(data.passages, *sequences, c.mask_fraction, seed, i, data.specials, how, device),
-            objective(c.objective),
-            skip_from=c.skip_from,
+            batch(data.passages, *sequences, settings.mask_fraction, seed, i, data.specials, machine_settings, device),
+            objective(settings.objective),
+            skip_from=settings.skip_from,
             pairs=False,
-            cache=how.cache,
+            cache=machine_settings.cache,
             key=(seed, i),
             device=device,
         )
 
-    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    history = train(
+        module,
+        step,
+        steps,
+        settings.optimiser,
+        Path(checkpoints),
+        machine_settings.checkpoint_minutes,
+        progress,
+        device,
+    )
     counts = {"documents": len(data.doc_offsets) - 1, "blocks": len(begin_N)}
-    return counts | pretraining.finish(module, c.objective, Path(out), Path(tokenizer), history)
+    return counts | pretraining.finish(module, settings.objective, Path(out), Path(tokenizer), history)

@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of integers: no state, any subset, any order, any process."""
+"""Random numbers as a pure function of integers: without state, for any subset, in any order, in any process."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ WORD = (1 << 64) - 1
 
 
 def uniform(*key: Any) -> np.ndarray:
-    """Uniform float64 in [0, 1), one for each entry of the broadcast `key` (non-negative integers or arrays of them).
+    """Returns uniform float64 in [0, 1), one per entry of the broadcast `key` (non-negative integers or arrays).
 
     Each part of the key goes through SplitMix64's mixer (Steele, Lea and Flood 2014, section 5).
     """
@@ -21,7 +21,7 @@ def uniform(*key: Any) -> np.ndarray:
             x = ((x ^ (x >> 27)) * SECOND) & WORD
             x ^= x >> 31
             continue
-        x = np.asarray(part).astype(np.uint64) + x  # a copy, so that the rest works in place
+        x = np.asarray(part).astype(np.uint64) + x  # a copy, which the next lines change in place
         x += np.uint64(GOLDEN)
         x ^= x >> np.uint64(30)
         x *= np.uint64(FIRST)
@@ -32,5 +32,5 @@ def uniform(*key: Any) -> np.ndarray:
 
 
 def integers(limit: Any, *key: Any) -> np.ndarray:
-    """Uniform int64 in [0, limit), as `uniform`."""
+    """Returns uniform int64 in [0, limit), as `uniform`."""
     return (uniform(*key) * limit).astype(np.int64)

@@ -1,9 +1,9 @@
-"""Inverse Cloze Task pre-training: a sentence finds the passage that it stands in (Lee, Chang and Toutanova 2019,
-"Inverse Cloze Task"). The papers' baseline in the place of Condenser and coCondenser.
+"""Inverse Cloze Task pre-training: a sentence retrieves its own passage (Lee, Chang and Toutanova 2019, "Inverse Cloze
+Task"). The papers' baseline instead of Condenser and coCondenser.
 
-The set-up is that of the comparison in ABS: one encoder for both, from BERT, a large batch through the gradient cache,
-a projection that is dropped afterwards. Passages go in without titles: their tokens alone, as in the other stages of
-pre-training (Lee et al. put the title first).
+The setup follows the comparison in ABS: one encoder for both, from BERT, a large batch with the gradient cache, and a
+projection that is dropped after training. Passages have no titles, only their tokens, as in the other pre-training
+stages (Lee et al. put the title first).
 """
 
 from collections.abc import Iterator
@@ -27,31 +27,30 @@ from pipeline.training.loop import Optimiser, exactly_one
 
 class IctConfig(Config):
     steps: int | None = Field(ge=0)
-    """Updates. 0: the start passes through. Either this or `epochs`. 100,000 in Lee et al. 2019."""
+    """Updates. 0: the start passes through unchanged. Either this or `epochs`. 100,000 in Lee et al. 2019."""
     epochs: float | None = Field(gt=0)
     """Passes over the passages."""
     batch_passages: int = Field(ge=2)
-    """Passages, each with a segment, in an update, over all ranks. 4,096 (Lee et al. 2019; ABS): small batches are
-    bad."""
+    """Passages, each with a segment, in an update, over all ranks. 4,096 (Lee et al. 2019; ABS): small batches train
+    badly."""
     text: Literal["pretraining", "collection"]
-    """What is read: the collection, or the general text that the recipe pre-trains on, where it has some."""
+    """The text to train on: the collection, or the recipe's general text, if it has one."""
     segment_min: int = Field(ge=3)
-    """Shortest sentence that becomes a segment, in tokens, special tokens included. Passages of less than two
-    sentences, or without one of that length, are left out."""
+    """Shortest sentence that becomes a segment, in tokens, special tokens included. Passages of fewer than two
+    sentences, or without a sentence of that length, are left out."""
     segment_tokens: int = Field(ge=3)
-    """Longest segment in tokens, special tokens included: the first ones of a longer sentence."""
+    """Longest segment in tokens, special tokens included; a longer sentence is truncated."""
     passage_tokens: int = Field(ge=8)
-    """Longest passage in tokens, special tokens included: the first ones of a longer passage. Segments come from what
-    is read of it."""
+    """Longest passage in tokens, special tokens included; a longer passage is truncated, and its segments come from the
+    remaining text."""
     remove_probability: float = Field(ge=0, le=1)
-    """Probability that the segment's sentence is taken out of its passage. The recipes' 0 leaves the passage full, as
-    the comparison that this baseline is for has it (ABS); the task's authors have 0.9, so that the words that the two
-    share give less away."""
+    """Probability that the segment's sentence is removed from its passage. The recipes' 0 keeps the full passage, as
+    in the comparison of this baseline (ABS); the task's authors use 0.9, so that the two share fewer words."""
     projection: int = Field(ge=1)
-    """Dimensions of the vectors that are compared: the CLS vector after a linear map without bias, which is dropped
-    after the training. 128 (Lee et al. 2019; ABS)."""
+    """Dimensions of the compared vectors: the CLS vector after a linear map without bias, which is dropped after
+    training. 128 (Lee et al. 2019; ABS)."""
     checkpoint: Path | None
-    """A finished checkpoint, taken instead of training. Null: train."""
+    """A finished checkpoint, used instead of training. Null: train."""
     optimiser: Optimiser
 
     @model_validator(mode="after")
@@ -68,28 +67,28 @@ class IctConfig(Config):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest input, special tokens included."""
+        """Returns the tokens of the longest input, special tokens included."""
         return max(self.segment_tokens, self.passage_tokens)
 
 
 def usable_passages(config: IctConfig, texts: Ragged) -> Usable:
-    """Passages that give pairs. InputError where there is none."""
-    found = usable(texts, config.segment_min - 2, config.passage_tokens - 2)
-    if found.one_sentence == len(texts):
+    """Returns the passages that give pairs. Raises InputError if there is none."""
+    passages = usable(texts, config.segment_min - 2, config.passage_tokens - 2)
+    if passages.one_sentence == len(texts):
         raise InputError(f"ict: none of {len(texts):,} passages has two sentences in its first {config.passage_tokens} "
-                         "tokens, so that none gives a pair")  # fmt: skip
-    if not len(found.row_P):
+                         "tokens, so none gives a pair")  # fmt: skip
+    if not len(passages.row_P):
         raise InputError(
-            f"ict.segment_min: none of {found.no_segment:,} passages of two sentences has one of {config.segment_min} "
-            "tokens with the special ones"
+            f"ict.segment_min: none of {passages.no_segment:,} passages of two sentences has a sentence of "
+            f"{config.segment_min} tokens, special tokens included"
         )
-    return found
+    return passages
 
 
 def check_ict(config: IctConfig, tokens: Path, start: Path | None) -> None:
-    """InputError where the stage will fail with these tokens and a start of that shape; called early.
+    """Raises InputError if the stage will fail with these tokens and a start of that shape; called early.
 
-    `start`: None where it is not there yet. For tokens that are too few the error has values that fit.
+    `start`: None if it does not exist yet. If there are too few tokens, the error proposes values that fit.
     """
     if start is not None:
         check_start("ict", config.checkpoint or start, tokens, 0, config.longest)
@@ -102,15 +101,15 @@ def check_planned(node: Planned) -> None:
 
 
 def check_batch(config: IctConfig, data: Tokens) -> None:
-    """Raises InputError where an epoch has no full batch; of a LARGE collection only the training does."""
+    """Raises InputError if an epoch has no full batch; for a LARGE collection only the training checks this."""
     if len(data.passages.tokens) < LARGE:
-        found = usable_passages(config, data.passages)
-        batches_in(np.ones_like(found.row_P), config.batch_passages, "ict.batch_passages")
+        passages = usable_passages(config, data.passages)
+        batches_in(np.ones_like(passages.row_P), config.batch_passages, "ict.batch_passages")
 
 
 def smaller(config: IctConfig, data: Tokens) -> Iterator[Changes]:
-    """What a small collection may have: four batches an epoch or fewer; segments so short that two of its first
-    passages hold them; no training.
+    """Yields changes for a small collection: shorter segments, which two of its first passages hold; at most four
+    batches per epoch; no training.
     """
     texts, limit = data.passages, config.passage_tokens - 2
     found = sentences(texts, np.arange(min(len(texts), AT_ONCE)), limit)
@@ -128,15 +127,16 @@ def smaller(config: IctConfig, data: Tokens) -> Iterator[Changes]:
 
 
 def missing(config: IctConfig) -> list[str]:
-    """What is wrong with the finished checkpoint, in a line; nothing where it will do or there is none."""
+    """Returns a line if the stage cannot use its finished checkpoint; no line if it can, or if there is none."""
     return unfit("ict", config.checkpoint, 0, config.longest, False)
 
 
 def ict(config: IctConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start` on pairs of a segment and its passage; writes a checkpoint.
 
-    It keeps the start's prediction head as it is, and neither the projection nor a Condenser head, which the training
-    would not have kept in step. With `config.checkpoint` or no steps that checkpoint or the start passes through.
+    The checkpoint keeps the start's prediction head unchanged. It has neither the projection nor a Condenser head,
+    which would no longer match the trained backbone. With `config.checkpoint`, or without steps, that checkpoint or the
+    start passes through unchanged.
     """
     check_ict(config, tokens, start)
     return launch_pretraining("pipeline.pretrain.inverse_cloze:train_ict", config, tokens, start, work)
@@ -154,7 +154,7 @@ def train_ict(
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """The training itself, in a process of its own (`pipeline.runtime.launch`)."""
+    """Runs the training in a child process (`pipeline.runtime.launch`)."""
     import torch
 
     from pipeline.modeling import bert
@@ -165,47 +165,61 @@ def train_ict(
     from pipeline.pretrain.objectives import objective
     from pipeline.training.loop import train
 
-    c, how = IctConfig.model_validate(config), Machine.model_validate(machine)
-    seed = c.optimiser.seed
-    if c.checkpoint is not None or c.steps == 0:
+    settings, machine_settings = IctConfig.model_validate(config), Machine.model_validate(machine)
+    seed = settings.optimiser.seed
+    if settings.checkpoint is not None or settings.steps == 0:
         module = bert.with_own_head(Path(start), None)
         return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
 
     data = Tokens.open(Path(tokens))
-    found = usable_passages(c, data.passages)
-    batches, rows = sampler(np.ones_like(found.row_P), c.batch_passages, seed, "ict.batch_passages")
-    steps = updates(c.steps, c.epochs, None, batches, 0.0)
+    passages = usable_passages(settings, data.passages)
+    batches, rows = sampler(np.ones_like(passages.row_P), settings.batch_passages, seed, "ict.batch_passages")
+    steps = updates(settings.steps, settings.epochs, None, batches, 0.0)
 
     module = bert.with_new_head(Path(start), 0, seed)
     lm: Any = module["lm"]
-    projection = torch.nn.Linear(lm.config.hidden_size, c.projection, bias=False)
+    projection = torch.nn.Linear(lm.config.hidden_size, settings.projection, bias=False)
     lm._init_weights(projection)
     module["projection"] = projection
-    module = module.to(device).requires_grad_(False)  # weight decay must not touch what has no loss
+    module = module.to(device).requires_grad_(False)  # weight decay must not change weights without a loss
     lm.base_model.requires_grad_(True)
     projection.requires_grad_(True)
     contrast = pretraining.Contrast("ict", inverse_cloze, projection)
-    limits = c.segment_min - 2, c.segment_tokens - 2, c.passage_tokens - 2, c.remove_probability
+    limits = (
+        settings.segment_min - 2,
+        settings.segment_tokens - 2,
+        settings.passage_tokens - 2,
+        settings.remove_probability,
+    )
 
     def step(i: int) -> dict[str, Any]:
-        at_T, length_S = pairs(data.passages, found.row_P[rows(i)], *limits, seed, i)
+        at_T, length_S = pairs(data.passages, passages.row_P[rows(i)], *limits, seed, i)
         ids_T = data.passages.tokens[at_T].astype(np.int64)
         return pretraining.update(
             module,
-            packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, how, device),
+            packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, machine_settings, device),
             objective("contrastive_only"),
             skip_from=0,
             pairs=True,
             contrast=contrast,
-            cache=how.cache,
+            cache=machine_settings.cache,
             key=(seed, i),
             device=device,
         )
 
-    history = train(module, step, steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device)
+    history = train(
+        module,
+        step,
+        steps,
+        settings.optimiser,
+        Path(checkpoints),
+        machine_settings.checkpoint_minutes,
+        progress,
+        device,
+    )
     counts = {
         "passages": len(data.passages),
-        "passages_one_sentence": found.one_sentence,
-        "passages_without_segment": found.no_segment,
+        "passages_one_sentence": passages.one_sentence,
+        "passages_without_segment": passages.no_segment,
     }
     return counts | pretraining.finish(module, "ict", Path(out), Path(tokenizer), history)

@@ -1,6 +1,6 @@
-"""Whole-word masks for masked language modelling, on flat texts and without a loop.
+"""Whole-word masks for masked language modelling, vectorised over flat texts.
 
-Shapes: S sequences of T tokens and W words together, M masked tokens, R of them replaced by random ones.
+Shapes: S sequences of T tokens and W words together, M masked tokens, R of them replaced by random tokens.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from pipeline.pretrain.counter_rng import uniform
 from pipeline.runtime.work import Machine
 from pipeline.tokenization.token_files import Ragged, Specials
 
-WORDS, TOKENS = 0, 1  # what a draw is for; enters its key
+WORDS, TOKENS = 0, 1  # the purpose of a draw, part of its key
 
 
 def mask(
@@ -26,8 +26,8 @@ def mask(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Masks whole words of each sequence: about `fraction` of its tokens, and at least one word.
 
-    Of the masked tokens 80 % become [MASK], 10 % a random ordinary token, 10 % stay (BERT, section 3.1; whole words as
-    in Condenser's code). Words with a special token (an unknown one) are never masked. A pure function of
+    Of the masked tokens, 80 % become [MASK], 10 % a random ordinary token, and 10 % stay (BERT, section 3.1; whole
+    words as in Condenser's code). Words with a special token (such as [UNK]) are never masked. A pure function of
     (seed, step, row): `row_S` are the sequences' numbers, `length_S` their tokens.
 
     Returns the corrupted ids [T] int64, and which tokens are masked [T] bool.
@@ -50,8 +50,8 @@ def mask(
     ordinary_W = np.ones(len(at_W), bool)
     ordinary_W[word_T[special_V[ids_T]]] = False
 
-    # Lay the words of each sequence in random order. Those whose middle lies within the first `fraction` of its
-    # tokens are masked: so long and short words are masked equally often.
+    # Put the words of each sequence in random order. Those whose middle is within the first `fraction` of its tokens
+    # are masked, so that long and short words are masked equally often.
     draw_W = np.where(ordinary_W, uniform(seed, step, WORDS, row_S[sequence_W], at_W - first_S[sequence_W]), 1.0)
     key_W = (sequence_W << 41) + (draw_W * 2.0**40).astype(np.int64)  # one number sorts faster than two
     order_W = np.argsort(key_W, kind="stable")
@@ -65,11 +65,11 @@ def mask(
     at_M = np.flatnonzero(masked_T)
     draw_M = uniform(seed, step, TOKENS, row_S[sequence_T[at_M]], at_M - first_S[sequence_T[at_M]])
     corrupted_T[at_M[draw_M < 0.8]] = specials.mask
-    # The draws that replace by a random token are uniform between 0.8 and 0.9, and so name that token too.
+    # The draws that select a random token are uniform between 0.8 and 0.9, so they also determine the token.
     replaced_M = (draw_M >= 0.8) & (draw_M < 0.9)
     ordinary = specials.vocab_size - len(specials.ids)
     random_R = np.minimum((draw_M[replaced_M] - 0.8) * (10 * ordinary), ordinary - 1).astype(np.int64)
-    for special in specials.ids:  # ascending: steps over each in turn
+    for special in specials.ids:  # ascending: skips each in turn
         random_R += random_R >= special
     corrupted_T[at_M[replaced_M]] = random_R
     return corrupted_T, masked_T

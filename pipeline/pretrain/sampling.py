@@ -1,4 +1,4 @@
-"""Which items an update takes: a pure function of (seed, step). Imports nothing heavy.
+"""The items of an update, a pure function of (seed, step). Imports nothing heavy.
 
 Shapes: N items.
 """
@@ -11,9 +11,9 @@ from pipeline.errors import InputError
 
 
 def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
-    """Batches of an epoch. InputError, naming the field `name`, where all items together are less than one."""
+    """Returns the batches per epoch. Raises InputError, which names the field `name`, if there is no full batch."""
     if not len(size_N):
-        raise InputError(f"{name.split('.')[0]}: the collection holds no text to train on")
+        raise InputError(f"{name.split('.')[0]}: the collection has no text to train on")
     batches = int(size_N.sum()) // budget
     if batches == 0:
         raise InputError(f"{name}: {budget:,} is more than the whole collection holds ({int(size_N.sum()):,})")
@@ -21,10 +21,10 @@ def batches_in(size_N: np.ndarray, budget: int, name: str) -> int:
 
 
 def sampler(size_N: np.ndarray, budget: int, seed: int, name: str) -> tuple[int, Callable[[int], np.ndarray]]:
-    """Batches of about `budget` together of items whose sizes are `size_N` (all 1: exactly `budget` items).
+    """Cuts items of sizes `size_N` into batches of total size about `budget` (all sizes 1: exactly `budget` items).
 
-    Each epoch is a new permutation cut into batches; what is left at its end waits for the next, so that no item
-    is twice in a batch. Returns the batches of an epoch, and rows(step), a pure function of (seed, step).
+    Each epoch is a new permutation cut into batches, without its last items if they fill no batch; so no item occurs
+    twice in a batch. Returns the batches per epoch, and rows(step), a pure function of (seed, step).
     Raises InputError as `batches_in` does.
     """
     batches = batches_in(size_N, budget, name)
@@ -44,7 +44,7 @@ def sampler(size_N: np.ndarray, budget: int, seed: int, name: str) -> tuple[int,
 
 
 def updates(steps: int | None, epochs: float | None, tokens: int | None, batches: int, mean_tokens: float) -> int:
-    """Updates of a training: as given, or by epochs of `batches`, or by tokens with `mean_tokens` in a batch."""
+    """Returns a training's updates: `steps`, or from epochs of `batches`, or from tokens, `mean_tokens` per batch."""
     if steps is not None:
         return steps
     return max(1, round(epochs * batches if epochs is not None else (tokens or 0) / mean_tokens))

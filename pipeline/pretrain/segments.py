@@ -1,6 +1,6 @@
-"""A sentence of a passage, and the passage that it stands in (Lee, Chang and Toutanova 2019, "Inverse Cloze Task").
+"""Pairs of a sentence and its passage (Lee, Chang and Toutanova 2019, "Inverse Cloze Task").
 
-Shapes: P passages of T tokens and N sentences together, E of the sentences fit for a segment.
+Shapes: P passages of T tokens and N sentences together, E of the sentences long enough for a segment.
 """
 
 from typing import NamedTuple
@@ -10,16 +10,16 @@ import numpy as np
 from pipeline.pretrain.counter_rng import integers, uniform
 from pipeline.tokenization.token_files import Ragged
 
-SENTENCE, REMOVED = 20, 21  # what a draw is for; enters its key
+SENTENCE, REMOVED = 20, 21  # the purpose of a draw, part of its key
 AT_ONCE = 1 << 16
-"""Passages whose sentences are looked for together."""
+"""Passages whose sentences are searched together."""
 
 
 class Sentences(NamedTuple):
-    """Those of some passages, passage by passage."""
+    """The sentences of some passages, passage by passage."""
 
     passage_N: np.ndarray
-    """Which of the passages asked for: 0 to P - 1."""
+    """Number of its passage among those requested: 0 to P - 1."""
     begin_N: np.ndarray
     """In the flat text."""
     length_N: np.ndarray
@@ -38,18 +38,18 @@ class Usable(NamedTuple):
 
 
 def places(begin_S: np.ndarray, length_S: np.ndarray) -> np.ndarray:
-    """Where the tokens of stretches of a flat text lie in it, stretch after stretch, [T]."""
+    """Returns the places of the tokens of ranges of a flat text, range after range, [T]."""
     first_S = np.cumsum(length_S) - length_S
     return np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
 
 
 def cut(texts: Ragged, row_P: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and length of passages of which no more than `limit` tokens are read, the first ones; each [P]."""
+    """Returns begin and length of passages, each truncated to its first `limit` tokens; each [P]."""
     return texts.offsets[row_P], np.minimum(texts.offsets[row_P + 1] - texts.offsets[row_P], limit)
 
 
 def sentences(texts: Ragged, row_P: np.ndarray, limit: int) -> Sentences:
-    """The sentences of the first `limit` tokens of each passage; the last one may be cut."""
+    """Returns the sentences of the first `limit` tokens of each passage; the last one may be truncated."""
     assert texts.sentence_starts is not None
     begin_P, length_P = cut(texts, row_P, limit)
     at_T = places(begin_P, length_P)
@@ -61,13 +61,13 @@ def sentences(texts: Ragged, row_P: np.ndarray, limit: int) -> Sentences:
 
 
 def usable(texts: Ragged, shortest: int, limit: int) -> Usable:
-    """Passages whose first `limit` tokens hold two sentences, one of them of at least `shortest` tokens."""
+    """Returns passages whose first `limit` tokens hold two sentences, one of them of at least `shortest` tokens."""
     rows, one_sentence = [np.zeros(0, np.int64)], 0
     for first in range(0, len(texts), AT_ONCE):
         row_P = np.arange(first, min(first + AT_ONCE, len(texts)))
-        found = sentences(texts, row_P, limit)
-        several_P = np.bincount(found.passage_N, minlength=len(row_P)) > 1
-        fit_P = np.bincount(found.passage_N[found.length_N >= shortest], minlength=len(row_P)) > 0
+        parts = sentences(texts, row_P, limit)
+        several_P = np.bincount(parts.passage_N, minlength=len(row_P)) > 1
+        fit_P = np.bincount(parts.passage_N[parts.length_N >= shortest], minlength=len(row_P)) > 0
         rows.append(row_P[several_P & fit_P])
         one_sentence += int((~several_P).sum())
     row_P = np.concatenate(rows)
@@ -84,19 +84,19 @@ def pairs(
     seed: int,
     step: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A pair from each of the `usable` passages `row_P`: a random sentence, and the passage's first `limit` tokens.
+    """Draws a pair from each `usable` passage of `row_P`: a random sentence, and the passage's first `limit` tokens.
 
-    The sentence has at least `shortest` tokens; of a longer one than `longest` the first ones are the segment. With
-    `remove_probability` the whole sentence is missing from the passage; what is left is never empty. A pure function
-    of (seed, step, passage number). Returns where in the flat text the tokens of the 2P sequences lie [T], and the
-    sequences' lengths [2P]: sequence 2i is a segment, 2i+1 its passage.
+    The sentence has at least `shortest` tokens; the segment is its first `longest` tokens. With `remove_probability`
+    the full sentence is removed from the passage; the rest is never empty. A pure function of (seed, step, passage
+    number). Returns the places of the tokens of the 2P sequences in the flat text [T], and the sequences' lengths [2P]:
+    sequence 2i is a segment, 2i+1 its passage.
     """
     begin_P, length_P = cut(texts, row_P, limit)
-    found = sentences(texts, row_P, limit)
-    fit_E = np.flatnonzero(found.length_N >= shortest)
-    count_P = np.bincount(found.passage_N[fit_E], minlength=len(row_P))
+    parts = sentences(texts, row_P, limit)
+    fit_E = np.flatnonzero(parts.length_N >= shortest)
+    count_P = np.bincount(parts.passage_N[fit_E], minlength=len(row_P))
     chosen_P = fit_E[np.cumsum(count_P) - count_P + integers(count_P, seed, step, SENTENCE, row_P)]
-    sentence_P, size_P = found.begin_N[chosen_P], found.length_N[chosen_P]
+    sentence_P, size_P = parts.begin_N[chosen_P], parts.length_N[chosen_P]
     removed_P = size_P * (uniform(seed, step, REMOVED, row_P) < remove_probability)
 
     after_P = sentence_P + removed_P

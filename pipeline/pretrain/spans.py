@@ -15,11 +15,11 @@ GAP, START, FIRST, SECOND, PASSAGE, OTHER, PLACE, SIZE = (
     15,
     16,
     17,
-)  # what a draw is for; enters its key
+)  # the purpose of a draw, part of its key
 
 
 def long_enough(length_N: np.ndarray, span_min: int) -> np.ndarray:
-    """Which documents hold two spans of `span_min` tokens, [N] bool."""
+    """Returns which documents hold two spans of `span_min` tokens, [N] bool."""
     return length_N >= 2 * span_min
 
 
@@ -32,10 +32,10 @@ def spans(
     seed: int,
     step: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Two spans of `span_min` to `span_max` tokens from each document, which begins at `begin_D` of a flat text.
+    """Draws two spans of `span_min` to `span_max` tokens from each document, which begins at `begin_D` of a flat text.
 
-    A document of n tokens gives two of at most L = min(span_max, n // 2), each of a random length from
-    min(span_min, L) to L. They do not overlap; the gap between them is uniform, and so is their place given the gap. A
+    A document of n tokens gives two spans of at most L = min(span_max, n // 2), each of a random length from
+    min(span_min, L) to L. They do not overlap; the gap between them is uniform, and so is their place for that gap. A
     pure function of (seed, step, document number). Returns begin and length, each [2 D] int64; rows 2i and 2i+1 are a
     pair.
     """
@@ -54,7 +54,7 @@ def spans(
 
 
 class Passages(NamedTuple):
-    """The passages long enough for a span, document by document."""
+    """The passages that are long enough for a span, document by document."""
 
     begin_P: np.ndarray
     length_P: np.ndarray
@@ -63,7 +63,7 @@ class Passages(NamedTuple):
 
 
 def long_passages(offsets: np.ndarray, doc_offsets: np.ndarray, span_min: int) -> Passages:
-    """Of passages that lie at `offsets` of a flat text, those of at least `span_min` tokens."""
+    """Returns those passages at `offsets` of a flat text that have at least `span_min` tokens."""
     kept_P = np.flatnonzero(np.diff(offsets) >= span_min)
     return Passages(offsets[kept_P], np.diff(offsets)[kept_P], np.searchsorted(kept_P, doc_offsets))
 
@@ -71,10 +71,10 @@ def long_passages(offsets: np.ndarray, doc_offsets: np.ndarray, span_min: int) -
 def spans_of_passages(
     passages: Passages, document_D: np.ndarray, span_min: int, span_max: int, seed: int, step: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As `spans`, the two from different passages of a document, for the documents that have two.
+    """As `spans`, but from two different passages of a document, for the documents that have two.
 
-    Each span has min(span_max, its passage's tokens) tokens, or a random number from min(span_min, that) on. Returns
-    which documents have two, [D] bool, and begin and length of their spans, [2 D'].
+    Each span has min(span_min, L) to L tokens, L = min(span_max, its passage's tokens). Returns which documents have
+    two passages, [D] bool, and begin and length of their spans, [2 D'].
     """
     first_D, count_D = passages.edges[document_D], np.diff(passages.edges)[document_D]
     several_D = count_D > 1

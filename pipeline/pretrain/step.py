@@ -1,6 +1,6 @@
 """One update of pre-training: the losses' gradients, chunk by chunk, with or without a gradient cache.
 
-Shapes: S sequences of the global batch, B of a chunk, D dimensions, E of the vectors that are compared.
+Shapes: S sequences of the global batch, B of a chunk, D dimensions, E of the compared vectors.
 """
 
 from collections import deque
@@ -26,25 +26,25 @@ from pipeline.training.loop import seed_dropout, summary
 from pipeline.training.memory import keeps_graphs
 
 SCORED_AT_ONCE = 512
-"""Rows whose scores with all others are held at once."""
+"""Rows whose scores with all others are in memory at once."""
 
 
 class Contrast(NamedTuple):
-    """A loss between the vectors of all sequences of the batch, of which 2i and 2i+1 are a pair."""
+    """A loss between the vectors of all sequences of the batch; sequences 2i and 2i+1 are a pair."""
 
     name: str
     loss: Callable[[Tensor, slice], Tensor]
-    """From (vectors [S, E], rows): these rows' share of the loss; the first of them is an even one."""
+    """loss(vectors [S, E], rows): these rows' share of the loss; the first row is even."""
     projection: nn.Linear | None
-    """Makes the vectors of the CLS vectors; None: they are these."""
+    """Maps CLS vectors to the compared vectors; None: compares the CLS vectors."""
 
     def vectors(self, cls_BD: Tensor) -> Tensor:
-        """What is compared, [B, E], float32."""
+        """Returns the compared vectors, [B, E], float32."""
         return cls_BD if self.projection is None else self.projection(cls_BD)
 
 
 SPANS = Contrast("contrastive", contrastive, None)
-"""coCondenser's (equation 4)."""
+"""The loss of coCondenser (equation 4)."""
 
 
 def update(
@@ -59,13 +59,13 @@ def update(
     key: tuple[int, int],
     device: str,
 ) -> dict[str, Tensor | float]:
-    """Forward and backward of one update on this rank's chunks.
+    """Runs forward and backward of one update on this rank's chunks.
 
     `pairs`: with the loss `contrast`; sequences 2i and 2i+1 of the batch are a pair. It needs every CLS vector before
-    any gradient, so either the backbone's graph of every chunk is kept, or (gradient cache: coCondenser, section 3.3) a
-    first pass without graph computes the CLS vectors alone and each chunk runs again; `cache` as in `Machine`. Dropout
-    is a function of (*key, chunk number, layer), so that both passes see the same network.
-    Gradients and returned losses are this rank's part: their sums over the ranks are the whole.
+    any gradient. So either the backbone's graph of every chunk is kept, or (gradient cache: coCondenser, section 3.3) a
+    first pass without graph computes only the CLS vectors and each chunk runs again; `cache` as in `Machine`. Dropout
+    is a function of (*key, chunk number, layer), so that both passes compute the same network.
+    Gradients and returned losses are this rank's part: summed over the ranks they are the total.
     """
     lm: Any = module["lm"]
     head: Any = module["head"]
@@ -91,7 +91,7 @@ def update(
             seed = partial(seed_dropout, *key, chunk.number)
             parts = objective.losses(lm, head, states, chunk, batch, seed)
         surrogate = sum(parts, torch.zeros((), device=device))
-        if pairs:  # its gradient is that of `contrast`, by the chain rule
+        if pairs:  # the gradient of this term is that of `contrast`, by the chain rule
             surrogate = surrogate + (gradient_SE[chunk.row_B] * contrast.vectors(states.cls_BD)).sum()
         surrogate.backward()
         for name, part in zip(objective.names, parts, strict=True):
@@ -109,15 +109,15 @@ def update(
 def contrastive_gradient(
     batch: Batch, vectors: list[Tensor], contrast: Contrast, hidden_size: int, device: str
 ) -> tuple[Tensor, Tensor]:
-    """The loss `contrast` over all ranks' vectors, and its gradient for each, [S, E]. `vectors`: of each chunk here."""
+    """Returns the loss `contrast` over all ranks' vectors and its gradient [S, E]. `vectors`: of this rank's chunks."""
     dimensions = contrast.projection.out_features if contrast.projection is not None else hidden_size
     vectors_SE = torch.zeros(batch.sequences, dimensions, device=device)
     for chunk, vectors_BE in zip(batch.chunks, vectors, strict=True):
         vectors_SE[chunk.row_B] = vectors_BE
-    # Each rank fills in its own rows, so the sum is the whole.
+    # Each rank fills its own rows, so the sum has all rows.
     vectors_SE = ranks.add(vectors_SE).requires_grad_()
     gradient_SE, total = torch.zeros_like(vectors_SE), torch.zeros((), device=device)
-    for first in range(0, batch.sequences, SCORED_AT_ONCE):  # all at once would take memory by the square of the batch
+    for first in range(0, batch.sequences, SCORED_AT_ONCE):  # all scores together grow with the square of the batch
         loss = contrast.loss(vectors_SE, slice(first, first + SCORED_AT_ONCE))
         gradient_SE += torch.autograd.grad(loss, vectors_SE)[0]
         total += loss.detach()
@@ -127,7 +127,7 @@ def contrastive_gradient(
 def finish(
     module: nn.ModuleDict, objective: str, out: Path, tokenizer: Path, history: list[dict[str, float]]
 ) -> Metrics:
-    """Rank 0 writes the checkpoint `out`, with the head if there is one. Returns the training's metrics."""
+    """Writes the checkpoint `out` on rank 0, with the head if there is one. Returns the training's metrics."""
     head = {name: x.cpu() for name, x in module["head"].state_dict().items()}
     lm: Any = module["lm"]
     if ranks.rank() == 0:

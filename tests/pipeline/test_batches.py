@@ -114,5 +114,5 @@ def test_length_of_training():
 
 
 def test_no_text_at_all_is_told_as_such():
-    with pytest.raises(InputError, match="the collection holds no text to train on"):
+    with pytest.raises(InputError, match="the collection has no text to train on"):
         sampling.sampler(np.ones(0, int), 2048, 0, "x.batch_documents")

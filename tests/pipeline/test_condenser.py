@@ -159,7 +159,7 @@ def test_fields_that_exclude_each_other():
     for fields in ({"epochs": 1.0}, {"steps": None}, {"batch_tokens": 100}, {"batch_blocks": None}):
         with pytest.raises(ValidationError, match="set one of"):
             CondenserConfig(**{**small.CONDENSER, **fields})
-    with pytest.raises(ValidationError, match="continued goes on with a head, but the objective mlm has none"):
+    with pytest.raises(ValidationError, match="continued needs a head, but the objective mlm has none"):
         CondenserConfig(**{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "continued": True})
     with pytest.raises(ValidationError, match="below length"):
         CondenserConfig(**{**small.CONDENSER, "batch_blocks": None, "batch_tokens": 20})

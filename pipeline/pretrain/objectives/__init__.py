@@ -1,7 +1,7 @@
-"""What a chunk is trained on, beside the contrastive loss: one objective a file.
+"""The training objectives of a chunk, in addition to the contrastive loss: one objective per file.
 
-To add one: a file with an `Objective`, its name here and in `CondenserConfig` (with the head that goes with it), a
-recipe, and a test of its losses against a plain dense computation. History, metrics and curves take its losses' names.
+To add one: a file with an `Objective`, its name here and in `CondenserConfig` (with its head), a recipe, and a test of
+its losses against a plain dense computation. History, metrics and curves use its losses' names.
 """
 
 from collections.abc import Callable
@@ -15,22 +15,22 @@ from pipeline.modeling.packing import Batch, Chunk
 
 class Objective(NamedTuple):
     names: tuple[str, ...]
-    """Of its losses."""
+    """Names of its losses."""
     losses: Callable[[LanguageModel, nn.ModuleList, States, Chunk, Batch, Seed], tuple[Tensor, ...]]
-    """From (language model, head, the backbone's states, chunk, batch, seed): one loss a name, scaled so that the sum
-    over all chunks of the batch is its mean. `seed` comes before whatever uses dropout or random numbers, with places
-    from `model.HEAD` on."""
+    """losses(language model, head, the backbone's states, chunk, batch, seed): one loss per name, scaled so that the
+    sum over all chunks of the batch is its mean. Calls `seed` before any dropout or random number, with layer numbers
+    from `bert.HEAD` on."""
     operations: Callable[[Any, int, Chunk], float]
-    """From (model's configuration, layers of the head, chunk): the floating-point operations of its forward pass."""
+    """operations(model's configuration, layers of the head, chunk): floating-point operations of its forward pass."""
 
     @property
     def reads_masked(self) -> bool:
-        """Does it read the late states of the masked tokens? One without losses reads nothing."""
+        """Whether it reads the late states of the masked tokens. An objective without losses does not."""
         return bool(self.names)
 
 
 def objective(name: str) -> Objective:
-    """The objective of that name; `contrastive_only` has no loss of its own (coCondenser, table 4)."""
+    """Returns the objective of that name; `contrastive_only` has no losses (coCondenser, table 4)."""
     from pipeline.pretrain.objectives import condenser, mlm, retromae
 
     return {

@@ -1,4 +1,4 @@
-"""Condenser: masked language modelling through a head that sees the text's late CLS vector beside early token states,
+"""Condenser: masked language modelling through a head that reads the text's late CLS vector with early token states,
 and from the late states themselves (Condenser, section 3.2).
 
 Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens.
@@ -18,7 +18,7 @@ from pipeline.training import flops
 def losses(
     lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, batch: Batch, seed: Seed
 ) -> tuple[Tensor, Tensor]:
-    """Head MLM and late MLM, through one product with the vocabulary."""
+    """Returns the head MLM and the late MLM loss, with one product with the vocabulary."""
     assert states.late_MD is not None
     both_ND = torch.cat([condense(head, states, chunk, seed), states.late_MD])
     head_M, late_M = prediction_losses(lm, both_ND, chunk.label_M.repeat(2)).chunk(2)
@@ -26,7 +26,7 @@ def losses(
 
 
 def condense(head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> Tensor:
-    """The head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
+    """Returns the head's output at the masked tokens, [M, D]: its layers over [late CLS ; early tokens]."""
     assert chunk.cls.at_R is not None
     hidden_TD = states.early_TD.index_copy(0, chunk.cls.at_R, states.cls_BD)
     *layers, last = head
@@ -38,7 +38,7 @@ def condense(head: nn.ModuleList, states: States, chunk: Chunk, seed: Seed) -> T
 
 
 def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
-    """Products of the head, its last layer at the masked tokens alone, and of the prediction head; forward."""
+    """Returns the operations of the head, its last layer only at masked tokens, and the prediction head; forward."""
     head = (head_layers - 1) * flops.layer(config, chunk.every, chunk.every)
     head += flops.layer(config, chunk.masked, chunk.every)
     return head + flops.predictions(config, 2 * chunk.masked.size)

@@ -1,4 +1,4 @@
-"""Masked language modelling (BERT, section 3.1), without next sentence prediction: the row to compare with."""
+"""Masked language modelling (BERT, section 3.1), without next sentence prediction: the baseline."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from pipeline.training import flops
 def losses(
     lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, batch: Batch, seed: Seed
 ) -> tuple[Tensor]:
-    """Cross-entropy at the masked tokens."""
+    """Returns the cross-entropy at the masked tokens."""
     assert states.late_MD is not None
     return (prediction_losses(lm, states.late_MD, chunk.label_M).sum() / max(batch.masked, 1),)
 
 
 def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
-    """Products of the prediction head, forward."""
+    """Returns the operations of the prediction head, forward."""
     return flops.predictions(config, chunk.masked.size)
 
 

@@ -1,4 +1,4 @@
-"""RetroMAE: a one-layer decoder rebuilds every token from the text's CLS vector (Xiao et al. 2022, sections 3.2, 3.3).
+"""RetroMAE: a one-layer decoder predicts every token from the text's CLS vector (Xiao et al. 2022, sections 3.2, 3.3).
 
 Shapes: B sequences of T tokens in a chunk, D dimensions, M masked tokens, L tokens of each of n sequences in a group.
 """
@@ -24,13 +24,13 @@ from pipeline.pretrain.objectives import Objective
 from pipeline.training import flops
 
 SEEN = 0.5
-"""Share of the other tokens that a token's row of the decoder may see (section 3.3)."""
+"""Share of the other tokens that a row of the decoder may see (section 3.3)."""
 
 
 def losses(
     lm: LanguageModel, head: nn.ModuleList, states: States, chunk: Chunk, batch: Batch, seed: Seed
 ) -> tuple[Tensor, Tensor]:
-    """The encoder's MLM at the masked tokens, and the decoder's cross-entropy at every token but the first."""
+    """Returns the encoder's MLM loss at masked tokens and the decoder's cross-entropy at all tokens but the first."""
     assert states.late_MD is not None
     assert chunk.masked.at_R is not None
     seed(HEAD, 0)
@@ -45,22 +45,23 @@ def losses(
 
 
 def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk: Chunk) -> Tensor:
-    """The decoder's states [T, D] for the true ids; those of a sequence's first token mean nothing (enhanced decoding).
+    """Returns the decoder's states [T, D] for the true ids (enhanced decoding).
 
-    Queries are [h + p_i], keys and values [h, e_i + p_i]: h the CLS vector, e and p embeddings of token and position
-    (code: the sums e_i + p_i are normalised as the backbone's own embeddings are).
+    The states of a sequence's first token have no meaning. Queries are [h + p_i], keys and values [h, e_i + p_i]: h the
+    CLS vector, e and p embeddings of token and position (code: the sums e_i + p_i are normalised as the backbone's own
+    embeddings are).
     """
     assert chunk.cls.at_R is not None
-    told_TD = embed(lm, true_T, chunk.position_T)
-    told_TD = told_TD.index_copy(0, chunk.cls.at_R, cls_BD)
-    place_TD = lm.base_model.embeddings.position_embeddings(positions(lm, chunk.position_T))
-    asking_TD = place_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
+    context_TD = embed(lm, true_T, chunk.position_T)
+    context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD)
+    position_TD = lm.base_model.embeddings.position_embeddings(positions(lm, chunk.position_T))
+    query_TD = position_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     masks = [visible(sequences, length, true_T.device) for sequences, length in chunk.every.groups]
-    return rest_of_layer(layer, asking_TD, keys_values(layer, told_TD), chunk.every, chunk.every, masks)
+    return rest_of_layer(layer, query_TD, keys_values(layer, context_TD), chunk.every, chunk.every, masks)
 
 
 def visible(sequences: int, length: int, device: torch.device) -> Tensor:
-    """Which keys each row sees, bool [n, 1, L, L]: the first, and its own random half of the others; never itself."""
+    """Returns which keys each row sees, bool [n, 1, L, L]: the first, and a random half of the others; not itself."""
     seen_nLL = torch.rand(sequences, length, length, device=device) < SEEN
     seen_nLL.diagonal(dim1=1, dim2=2).fill_(False)
     seen_nLL[:, :, 0] = True
@@ -68,7 +69,7 @@ def visible(sequences: int, length: int, device: torch.device) -> Tensor:
 
 
 def operations(config: Any, head_layers: int, chunk: Chunk) -> float:
-    """Products of the decoder and the prediction head, forward."""
+    """Returns the operations of the decoder and the prediction head, forward."""
     rows = chunk.masked.size + chunk.every.size
     return flops.layer(config, chunk.every, chunk.every) + flops.predictions(config, rows)
 
