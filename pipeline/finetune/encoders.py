@@ -1,4 +1,4 @@
-"""What fine-tuning trains: the two encoders of a bi-encoder, or one for both sides."""
+"""The trained model of fine-tuning: the two encoders of a bi-encoder, or one for both sides."""
 
 import copy
 from dataclasses import replace
@@ -23,10 +23,10 @@ from pipeline.training.loop import set_dropout
 
 
 class Towers(NamedTuple):
-    """What is trained."""
+    """A two-tower encoder in training."""
 
     encoders: tuple[Encoder, Encoder]
-    """Of questions and of passages; the same object where tied."""
+    """Of questions and of passages; the same object if tied."""
     scorer: nn.Linear | None
     """W and b of learning to rank."""
 
@@ -41,7 +41,10 @@ class Towers(NamedTuple):
 
 
 def starting_towers(start: Path, config: FinetuneConfig, encoder: EncoderConfig, data: Tokens, device: str) -> Towers:
-    """The encoders of checkpoint `start`, with a new projection or scorer where the recipe wants one."""
+    """Loads the encoders of checkpoint `start`, with a new projection or scorer if the recipe needs one.
+
+    Raises InputError if `start` holds two encoders for a tied configuration, or does not fit the tokens or lengths.
+    """
     loaded = load_encoders(start)
     if encoder.tied and loaded[0] is not loaded[1]:
         raise InputError(f"encoder.tied: {start} holds two encoders (`query/` and `passage/`); set it to false")
@@ -53,8 +56,8 @@ def starting_towers(start: Path, config: FinetuneConfig, encoder: EncoderConfig,
         passages = _prepared(replace(loaded[1], model=copy.deepcopy(loaded[1].model)), config, encoder)
         if loaded[1].projection is None and questions.projection:  # both start equal
             passages = replace(passages, projection=copy.deepcopy(questions.projection))
-    wants_scorer = config.loss == "learning_to_rank"
-    scorer = nn.Linear(2 * questions.dimension, 1).to(device) if wants_scorer else None
+    needs_scorer = config.loss == "learning_to_rank"
+    scorer = nn.Linear(2 * questions.dimension, 1).to(device) if needs_scorer else None
     return Towers((questions.to(device), passages.to(device)), scorer)
 
 
@@ -67,22 +70,22 @@ def _prepared(loaded: Encoder, config: FinetuneConfig, encoder: EncoderConfig) -
 
 
 def encode_all(encoder: Encoder, ids: Ids, budget: int) -> Tensor:
-    """Vectors of all rows without dropout, float32 [N, E], the same on each rank; each encodes its share."""
-    found_NE = torch.zeros(len(ids), encoder.dimension, device=encoder.device)
+    """Returns vectors of all rows without dropout, float32 [N, E], equal on all ranks; each rank encodes its share."""
+    vector_NE = torch.zeros(len(ids), encoder.dimension, device=encoder.device)
     mine = np.arange(rank(), len(ids), world())
     encoder.model.eval()
     vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget)
     encoder.model.train()
-    found_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(vectors).to(encoder.device)
-    return add(found_NE)
+    vector_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(vectors).to(encoder.device)
+    return add(vector_NE)
 
 
 def write_checkpoint(
     out: Path, towers: Towers, config: EncoderConfig, start: Path, history: list[dict[str, float]]
 ) -> None:
-    """Write the trained model, or both under `query/` and `passage/`, with the tokenizer of `start`.
+    """Writes the trained model, or both under `query/` and `passage/`, with the tokenizer of `start`.
 
-    `scorer.safetensors` beside it holds learning to rank's W and b.
+    For learning to rank, `scorer.safetensors` in `out` holds W and b.
     """
     pairs = [(out, towers.encoders[0])]
     if not config.tied:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def check_finetune(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: int | None) -> None:
-    """InputError where the training is bound to fail with this collection: asked early, in time.
+    """Raises InputError if the training will fail with this collection; called early.
 
-    `judged`: a split's questions, see `pools.read_judged`. `kinds`: of negatives, with each of which a question stands
-    in an epoch; None where pseudo-labelled questions will join them.
+    `judged`: returns a split's questions, see `pools.read_judged`. `kinds`: number of kinds of negatives; a question
+    occurs once per epoch with each kind. None if pseudo-labelled questions will be added.
     """
     import numpy as np
 
@@ -39,7 +39,7 @@ def check_finetune(config: FinetuneConfig, judged: Callable[[str], "Judged"], ki
 
 
 def smaller(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: int | None) -> Iterator[Changes]:
-    """What `check_finetune` may accept of a small collection; in the end without validation."""
+    """Yields changes for a small collection, which `check_finetune` may accept; the last is without validation."""
     from pipeline.finetune import training_pools
     from pipeline.finetune.examples import room
 
@@ -82,14 +82,14 @@ def finetune(
     pseudo: Path | None,
     work: Work,
 ) -> Metrics:
-    """Train from checkpoint `start` and write a checkpoint (`query/` and `passage/` where untied).
+    """Trains from checkpoint `start` and writes a checkpoint (`query/` and `passage/` if untied).
 
     `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. `scores`: a cross-encoder's, for
-    soft labels. `pseudo`: further questions with judgements and negatives of a cross-encoder. Where the recipe
-    validates or schedules, `validation.parquet` and `schedule.parquet` have a row an epoch. The metrics count the
-    negatives an epoch that were drawn from the whole collection because a pool was too small, what of the negatives
-    listed was dropped (pipeline/data/barred.py), and the questions that were cut. Raises InputError where no training
-    question has a judged passage, before anything is trained.
+    soft labels. `pseudo`: further questions with a cross-encoder's judgements and negatives. If the recipe validates or
+    schedules, `validation.parquet` and `schedule.parquet` have one row per epoch. The metrics count the negatives per
+    epoch that were drawn from the full collection because a pool was too small, the listed negatives that were dropped
+    (pipeline/data/barred.py), and the truncated questions. Raises InputError if no training question has a judged
+    passage, before any training.
     """
     from pipeline.data.barred import Dropped
     from pipeline.finetune import examples, pools, soft_targets, training_pools, validation
@@ -97,37 +97,37 @@ def finetune(
     from pipeline.runtime.launch import launch
 
     dropped = Dropped()
-    drawn_from = training_pools.read(config, collection, bm25, mined, pseudo, dropped=dropped)
+    all_pools = training_pools.read(config, collection, bm25, mined, pseudo, dropped=dropped)
     if config.order.startswith("abs"):
-        check_pairs(examples.epoch_size(drawn_from), config.batch_queries)
+        check_pairs(examples.epoch_size(all_pools), config.batch_queries)
     work.checkpoints.mkdir(parents=True, exist_ok=True)
-    given = {"pools": work.checkpoints / "pools.npz"}
-    pools.save_pools(drawn_from, given["pools"])
+    files = {"pools": work.checkpoints / "pools.npz"}
+    pools.save_pools(all_pools, files["pools"])
     if config.loss == "soft_labels":
         if scores is None:
             raise InputError("loss: soft_labels needs a cross-encoder's scores")
-        given["scores"] = work.checkpoints / "scores.npz"
-        save(given["scores"], soft_targets.teacher_scores(scores / "scores.parquet", collection, drawn_from))
+        files["scores"] = work.checkpoints / "scores.npz"
+        save(files["scores"], soft_targets.teacher_scores(scores / "scores.parquet", collection, all_pools))
     if config.validation.questions:
         candidates = validation.read_candidates(config.validation, collection, bm25, config.seed)
-        given["candidates"] = work.checkpoints / "candidates.npz"
-        save(given["candidates"], candidates)
+        files["candidates"] = work.checkpoints / "candidates.npz"
+        save(files["candidates"], candidates)
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
         "tokens": str(tokens),
         "start": str(start),
-        "given": {name: str(path) for name, path in given.items()},
+        "files": {name: str(path) for name, path in files.items()},
         "out": str(work.out),
         "checkpoints": str(work.checkpoints),
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.finetune.train:train", arguments, work.machine, work.progress, work.checkpoints)
-    return result | training_pools.counts(drawn_from, config.negatives_per_query, dropped)
+    return result | training_pools.counts(all_pools, config.negatives_per_query, dropped)
 
 
 def save(path: Path, arrays: "Candidates | Scores") -> None:
-    """Write a tuple of arrays for the child."""
+    """Writes a tuple of arrays for the child process."""
     import numpy as np
 
     with open(path, "wb") as file:

@@ -1,4 +1,4 @@
-"""What a bi-encoder is trained on, given vectors of a batch.
+"""The losses of a bi-encoder, as functions of a batch's vectors.
 
 Shapes: Q questions, N passages of each (the positive first), P = Q * N passages of the batch, E dimensions.
 """
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 def contrastive(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, temperature: float) -> Tensor:
-    """Mean over questions of -log softmax of the positive's inner product among all P passages' (DPR, equation 2).
+    """Returns the contrastive loss: mean of -log softmax of the positive's inner product over P passages (DPR, eq. 2).
 
     `excluded_QP`: passages left out of a question's softmax.
     """
@@ -19,10 +19,10 @@ def contrastive(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, 
 def soft_labels(
     questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, temperature: float, target_QN: Tensor
 ) -> Tensor:
-    """Cross-entropy with soft targets for a question's own passages and 0 for the batch's other ones.
+    """Returns the cross-entropy with soft targets for a question's own passages, and target 0 for the others.
 
-    coCondenser, section 5.1, with KL(T || S) for the printed KL(S || T), which is infinite where T is 0; less T's
-    entropy, which does not hang on the model. An excluded passage must have target 0.
+    coCondenser, section 5.1, but KL(T || S) instead of the printed KL(S || T), which is infinite where T is 0; without
+    T's entropy, which does not depend on the model. An excluded passage must have target 0.
     """
     log_QP = _scores(questions_QE, passages_PE, excluded_QP, temperature).log_softmax(1)
     questions, own = target_QN.shape
@@ -32,21 +32,21 @@ def soft_labels(
 
 
 def learning_to_rank(questions_QE: Tensor, passages_PE: Tensor, excluded_QP: Tensor, scorer: nn.Linear) -> Tensor:
-    """Mean of -log softmax of s(q, d) = sigmoid(W [q ; d] + b), as the ABS paper prints what it compares with.
+    """Returns the mean of -log softmax of s(q, d) = sigmoid(W [q ; d] + b), a baseline of the ABS paper as printed.
 
-    W is linear and sigmoid rises, so that every question orders passages alike: it can rerank, and not well.
+    W is linear and sigmoid is monotonic, so the order of passages is the same for all questions: it reranks badly.
     """
     return _of_positives(pair_scores(questions_QE, passages_PE, scorer).masked_fill(excluded_QP, -torch.inf))
 
 
 def pair_scores(questions_QE: Tensor, passages_PE: Tensor, scorer: nn.Linear) -> Tensor:
-    """sigmoid(W [q ; d] + b) of every pair, [Q, P]."""
+    """Returns sigmoid(W [q ; d] + b) of every pair, [Q, P]."""
     of_question_1E, of_passage_1E = scorer.weight.chunk(2, dim=1)
     return torch.sigmoid(questions_QE @ of_question_1E.T + (passages_PE @ of_passage_1E.T).T + scorer.bias)
 
 
 def _of_positives(score_QP: Tensor) -> Tensor:
-    """Mean of -log softmax of each question's positive, the first of its own passages."""
+    """Returns the mean of -log softmax of each question's positive, the first of its own passages."""
     questions, passages = score_QP.shape
     positive_Q = torch.arange(questions, device=score_QP.device) * (passages // questions)
     return F.cross_entropy(score_QP, positive_Q)

@@ -1,6 +1,6 @@
-"""Pools: the questions of a training, their judged passages, and what may stand beside each as a negative.
+"""Pools: the questions of a training, their judged passages and their possible negatives.
 
-Row numbers everywhere: of queries.parquet for questions, of passages.parquet for passages.
+Questions are row numbers of queries.parquet, passages are row numbers of passages.parquet.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -17,26 +17,26 @@ from pipeline.errors import InputError
 
 NEGATIVES = "negatives.parquet"
 EXACT = 100_000  # passages: a second of hashing
-SUBSET = 1  # first word of a seed, so that no two draws share a stream (pipeline/finetune/examples.py has the others)
+SUBSET = 1  # first number of a seed, so that no two draws share a stream (the others: pipeline/finetune/examples.py)
 
 
 @dataclass(frozen=True)
 class Pools:
-    """The n training questions with a judged passage, and what may stand beside each."""
+    """The n training questions with a judged passage, and the possible negatives of each."""
 
     queries: np.ndarray
     """[n] int64, ascending."""
     judged: Lists
     """All judged passages of each question, in the order of qrels.parquet."""
     barred: Barred
-    """Which passages are no negatives of each question, judged ones among them."""
+    """The passages that are not negatives of each question, the judged ones included."""
     negatives: tuple[Lists, ...]
-    """One or two kinds of negatives (first ones, mined ones); none is barred, none occurs twice."""
+    """One or two kinds of negatives (first, mined); without barred passages and duplicates."""
     passages: int
     """Passages of the collection."""
 
     def listed(self) -> np.ndarray:
-        """Rows of the passages that are judged or negatives of a question, none twice."""
+        """Returns the rows of the passages that are judged or negatives of a question, without duplicates."""
         return np.unique(np.concatenate([self.judged.flat, *(lists.flat for lists in self.negatives)]))
 
 
@@ -52,13 +52,13 @@ def read_pools(
     seed: int = 0,
     dropped: Dropped | None = None,
 ) -> Pools:
-    """Read the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
+    """Reads the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
     qrels.parquet of further questions.
 
-    `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`: of
-    the judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
-    `dropped` counts what the tables list and is no negative.
-    Raises InputError where no training question has a judged passage.
+    `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`:
+    number of judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
+    `dropped` counts the listed passages that are not negatives.
+    Raises InputError if no training question has a judged passage.
     """
     judged = read_judged(collection, "train")
     known = subset(judged, max_queries, seed)
@@ -79,16 +79,16 @@ def read_pools(
 
 
 def subset(judged: Judged, most: int, seed: int) -> Judged:
-    """`most` of the questions, drawn by `seed`, so that smaller subsets lie within larger ones. 0: all."""
+    """Returns `most` of the questions, drawn by `seed`; a larger subset contains each smaller one. 0: all."""
     if not most:
         return judged
     return take(judged, np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(judged.queries))[:most]))
 
 
 def with_barred(collection: Path, known: Judged) -> Judged:
-    """The same questions, and how many passages are barred of each, for a check before the work.
+    """Returns the questions with the number of barred passages of each, for a check before the work.
 
-    Of a collection of more than `EXACT` passages, where copies leave room enough, with the judged ones alone.
+    For a collection of more than `EXACT` passages it counts only judged ones: copies leave enough passages there.
     """
     if len(known.passage_ids) > EXACT:
         return known
@@ -96,15 +96,15 @@ def with_barred(collection: Path, known: Judged) -> Judged:
 
 
 def read_lists(path: Path, known: Judged, barred: Barred, depth: int = 0, dropped: Dropped | None = None) -> Lists:
-    """Passages that a table (query_id, passage_id, perhaps rank and split) lists for each question, best first.
+    """Reads the passages that a table (query_id, passage_id, optional rank and split) lists per question, best first.
 
-    Barred ones are left out, and counted in `dropped`. `depth`: ranks looked at; of a table without ranks the first
-    ones. 0: all.
+    Leaves barred passages out, and counts them in `dropped`. `depth`: number of ranks to read, or of first passages in
+    a table without ranks. 0: all. Raises InputError if the table is missing.
     """
     if not path.is_file():
-        raise InputError(f"{path}: missing; fine-tuning takes its negatives from there")
+        raise InputError(f"{path}: missing; fine-tuning reads its negatives from this file")
     with told(path):
-        ranked = "rank" in pq.read_schema(path).names  # triples given from outside have no ranks
+        ranked = "rank" in pq.read_schema(path).names  # imported triples have no ranks
     table = read_table(
         path,
         columns=["query_id", "passage_id", *(["rank"] if ranked else [])],
@@ -124,7 +124,7 @@ def read_lists(path: Path, known: Judged, barred: Barred, depth: int = 0, droppe
 
 
 def joined(*kinds: Lists) -> Lists:
-    """Each question's passages of all `kinds`, in their order, none twice."""
+    """Returns each question's passages of all `kinds`, in their order, without duplicates."""
     queries, passages = (np.concatenate(column) for column in zip(*map(_pairs, kinds), strict=True))
     return _lists(queries, passages, len(kinds[0]))
 
@@ -140,7 +140,7 @@ def _best(lists: Lists, depth: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def save_pools(pools: Pools, path: Path) -> None:
-    """Write pools to one `.npz` file."""
+    """Writes pools to one `.npz` file."""
     lists = {"judged": pools.judged} | {f"negatives{i}": kind for i, kind in enumerate(pools.negatives)}
     arrays = {f"barred_{field}": array for field, array in pools.barred._asdict().items()}
     arrays |= {f"{name}_{field}": array for name, one in lists.items() for field, array in asdict(one).items()}
@@ -149,10 +149,10 @@ def save_pools(pools: Pools, path: Path) -> None:
 
 
 def load_pools(path: Path) -> Pools:
-    """Read what `save_pools` wrote."""
+    """Reads the pools that `save_pools` wrote."""
     with np.load(path) as arrays:
         kinds = [name for name in ("negatives0", "negatives1") if f"{name}_flat" in arrays]
         names = ("judged", *kinds)
-        refused = Barred(*(arrays[f"barred_{field}"] for field in Barred._fields))
+        barred = Barred(*(arrays[f"barred_{field}"] for field in Barred._fields))
         judged, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in names)
-        return Pools(arrays["queries"], judged, refused, tuple(negatives), int(arrays["passages"]))
+        return Pools(arrays["queries"], judged, barred, tuple(negatives), int(arrays["passages"]))

@@ -13,7 +13,7 @@ NO_PAIR = np.iinfo(np.int64).max
 
 
 class Scores(NamedTuple):
-    """Logits of S pairs in the order of their keys, then a NaN that stands for every other pair."""
+    """Logits of S pairs in the order of their keys, then a NaN for every other pair."""
 
     key_S: np.ndarray
     """Number of the question << 32 | number of the passage, ascending, NO_PAIR last. int64."""
@@ -22,17 +22,17 @@ class Scores(NamedTuple):
 
 
 def read_scores(path: Path, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray) -> Scores:
-    """A scores.parquet by places in `query_ids` and `passage_ids`; what has no place there is left out."""
+    """Reads a scores.parquet, keyed by places in `query_ids` and `passage_ids`; leaves out pairs of other ids."""
     table = read_table(path, columns=["query_id", "passage_id", "score"])
     query_M, passage_M = positions(table, query_ids, passage_ids)
     known_M = (query_M >= 0) & (passage_M >= 0)
     key_S, score_S = keys(query_M[known_M], passage_M[known_M]), table["score"].to_numpy()[known_M]
-    by = np.argsort(key_S, kind="stable")
-    return Scores(np.append(key_S[by], NO_PAIR), np.append(score_S[by], np.float32("nan")))
+    order_S = np.argsort(key_S, kind="stable")
+    return Scores(np.append(key_S[order_S], NO_PAIR), np.append(score_S[order_S], np.float32("nan")))
 
 
 def find(scores: Scores, query_N: np.ndarray, passage_N: np.ndarray) -> np.ndarray:
-    """Scores of pairs, float32 [N], NaN where there is none."""
+    """Returns the scores of pairs, float32 [N]; NaN for a pair without a score."""
     key_N = keys(query_N, passage_N)
     place_N = np.searchsorted(scores.key_S, key_N)
     return np.where(scores.key_S[place_N] == key_N, scores.score_S[place_N], np.float32("nan"))

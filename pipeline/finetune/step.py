@@ -1,4 +1,4 @@
-"""One update of a bi-encoder: every question meets the passages of the whole batch, on all ranks.
+"""One update of a bi-encoder: every question is compared with the passages of the full batch, on all ranks.
 
 Shapes: Q questions, N passages of each, P = Q * N, R = Q + P rows of the batch (questions first), E dimensions.
 """
@@ -25,19 +25,19 @@ class Piece(NamedTuple):
     """Rows that are encoded together."""
 
     side: int
-    """0: by the questions' encoder, 1: by the passages'."""
+    """0: by the question encoder, 1: by the passage encoder."""
     number: int
-    """Over all pieces of all ranks; keys dropout."""
+    """Over all pieces of all ranks; seeds dropout."""
     row_B: np.ndarray
-    """Among the batch's R rows, in order of length."""
+    """Numbers of the rows among the batch's R rows, sorted by length."""
 
 
 def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int, budget: int) -> list[Piece]:
-    """This rank's pieces of `chunk` rows, for 0 of about `budget` tokens. A tied encoder reads both sides at once."""
+    """Returns this rank's pieces of `chunk` rows (0: of about `budget` tokens). A tied encoder mixes both sides."""
     if tied:
         return [Piece(0, number, row_B) for number, row_B in share(length_R, chunk, budget)]
     sides = [(0, 0, length_R[:questions]), (1, questions, length_R[questions:])]
-    # Even and odd numbers, so that none stands for two pieces.
+    # Even and odd numbers, so that no two pieces have the same number.
     return [
         Piece(side, 2 * number + side, first + row_B)
         for side, first, length in sides
@@ -47,27 +47,27 @@ def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int, budget:
 
 def backward(
     encode: Callable[[Piece], Tensor],
-    given: Sequence[Piece],
+    own_pieces: Sequence[Piece],
     shape: tuple[int, int],
     loss: Callable[[Tensor], Tensor],
     keep: bool,
     device: str,
     scorer: nn.Module | None = None,
 ) -> Tensor:
-    """Leave this rank's part of the gradient of loss(vectors [R, E]); the parts sum to it. Returns the loss, on each.
+    """Computes this rank's part of the gradient of loss(vectors [R, E]); the parts sum to it. Returns the full loss.
 
-    `encode` gives the vectors of a piece, the same at every call. `keep`: the graphs of all pieces; else pieces are
-    encoded without a graph first and, once the gradient of the loss with respect to each vector is known, again one by
-    one (gradient cache: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup).
-    `shape`: (R, E). `scorer`: what the loss has weights of its own in.
+    `encode` returns the vectors of a piece, the same at every call. `keep`: keeps the graphs of all pieces. Otherwise
+    pieces are first encoded without a graph; when the gradient of the loss with respect to each vector is known, they
+    are encoded again one by one (gradient cache: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under
+    Memory Limited Setup). `shape`: (R, E). `scorer`: module with the loss's own weights.
     """
     with torch.set_grad_enabled(keep):
-        parts = [encode(piece) for piece in given]
+        parts = [encode(piece) for piece in own_pieces]
     vectors_RE = torch.zeros(shape, device=device)
-    for piece, part in zip(given, parts, strict=True):
+    for piece, part in zip(own_pieces, parts, strict=True):
         vectors_RE[torch.from_numpy(piece.row_B).to(device)] = part.detach()
-    # Each rank fills in its own rows, so the sum is the whole; every rank computes the whole loss, for its vectors
-    # take part in the other ranks' questions too.
+    # Each rank fills its own rows, so the sum has all rows. Every rank computes the full loss, because its vectors
+    # are also compared with the other ranks' questions.
     vectors_RE = ranks.add(vectors_RE).requires_grad_()
     value = loss(vectors_RE)
     weights = list(scorer.parameters()) if scorer else []
@@ -75,7 +75,7 @@ def backward(
     for weight, gradient in zip(weights, by_weight, strict=True):
         if ranks.rank() == 0:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-    for piece, part in zip(given, parts, strict=True):
+    for piece, part in zip(own_pieces, parts, strict=True):
         vectors = part if keep else encode(piece)
         vectors.backward(gradient_RE[torch.from_numpy(piece.row_B).to(device)])
     return value.detach()

@@ -1,4 +1,4 @@
-"""The training of a bi-encoder, in a process of its own (`pipeline.runtime.launch`).
+"""The training of a bi-encoder, in a child process (`pipeline.runtime.launch`).
 
 Shapes: Q questions of a batch, N passages of each, P = Q * N, R = Q + P rows, E dimensions of a vector.
 """
@@ -39,64 +39,71 @@ def train(
     encoder: dict[str, Any],
     tokens: str,
     start: str,
-    given: dict[str, str],
+    files: dict[str, str],
     out: str,
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """What each rank runs: its pieces of every batch; rank 0 writes the checkpoint.
+    """Trains this rank's pieces of every batch; rank 0 writes the checkpoint.
 
-    `given`: files of the pools and, where the recipe asks for them, of a teacher's scores and validation's candidates.
+    `files`: paths of the pools and, if the recipe needs them, of a teacher's scores and the validation candidates.
     """
-    c, e, how = FinetuneConfig(**config), EncoderConfig(**encoder), Machine.model_validate(machine)
-    data, pools = Tokens.open(Path(tokens)), load_pools(Path(given["pools"]))
-    scores = Scores(**np.load(given["scores"])) if "scores" in given else None
-    form = read_form(e, Path(start), data.specials)
-    towers = starting_towers(Path(start), c, e, data, device)
+    settings, encoder_settings = FinetuneConfig(**config), EncoderConfig(**encoder)
+    machine_settings = Machine.model_validate(machine)
+    data, pools = Tokens.open(Path(tokens)), load_pools(Path(files["pools"]))
+    scores = Scores(**np.load(files["scores"])) if "scores" in files else None
+    form = read_form(encoder_settings, Path(start), data.specials)
+    towers = starting_towers(Path(start), settings, encoder_settings, data, device)
     size = examples.epoch_size(pools)
-    edges = examples.batches(size, c.batch_queries)
+    edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
-    draw = examples.Draw(c.negatives_per_query, c.positives_considered, c.seed)
+    draw = examples.Draw(settings.negatives_per_query, settings.positives_considered, settings.seed)
     judge = None
-    if "candidates" in given:
-        candidates = Candidates(**np.load(given["candidates"]))
-        judge = Judge(towers, candidates, data, form, c.passage_tokens, how.token_budget, Path(checkpoints))
+    if "candidates" in files:
+        candidates = Candidates(**np.load(files["candidates"]))
+        judge = Judge(
+            towers, candidates, data, form, settings.passage_tokens, machine_settings.token_budget, Path(checkpoints)
+        )
 
     def vectors_of(queries_N: np.ndarray, passages_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, c.passage_tokens)
-        found = [encode_all(one, ids, how.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)]
-        return found[0].cpu().numpy(), found[1].cpu().numpy()
+        sides = question_rows(data, queries_N, form), passage_rows(data, passages_N, form, settings.passage_tokens)
+        encoded = [
+            encode_all(one, ids, machine_settings.token_budget) for one, ids in zip(towers.encoders, sides, strict=True)
+        ]
+        return encoded[0].cpu().numpy(), encoded[1].cpu().numpy()
 
-    steps, schedule = c.epochs * epoch_steps, Path(checkpoints) / "schedule"
-    with orders.opened(c, pools, data, edges, vectors_of, schedule, device) as order:
+    steps, schedule = settings.epochs * epoch_steps, Path(checkpoints) / "schedule"
+    with orders.opened(settings, pools, data, edges, vectors_of, schedule, device) as order:
 
         def step(i: int) -> dict[str, Any]:
             epoch, place = divmod(i, epoch_steps)
             batch = examples.batch(pools, epoch, order(epoch, place), draw)
             ids = question_rows(data, batch.queries_Q, form)
-            ids += passage_rows(data, batch.passages_QN.ravel(), form, c.passage_tokens)
-            loss = loss_of(c, batch, scores, towers.scorer, device)
-            return update(towers, ids, len(batch.queries_Q), loss, how, (c.optimiser.seed, i), device)
+            ids += passage_rows(data, batch.passages_QN.ravel(), form, settings.passage_tokens)
+            loss = loss_of(settings, batch, scores, towers.scorer, device)
+            return update(
+                towers, ids, len(batch.queries_Q), loss, machine_settings, (settings.optimiser.seed, i), device
+            )
 
         history = loop.train(
             towers.trained,
             step,
             steps,
-            c.optimiser,
+            settings.optimiser,
             Path(checkpoints),
-            how.checkpoint_minutes,
+            machine_settings.checkpoint_minutes,
             progress,
             device,
             before=loop.between_epochs(judge.after if judge else None, epoch_steps),
         )
-    validated = judge.last(c.epochs, steps, c.validation.select) if judge else {}
-    room = e.question_tokens - 2 - len(form.before_question)
+    validated = judge.last(settings.epochs, steps, settings.validation.select) if judge else {}
+    room = encoder_settings.question_tokens - 2 - len(form.before_question)
     cut = {
         "questions_cut": int((data.queries.lengths[pools.queries] > room).sum()),
-        "passages_cut": int((unread(data, form, c.passage_tokens)[1][pools.listed()] > 0).sum()),
+        "passages_cut": int((unread(data, form, settings.passage_tokens)[1][pools.listed()] > 0).sum()),
     }
     if rank() == 0:
-        write_checkpoint(Path(out), towers, e, Path(start), history)
+        write_checkpoint(Path(out), towers, encoder_settings, Path(start), history)
         tables = {"validation": judge.rows if judge else [], "schedule": orders.hardness(schedule)}
         for name, rows in tables.items():
             if rows:
@@ -107,13 +114,13 @@ def train(
 def loss_of(
     config: FinetuneConfig, batch: examples.Batch, scores: Scores | None, scorer: nn.Linear | None, device: str
 ) -> Callable[[Tensor], Tensor]:
-    """The loss of a batch as a function of its vectors [R, E]."""
+    """Returns the loss of a batch as a function of its vectors [R, E]."""
     questions = len(batch.queries_Q)
     excluded_QP = torch.from_numpy(exclusions(batch, config)).to(device)
     target_QN = None
     if scores:
-        given_QN = targets(scores, batch.queries_Q, batch.passages_QN, config.teacher_temperature)
-        target_QN = torch.from_numpy(given_QN).to(device)
+        soft_QN = targets(scores, batch.queries_Q, batch.passages_QN, config.teacher_temperature)
+        target_QN = torch.from_numpy(soft_QN).to(device)
 
     def loss(vectors_RE: Tensor) -> Tensor:
         both = vectors_RE[:questions], vectors_RE[questions:]
@@ -127,7 +134,7 @@ def loss_of(
 
 
 def exclusions(batch: examples.Batch, config: FinetuneConfig) -> np.ndarray:
-    """Passages that a question's softmax leaves out, bool [Q, P]."""
+    """Returns the passages that are left out of a question's softmax, bool [Q, P]."""
     excluded_QP = batch.excluded_QP if config.mask_positives else np.zeros_like(batch.excluded_QP)
     questions, own = batch.passages_QN.shape
     if config.share_negatives:

@@ -1,4 +1,4 @@
-"""What a training on questions, positives and negatives starts with: its pools, read and checked before the work."""
+"""The pools of a training on questions, positives and negatives, read and checked before the work."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Drawing(Protocol):
-    """The fields of a training's configuration that say what it draws; described in `FinetuneConfig`."""
+    """The fields of a training's configuration for its draws; described in `FinetuneConfig`."""
 
     @property
     def negatives_from(self) -> str: ...
@@ -34,13 +34,14 @@ class Drawing(Protocol):
 
 
 def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
-    """The folder of the first negatives: those of the bm25 stage, or those that came with the collection."""
+    """Returns the folder of the first negatives: those of the bm25 stage, or those of the collection's own files."""
     return collection if negatives_from == "collection" else bm25
 
 
 def check(config: Drawing, known: "Judged") -> None:
-    """InputError where the collection is too small for the training questions of an epoch. Early; `known`: the judged
-    ones, see `pools.with_barred`.
+    """Raises InputError if the collection is too small for the training questions of an epoch; called early.
+
+    `known`: the judged questions, see `pools.with_barred`.
     """
     from pipeline.finetune.examples import check_enough
     from pipeline.finetune.pools import subset
@@ -50,7 +51,7 @@ def check(config: Drawing, known: "Judged") -> None:
 
 
 def fewer(config: Drawing, known: "Judged") -> Changes:
-    """As many negatives as the collection has; nothing where it has enough."""
+    """Returns the change to as many negatives as the collection has; empty if it has enough."""
     from pipeline.finetune.examples import room
     from pipeline.finetune.pools import subset
 
@@ -114,10 +115,10 @@ def read(
     *,
     dropped: "Dropped | None" = None,
 ) -> "Pools":
-    """Pools of first negatives and, where given, of mined ones and of pseudo-labelled questions.
+    """Reads the pools of first negatives and, if not None, of mined ones and of pseudo-labelled questions.
 
     `dropped`: see `pools.read_pools`.
-    Raises InputError where no training question has a judged passage, and where the collection is too small.
+    Raises InputError if no training question has a judged passage, or if the collection is too small.
     """
     from pipeline.data.barred import numbers_barred
     from pipeline.finetune.examples import check_enough
@@ -139,8 +140,8 @@ def read(
 
 
 def counts(pools: "Pools", negatives_per_query: int, dropped: "Dropped") -> Metrics:
-    """Questions, examples, negatives an epoch that come from the whole collection because a pool is too small, and
-    what was dropped of the lists read, with its notices.
+    """Returns metrics: questions, examples, negatives per epoch from the full collection because a pool is too small,
+    and the dropped passages of the lists, with their notices.
     """
     from pipeline.finetune.examples import epoch_size, filled
 

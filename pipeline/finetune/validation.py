@@ -23,9 +23,9 @@ class ValidationConfig(Config):
     questions: int = Field(ge=0)
     """Dev questions after each epoch, the first of a seeded shuffle. 0: no validation. 1,500 in the ABS paper."""
     candidates: int = Field(ge=2)
-    """Passages of each: a judged one and others of the first stage's list. 100 in the ABS paper."""
+    """Passages of each question: a judged one and others of the first stage's list. 100 in the ABS paper."""
     select: Literal["last", "best"]
-    """The epoch whose weights are kept: the last (coCondenser), or the one of the best MRR@10 (the ABS paper)."""
+    """The epoch whose weights are kept: the last (coCondenser), or that of the best MRR@10 (the ABS paper)."""
 
     @model_validator(mode="after")
     def _best_of_what(self) -> Self:
@@ -35,7 +35,7 @@ class ValidationConfig(Config):
 
 
 class Candidates(NamedTuple):
-    """What is reranked."""
+    """The questions and passages that validation reranks."""
 
     queries_V: np.ndarray
     """Rows of queries.parquet."""
@@ -44,7 +44,7 @@ class Candidates(NamedTuple):
 
 
 def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) -> "Judged":
-    """The dev questions that validate. Raises InputError where one has too few passages that nobody judged."""
+    """Draws the dev questions for validation. Raises InputError if one has too few unjudged passages."""
     from pipeline.data.judged import take
     from pipeline.finetune.examples import check_enough
 
@@ -54,10 +54,10 @@ def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) 
 
 
 def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed: int) -> Candidates:
-    """Dev questions with a judged passage each, and seeded samples of what `run` lists and is not barred.
+    """Returns dev questions with one judged passage each, and a seeded sample of those in `run` that are not barred.
 
-    Where a list is too short, passages of the whole collection are added. Raises InputError without dev questions, and
-    where one has too few passages that are not barred.
+    If a list is too short, it adds passages of the full collection. Raises InputError if there are no dev questions, or
+    if one has too few passages that are not barred.
     """
     from pipeline.data.barred import numbers_barred
     from pipeline.data.barred import read as read_barred
@@ -79,6 +79,6 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
 
 
 def reciprocal_rank(scores_VC: "Tensor") -> float:
-    """Mean of 1 / rank of the first candidate, 0 beyond CUTOFF; among equal scores it counts as the last."""
+    """Returns the mean of 1 / rank of the first candidate, 0 beyond CUTOFF; among equal scores it ranks last."""
     rank_V = (scores_VC >= scores_VC[:, :1]).sum(1)
     return float(((rank_V <= CUTOFF) / rank_V).mean())

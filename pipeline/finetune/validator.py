@@ -1,4 +1,4 @@
-"""Validation while a bi-encoder trains: MRR@10 of the candidates after each epoch, and the best epoch's weights.
+"""Validation during a bi-encoder's training: MRR@10 of the candidates after each epoch, and the best weights.
 
 Shapes: V questions, C candidates of each, E dimensions.
 """
@@ -20,7 +20,7 @@ MEASURE = "RR@10"
 
 
 class Judge:
-    """Its rows and the best weights lie in `folder`, that of the training's checkpoints (training/best_weights.py)."""
+    """Validates after each epoch. Rows and best weights are in `folder`, next to the checkpoints (best_weights.py)."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class Judge:
         return self._best.rows
 
     def after(self, epoch: int, step: int) -> None:
-        """Measure the weights after `epoch` epochs and `step` updates; keep them where they are the best so far."""
+        """Measures the weights after `epoch` epochs and `step` updates; saves them if they are the best so far."""
         self._best.add(epoch, step, self.measure())
 
     def last(self, epoch: int, step: int, select: str) -> dict[str, float]:
-        """Measure the last epoch too; for `best` put the best one's weights back. Returns the kept one's."""
+        """Measures the last epoch; for `best`, loads the best epoch's weights. Returns the kept epoch's figures."""
         self.after(epoch, step)
         kept = self.rows[-1]
         if select == "best":
@@ -57,7 +57,7 @@ class Judge:
         return {f"dev_{MEASURE}": kept[MEASURE], "dev_epoch": kept["epoch"]}
 
     def measure(self) -> float:
-        """MRR@10 of the candidates, the same on each rank."""
+        """Returns the MRR@10 of the candidates, the same on each rank."""
         questions_VE = encode_all(self._towers.encoders[0], self._questions, self._budget)
         passages_PE = encode_all(self._towers.encoders[1], self._passages, self._budget)
         scores = []

@@ -155,7 +155,7 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
 @pytest.mark.parametrize(
     ("most", "settings", "message"),
     [
-        (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 is too many: a question has"),
+        (99, ["stage1.negatives_per_query=N"], "stage1: negatives_per_query: 100 is too many: "),
         (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 is too many"),
         (
             100,

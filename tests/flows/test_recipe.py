@@ -97,7 +97,7 @@ def test_nq_has_dprs_set_up() -> None:
         ("ensemble=2", "ensemble (2) is of cross-encoders that rerank: set rerank"),
         ("encoder.question_tokens=129", "encoder.question_tokens (129) is more than initial.max_position (128)"),
         ("stage1.negatives_per_query=0 stage1.share_negatives=1", "share_negatives: 1 with negatives_per_query: 0"),
-        ("stage2.negatives_per_query=0 stage2.loss=soft_labels", "soft_labels of a question's own passages"),
+        ("stage2.negatives_per_query=0 stage2.loss=soft_labels", "loss: soft_labels needs negatives_per_query"),
         ("stage1.negatives_per_query=0 stage1.batch_queries=1", "batch_queries: 1 with negatives_per_query: 0"),
         ("stage1.loss=soft_labels", "stage1.loss: soft_labels need mined negatives"),
         ("stage1.loss=learning_to_rank", "stage1.loss: learning_to_rank finds nothing to mine"),

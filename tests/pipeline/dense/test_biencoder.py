@@ -154,7 +154,7 @@ def test_pooling_is_read_from_the_checkpoint(tmp_path):
         path.write_text(json.dumps(settings))
         assert read_vector(tmp_path).pooling == expected
     path.write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(InputError, match="neither"):
+    with pytest.raises(InputError, match="only cls or mean"):
         read_vector(tmp_path)
 
 
