@@ -1,7 +1,7 @@
-"""A cross-encoder: it reads question and passage together, too slow for a collection and better on a short list.
+"""A cross-encoder reads question and passage together: too slow for a collection, but better on a short list.
 
-It gives soft labels (coCondenser, section 5.1), denoises negatives and labels more questions (RocketQA, section 4.2),
-and reranks.
+It gives soft labels (coCondenser, section 5.1), denoises negatives, labels more questions (RocketQA, section 4.2), and
+reranks.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ from pipeline.training.loop import Optimiser
 
 class CrossEncoderConfig(Config):
     checkpoint: Path | None
-    """A finished cross-encoder, taken instead of training: a Hugging Face folder of BERT or RoBERTa type with one
+    """A finished cross-encoder, used instead of training: a Hugging Face folder of BERT or RoBERTa type with one
     label, such as cross-encoder/ms-marco-MiniLM-L6-v2. Null: train."""
     loss: Literal["listwise", "pointwise"]
-    """`listwise`: softmax over the positive and the negatives of a question (LCE: Gao, Dai and Callan 2021). It leaves
-    a question's scores open up to a constant. `pointwise`: a sigmoid for each pair (RocketQA, section 4.1), which
-    thresholds need (denoise, pseudo)."""
+    """`listwise`: softmax over the positive and the negatives of a question (LCE: Gao, Dai and Callan 2021). It
+    determines a question's scores only up to a constant. `pointwise`: a sigmoid for each pair (RocketQA, section 4.1),
+    needed for thresholds (denoise, pseudo)."""
     epochs: int = Field(ge=1)
     """Passes over the training examples. 2 in LCE's code."""
     batch_queries: int = Field(ge=1)
@@ -36,27 +36,27 @@ class CrossEncoderConfig(Config):
     negatives_per_query: int = Field(ge=1)
     """Negatives of each question. 7 in LCE's code."""
     negatives_from: Literal["bm25", "collection"]
-    """First negatives: the bm25 stage's, or those that came with the collection."""
+    """First negatives: the bm25 stage's, or those of the collection's own files."""
     negative_depth: int = Field(ge=0)
     """First negatives considered for each question, best first. 0: all."""
     mix: Literal["twice", "pooled"]
-    """With mined negatives: each question once with either kind an epoch, or both kinds in one pool."""
+    """With mined negatives: each question once per epoch with each kind, or both kinds in one pool."""
     positives_considered: int = Field(ge=0)
-    """Judged passages of a question among which the positive is drawn, first ones first. 0: all."""
+    """Number of a question's first judged passages from which the positive is drawn. 0: all."""
     max_queries: int = Field(ge=0)
-    """Training questions, the first of a seeded shuffle, so that smaller sets lie within larger ones. 0: all."""
+    """Training questions, the first of a seeded shuffle, so that a larger set contains each smaller one. 0: all."""
     subset_seed: Seed
     """Seed of that shuffle, as in fine-tuning."""
     question_tokens: int = Field(ge=1, le=512)
-    """Tokens of a question, without special tokens; the rest is cut."""
+    """Tokens of a question, without special tokens; a longer one is truncated."""
     title_tokens: int = Field(ge=0, le=512)
     """Tokens of the title that are kept. 0: passages without titles."""
     passage_tokens: int = Field(ge=1, le=512)
-    """Tokens of title and text together, without special tokens; the rest is cut."""
+    """Tokens of title and text together, without special tokens; longer ones are truncated."""
     dropout: float | None = Field(ge=0, lt=1)
-    """Dropout of hidden states and attention. None: what the checkpoint's configuration says."""
+    """Dropout of hidden states and attention. None: the value of the checkpoint's configuration."""
     seed: Seed
-    """Seed of examples and the new head's weights; dropout has the optimiser's."""
+    """Seed of examples and the new head's weights; dropout uses the optimiser's seed."""
     optimiser: Optimiser
     """AdamW. Learning rate 1e-5 in LCE's code."""
 
@@ -66,22 +66,23 @@ def lengths(config: CrossEncoderConfig) -> Lengths:
 
 
 def missing(config: CrossEncoderConfig) -> list[str]:
-    """What is wrong with the finished cross-encoder, in a line; nothing where it will do or there is none."""
+    """Returns a line if the stage cannot use its finished cross-encoder; no line if it can, or if there is none."""
     if config.checkpoint is None or not config.checkpoint.exists():
         return []
     try:
-        found = model_config(config.checkpoint)
+        model = model_config(config.checkpoint)
     except InputError as error:
         return [f"cross_encoder.checkpoint: {error}"]
-    kinds, labels = found.get("architectures") or [], found.get("id2label") or ()
+    kinds, labels = model.get("architectures") or [], model.get("id2label") or ()
     if len(labels) != 1 or not any(kind.endswith("ForSequenceClassification") for kind in kinds):
-        said = f"{' '.join(kinds) or 'no architecture'}, {len(labels)} labels"
-        return [f"cross_encoder.checkpoint: {config.checkpoint / 'config.json'}: no classifier of one label ({said})"]
+        actual = f"{' '.join(kinds) or 'no architecture'}, {len(labels)} labels"
+        path = config.checkpoint / "config.json"
+        return [f"cross_encoder.checkpoint: {path}: not a classifier of one label ({actual})"]
     return []
 
 
 def check_cross_encoder(config: CrossEncoderConfig, tokens: Path, start: Path, tokenizer: Path) -> None:
-    """InputError where the stage is bound to fail with these tokens and a start of that shape: asked early, in time."""
+    """Raises InputError if the stage will fail with these tokens and a start of that shape; called early."""
     check_lengths(config.checkpoint or start, tokens, lengths(config), "cross_encoder")
     if config.checkpoint is not None:
         entries = model_config(config.checkpoint)["vocab_size"]
@@ -114,12 +115,12 @@ def cross_encoder(
     mined: Path | None,
     work: Work,
 ) -> Metrics:
-    """Train from checkpoint `start` and write a checkpoint of one logit, with `pairs.json`: the lengths it reads.
+    """Trains from checkpoint `start` and writes a checkpoint of one logit, with `pairs.json`: the lengths it reads.
 
-    Examples as in fine-tuning. With `config.checkpoint` that one passes through, if its vocabulary is that of `start`.
-    The metrics count the negatives an epoch that were drawn from the whole collection, what of the negatives listed
-    was dropped (pipeline/data/barred.py), and the questions and passages that were cut.
-    Raises InputError where the model does not fit the tokens or lengths, or there is nothing to train on.
+    Examples are as in fine-tuning. With `config.checkpoint`, that model passes through if its vocabulary is that of
+    `start`. The metrics count the negatives per epoch that were drawn from the full collection, the listed negatives
+    that were dropped (pipeline/data/barred.py), and the truncated questions and passages.
+    Raises InputError if the model does not fit the tokens or lengths, or if there is nothing to train on.
     """
     from pipeline.data.barred import Dropped
     from pipeline.finetune.pools import save_pools
@@ -137,8 +138,8 @@ def cross_encoder(
         machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
         return launch("pipeline.cross_encoder.train:take", arguments, machine, work.progress, work.checkpoints)
     dropped = Dropped()
-    drawn_from = training_pools.read(config, collection, bm25, mined, dropped=dropped)
-    save_pools(drawn_from, work.checkpoints / "pools.npz")
+    all_pools = training_pools.read(config, collection, bm25, mined, dropped=dropped)
+    save_pools(all_pools, work.checkpoints / "pools.npz")
     arguments |= {
         "tokens": str(tokens),
         "pools": str(work.checkpoints / "pools.npz"),
@@ -146,6 +147,6 @@ def cross_encoder(
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.cross_encoder.train:train", arguments, work.machine, work.progress, work.checkpoints)
-    cut = count_cut(Tokens.open(tokens), drawn_from.queries, drawn_from.listed(), lengths(config))
-    counts = training_pools.counts(drawn_from, config.negatives_per_query, dropped)
+    cut = count_cut(Tokens.open(tokens), all_pools.queries, all_pools.listed(), lengths(config))
+    counts = training_pools.counts(all_pools, config.negatives_per_query, dropped)
     return result | counts | cut

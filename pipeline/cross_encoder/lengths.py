@@ -1,4 +1,4 @@
-"""How many tokens of a question, a title and a text a cross-encoder reads."""
+"""The numbers of tokens of a question, a title and a text that a cross-encoder reads."""
 
 import json
 from pathlib import Path
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 FILE = "pairs.json"
-"""In a cross-encoder's folder: its `Lengths`."""
+"""File in a cross-encoder's folder: its `Lengths`."""
 
 
 SPECIAL_TOKENS = {"bert": 3, "roberta": 4}
-"""Of a pair's row."""
+"""Number of special tokens in a pair's row."""
 
 
 class Lengths(NamedTuple):
-    """What of a pair a cross-encoder reads, in tokens without special ones."""
+    """The parts of a pair that a cross-encoder reads, in tokens without special tokens."""
 
     question_tokens: int
     title_tokens: int
@@ -36,20 +36,22 @@ def write_lengths(lengths: Lengths, folder: Path) -> None:
 
 
 def read_lengths(cross_encoder: Path) -> Lengths:
-    """InputError for a folder that no cross-encoder's stage wrote."""
+    """Reads the lengths. Raises InputError for a folder that is not an artifact of the cross-encoder stage."""
     path = cross_encoder / FILE
     try:
         return Lengths(**json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read; a cross-encoder of this project has it") from error
+        raise InputError(f"{path}: cannot be read; every cross-encoder of this project has this file") from error
 
 
 def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> None:
-    """InputError, naming `field`, unless the model in a folder has room for pairs of these lengths and tokens."""
+    """Raises InputError, which names `field`, unless the model allows pairs of these lengths and tokens."""
     config = model_config(model)
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > config["vocab_size"]:
-        raise InputError(f"{field}: {model} knows {config['vocab_size']} tokens, but the tokenizer has {entries}")
+        raise InputError(
+            f"{field}: the model in {model} has {config['vocab_size']} tokens, but the tokenizer has {entries}"
+        )
     longest = lengths.question_tokens + lengths.passage_tokens + SPECIAL_TOKENS[config["model_type"]]
     if longest > positions(config):
         raise InputError(
@@ -58,20 +60,20 @@ def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> No
 
 
 def check_cross_encoder(cross_encoder: Path, tokens: Path) -> Lengths:
-    """The lengths of a cross-encoder that fits the tokens. Raises InputError for another one."""
+    """Returns the lengths of a cross-encoder. Raises InputError if it does not fit the tokens."""
     lengths = read_lengths(cross_encoder)
     check_lengths(cross_encoder, tokens, lengths, "cross_encoder")
     return lengths
 
 
 def count_cut(tokens: "Tokens", query_N: np.ndarray, passage_N: np.ndarray, lengths: Lengths) -> dict[str, int]:
-    """How many of these questions and passages are longer than the cross-encoder reads; each counts once.
+    """Counts the questions and passages that are longer than the cross-encoder reads; each counts once.
 
-    The space that byte-level BPE has between title and text aside.
+    Ignores the space of byte-level BPE between title and text.
     """
-    asked, read = np.unique(query_N), np.unique(passage_N)
-    kept_N = np.minimum(tokens.titles.lengths[read], min(lengths.title_tokens, lengths.passage_tokens // 2))
+    queries, passages = np.unique(query_N), np.unique(passage_N)
+    kept_N = np.minimum(tokens.titles.lengths[passages], min(lengths.title_tokens, lengths.passage_tokens // 2))
     return {
-        "questions_cut": int((tokens.queries.lengths[asked] > lengths.question_tokens).sum()),
-        "passages_cut": int((kept_N + tokens.passages.lengths[read] > lengths.passage_tokens).sum()),
+        "questions_cut": int((tokens.queries.lengths[queries] > lengths.question_tokens).sum()),
+        "passages_cut": int((kept_N + tokens.passages.lengths[passages] > lengths.passage_tokens).sum()),
     }

@@ -1,4 +1,4 @@
-"""A cross-encoder reads question and passage together: rows of pairs, and their scores.
+"""The input of a cross-encoder: rows of question and passage, and their scores.
 
 Shapes: N pairs, B pairs of a chunk, T tokens of a chunk, D dimensions.
 """
@@ -39,35 +39,36 @@ class PairForm:
 class PairRows(NamedTuple):
     ids: Ids
     second_N: np.ndarray
-    """Place of each row's passage, where BERT's token types turn from 0 to 1."""
+    """Place of each row's passage, where BERT's token types change from 0 to 1."""
 
 
 def read_pair_form(folder: Path, lengths: Lengths, specials: Specials) -> PairForm:
-    """The form of the pairs that the tokenizer in `folder` makes of (question, title + " " + text)."""
+    """Returns the form of the pairs that the tokenizer in `folder` builds from (question, title + " " + text)."""
     from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
     tokenizer = read_tokenizer(folder)
-    # Byte-level BPE begins a text's first word without a space, so that one must stand between.
+    # Byte-level BPE starts a text's first word without a space, so a space token is needed between the two.
     between = () if kind(tokenizer) == "wordpiece" else tuple(tokenizer.encode(" ", add_special_tokens=False).ids)
     empty = tokenizer.encode("", "").ids  # [CLS] [SEP] [SEP], or <s> </s></s> </s>
     return PairForm(specials, lengths, max(1, len(empty) - 2), between)
 
 
 def pair_row(question: np.ndarray, title: np.ndarray, text: np.ndarray, form: PairForm) -> tuple[np.ndarray, int]:
-    """(`[CLS] question [SEP] title text [SEP]` as int64 ids, place of its passage); RoBERTa: `</s></s>` between.
+    """Returns (`[CLS] question [SEP] title text [SEP]` as int64 ids, place of its passage).
 
-    Question and passage are cut at their own lengths; a title never takes more than half of the passage's.
+    RoBERTa has `</s></s>` between the two. Question and passage are truncated to their own lengths; a title takes at
+    most half of the passage's length.
     """
     lengths, cls, sep = form.lengths, form.specials.cls, form.specials.sep
     kept = title[: min(lengths.title_tokens, lengths.passage_tokens // 2)]
     passage = np.concatenate((kept, form.between if len(kept) else (), text))[: lengths.passage_tokens]
-    asked = question[: lengths.question_tokens]
-    row = np.concatenate(([cls], asked, [sep] * form.separators, passage, [sep]))
-    return row.astype(np.int64), len(asked) + 1 + form.separators
+    truncated = question[: lengths.question_tokens]
+    row = np.concatenate(([cls], truncated, [sep] * form.separators, passage, [sep]))
+    return row.astype(np.int64), len(truncated) + 1 + form.separators
 
 
 def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], form: PairForm) -> PairRows:
-    """The rows of (row of queries.parquet, row of passages.parquet)."""
+    """Returns the rows of the pairs (row of queries.parquet, row of passages.parquet)."""
     pairs = [
         pair_row(tokens.queries[int(q)], tokens.titles[int(p)], tokens.passages[int(p)], form)
         for q, p in zip(query_N, passage_N, strict=True)
@@ -76,13 +77,13 @@ def pair_rows(tokens: Tokens, query_N: Iterable[int], passage_N: Iterable[int], 
 
 
 def pack_pairs(model: CrossEncoder, rows: PairRows, row_B: np.ndarray, device: str) -> Packed:
-    """The rows `row_B`, which must be in order of length; with token types for BERT."""
+    """Packs the rows `row_B`, which must be sorted by length; with token types for BERT."""
     second_B = rows.second_N[row_B] if model.config.model_type == "bert" else None
     return pack([rows.ids[row] for row in row_B], device, second_B)
 
 
 def logits(model: CrossEncoder, packed: Packed) -> Tensor:
-    """Scores of packed pairs, float32 [B]; the last layer runs at the first tokens alone."""
+    """Returns the scores of packed pairs, float32 [B]; the last layer runs only at the first tokens."""
     with autocast(packed.ids_T.device.type):
         hidden_TD = embed(model, packed.ids_T, packed.position_T, packed.type_T)
         *layers, last = model.base_model.encoder.layer
@@ -99,18 +100,18 @@ def logits(model: CrossEncoder, packed: Packed) -> Tensor:
 def score_rows(
     model: CrossEncoder, rows: PairRows, budget: int, done: Callable[[int], None] | None = None
 ) -> np.ndarray:
-    """Logits of rows in their order, float32 [N], without gradients; budget and `done` as in biencoder.encode_rows.
+    """Returns the logits of rows in their order, float32 [N], without gradients.
 
-    Raises InputError where one is not finite.
+    `budget` and `done` as in biencoder.encode_rows. Raises InputError if a logit is not finite.
     """
-    found_N = np.empty(len(rows.ids), np.float32)
+    logit_N = np.empty(len(rows.ids), np.float32)
     length_N = np.array([len(row) for row in rows.ids], np.int64)
     device = model.device.type
     with torch.inference_mode():
         for row_B in filter(len, cut(length_N, 0, budget)):
-            found_N[row_B] = logits(model, pack_pairs(model, rows, row_B, device)).cpu().numpy()
+            logit_N[row_B] = logits(model, pack_pairs(model, rows, row_B, device)).cpu().numpy()
             if done is not None:
                 done(len(row_B))
-    if not np.isfinite(found_N).all():
+    if not np.isfinite(logit_N).all():
         raise InputError("a score is not finite: the cross-encoder diverged in training (try a lower learning_rate)")
-    return found_N
+    return logit_N

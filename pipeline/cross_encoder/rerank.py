@@ -1,4 +1,4 @@
-"""Reranking: cross-encoders score the first passages of every list again."""
+"""Reranking: cross-encoders score the first passages of every list."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.data.runs import Run
 
 STEP = 2.0**-10
-"""Between the scores of passages that are not reranked."""
+"""Difference between the scores of passages that are not reranked."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Lists:
 
 class RerankConfig(Config):
     splits: list[Literal["dev", "test"]] = Field(min_length=1)
-    """Splits whose lists are reranked; the run written holds no other."""
+    """Splits whose lists are reranked; the written run holds only these."""
     depth: int = Field(ge=1)
     """First passages of each question that are scored. 1,000 in coCondenser's leaderboard run."""
 
@@ -49,13 +49,13 @@ class RerankConfig(Config):
 def rerank(
     config: RerankConfig, collection: Path, tokens: Path, run: Path, work: Work, **cross_encoders: Path
 ) -> Metrics:
-    """Write `run.parquet` and `run.trec`: the lists of `run` with their first `depth` passages in a new order.
+    """Writes `run.parquet` and `run.trec`: the lists of `run` with their first `depth` passages in a new order.
 
-    Several cross-encoders are an ensemble: the mean of their logits. What a listwise training adds to all scores of a
-    question cancels out there, and one model that is less sure counts for less, as it should; so nothing is
-    standardised. Passages beyond `depth` follow in their order, each STEP below the last: near the worst of the
-    reranked ones, so that a fusion that scales scores keeps the distances among those.
-    Raises InputError where a cross-encoder does not fit the tokens, or the run has no list of the splits.
+    Several cross-encoders are an ensemble: the mean of their logits, without standardisation. The constant that a
+    listwise training adds to all scores of a question cancels out, and a less confident model has less influence, as it
+    should. Passages beyond `depth` follow in their order, each STEP below the previous one: close to the worst reranked
+    passage, so that a fusion that scales scores keeps the distances between reranked passages.
+    Raises InputError if a cross-encoder does not fit the tokens, or if the run has no list of the splits.
     """
     from pipeline.data import runs
     from pipeline.tokenization.token_files import Tokens
@@ -91,16 +91,16 @@ def _lists(config: RerankConfig, collection: Path, run: Path, ids: np.ndarray) -
     for split in config.splits:
         place_Q = np.array([place for place, query in enumerate(queries) if query.split == split], np.int64)
         id_Q = np.array([queries[place].query_id for place in place_Q], dtype=object)
-        found = runs.read(run, split, pa.array(id_Q, pa.string()), known)
-        if found is not None and len(found.question_R):
-            lists.append(Lists(split, place_Q, id_Q, found, found.rank_R <= config.depth))
+        part = runs.read(run, split, pa.array(id_Q, pa.string()), known)
+        if part is not None and len(part.question_R):
+            lists.append(Lists(split, place_Q, id_Q, part, part.rank_R <= config.depth))
     if not lists:
         raise InputError(f"{run / 'run.parquet'}: no question of {' or '.join(config.splits)}")
     return lists
 
 
 def reordered(run: "Run", near_R: np.ndarray, score_N: np.ndarray) -> "Run":
-    """The run with new scores of its rows `near_R`, each question's first ones; the other rows stay behind them."""
+    """Returns the run with new scores for its rows `near_R`, each question's first rows; the others stay after them."""
     from pipeline.data.runs import ranked
 
     start_Q = np.flatnonzero(run.rank_R == 1)

@@ -1,4 +1,4 @@
-"""Scores of many pairs by a cross-encoder, in processes of their own.
+"""Scores of many pairs by a cross-encoder, in child processes.
 
 N pairs of a question (row of queries.parquet) and a passage (row of passages.parquet).
 """
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     pass
 
 SHARD = 8192
-"""Pairs in a shard, the unit that a kill can lose."""
+"""Pairs in a shard; a kill loses at most the unfinished shards."""
 
 
 def relevance(logit_N: np.ndarray) -> np.ndarray:
-    """Sigmoid of logits, float64: the probability of relevance, if the cross-encoder was trained pointwise."""
+    """Returns the sigmoid of logits, float64: the probability of relevance for a pointwise cross-encoder."""
     return 0.5 * (1 + np.tanh(0.5 * logit_N.astype(np.float64)))
 
 
 def score(
     cross_encoder: Path, tokens: Path, query_N: np.ndarray, passage_N: np.ndarray, work: Work, name: str = "pairs"
 ) -> np.ndarray:
-    """The logits of pairs, float32 [N]. A call that was killed goes on where it was.
+    """Returns the logits of pairs, float32 [N]. A killed call resumes with its unfinished shards.
 
     `name`: a folder within `work.checkpoints`, one for each call of a stage.
-    Raises InputError where the cross-encoder does not fit the tokens or gives what is not finite.
+    Raises InputError if the cross-encoder does not fit the tokens, or if a logit is not finite.
     """
     from pipeline.runtime.launch import ENCODING, launch, of_shards
     from pipeline.runtime.processes import workers
@@ -67,7 +67,7 @@ def run(
     token_budget: int,
     shard: int,
 ) -> dict:
-    """The child of `score`: the shards of logits that `folder` still lacks."""
+    """Builds the shards of logits that `folder` lacks; the child process of `score`."""
     from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
     from pipeline.modeling.checkpoint import load_classifier
     from pipeline.tokenization.token_files import Tokens

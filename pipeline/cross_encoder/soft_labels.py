@@ -43,12 +43,12 @@ def scores(
     mined: Path | None,
     work: Work,
 ) -> Metrics:
-    """Write `scores.parquet` (query_id, passage_id, score: the logit, float32), questions in the collection's order.
+    """Writes `scores.parquet` (query_id, passage_id, score: the logit, float32), questions in the collection's order.
 
-    A question's passages are its judged ones, then its first negatives, then all mined ones, none twice. The metrics
-    tell how often a judged passage has the highest score, and count what of the negatives listed was dropped
-    (pipeline/data/barred.py), and the questions that were cut.
-    Raises InputError where the cross-encoder does not fit the tokens or no training question has a judged passage.
+    A question's passages are its judged ones, then its first negatives, then all mined ones, without duplicates. The
+    metrics give how often a judged passage has the highest score, and count the listed negatives that were dropped
+    (pipeline/data/barred.py) and the truncated questions and passages.
+    Raises InputError if the cross-encoder does not fit the tokens, or if no training question has a judged passage.
     """
     from pipeline.data.barred import Dropped
     from pipeline.finetune.pools import joined, read_pools

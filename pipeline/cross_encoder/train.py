@@ -1,4 +1,4 @@
-"""The training of a cross-encoder, in a process of its own (`pipeline.runtime.launch`).
+"""The training of a cross-encoder, in a child process (`pipeline.runtime.launch`).
 
 Shapes: Q questions of a batch, N passages of each (the positive first), P = Q * N pairs, B pairs of a chunk.
 """
@@ -37,37 +37,37 @@ def train(
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """What each rank runs: its chunks of every batch's pairs; rank 0 writes the checkpoint."""
-    c, how = CrossEncoderConfig(**config), Machine.model_validate(machine)
-    data, drawn_from = Tokens.open(Path(tokens)), load_pools(Path(pools))
-    form = read_pair_form(Path(start), lengths(c), data.specials)
-    model = new_classifier(Path(start), c.seed)
-    loop.set_dropout(model, c.dropout)
-    # A listwise loss does not see what is added to all logits: rounding errors alone would move the last bias.
-    last_bias(model).requires_grad_(c.loss == "pointwise")
+    """Trains this rank's chunks of every batch's pairs; rank 0 writes the checkpoint."""
+    settings, machine_settings = CrossEncoderConfig(**config), Machine.model_validate(machine)
+    data, all_pools = Tokens.open(Path(tokens)), load_pools(Path(pools))
+    form = read_pair_form(Path(start), lengths(settings), data.specials)
+    model = new_classifier(Path(start), settings.seed)
+    loop.set_dropout(model, settings.dropout)
+    # A constant added to all logits does not change a listwise loss: only rounding errors would move the last bias.
+    last_bias(model).requires_grad_(settings.loss == "pointwise")
     model.to(device)  # type: ignore[arg-type]
-    size = examples.epoch_size(drawn_from)
-    edges = examples.batches(size, c.batch_queries)
+    size = examples.epoch_size(all_pools)
+    edges = examples.batches(size, settings.batch_queries)
     epoch_steps = len(edges) - 1
-    draw = examples.Draw(c.negatives_per_query, c.positives_considered, c.seed)
-    of_group = listwise if c.loss == "listwise" else pointwise
+    draw = examples.Draw(settings.negatives_per_query, settings.positives_considered, settings.seed)
+    of_group = listwise if settings.loss == "listwise" else pointwise
 
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
-        indices = examples.order(c.seed, epoch, size)[edges[place] : edges[place + 1]]
-        batch = examples.batch(drawn_from, epoch, indices, draw)
+        indices = examples.order(settings.seed, epoch, size)[edges[place] : edges[place + 1]]
+        batch = examples.batch(all_pools, epoch, indices, draw)
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)
         length_P = np.array([len(row) for row in rows.ids])
-        given = pieces(length_P, 0, True, how.chunk_spans, how.token_budget)
-        of_rank = [int(length_P[piece.row_B].sum()) for piece in given]
-        keep = keeps(model.config, len(given), sum(of_rank), int(length_P.max()), how.cache, device)
+        own_pieces = pieces(length_P, 0, True, machine_settings.chunk_spans, machine_settings.token_budget)
+        of_rank = [int(length_P[piece.row_B].sum()) for piece in own_pieces]
+        keep = keeps(model.config, len(own_pieces), sum(of_rank), int(length_P.max()), machine_settings.cache, device)
         operations = 0.0
 
         def score(piece: Piece) -> Tensor:
             nonlocal operations
-            # The piece is the key, so that neither ranks nor a second pass change dropout.
-            loop.seed_dropout(c.optimiser.seed, i, piece.number)
+            # The piece seeds dropout, so that neither the ranks nor a second pass change it.
+            loop.seed_dropout(settings.optimiser.seed, i, piece.number)
             packed = pack_pairs(model, rows, piece.row_B, device)
             if torch.is_grad_enabled():
                 operations += flops.BACKWARD * flops.encoder(model.config, packed.first, packed.every)
@@ -76,40 +76,47 @@ def train(
         def loss(logit_P1: Tensor) -> Tensor:
             return of_group(logit_P1.view(batch.passages_QN.shape))
 
-        # A logit is a vector of one dimension: each rank computes its own, all see the whole batch's.
-        value = backward(score, given, (len(rows.ids), 1), loss, keep, device)
+        # A logit is a vector of one dimension: each rank computes its own, and gets those of the full batch.
+        value = backward(score, own_pieces, (len(rows.ids), 1), loss, keep, device)
         return {"loss": value / world(), "tokens": float(sum(of_rank)), "operations": operations}
 
     history = loop.train(
-        model, step, c.epochs * epoch_steps, c.optimiser, Path(checkpoints), how.checkpoint_minutes, progress, device
+        model,
+        step,
+        settings.epochs * epoch_steps,
+        settings.optimiser,
+        Path(checkpoints),
+        machine_settings.checkpoint_minutes,
+        progress,
+        device,
     )
     if rank() == 0:
         save_classifier(Path(out), model, Path(start), history)
-        write_lengths(lengths(c), Path(out))
+        write_lengths(lengths(settings), Path(out))
     return loop.summary(history)
 
 
 def take(*, progress: Progress, device: str, config: dict[str, Any], start: str, out: str) -> Metrics:
-    """Write the finished cross-encoder of `config.checkpoint` with the tokenizer of `start`."""
-    c = CrossEncoderConfig(**config)
-    assert c.checkpoint is not None
-    save_classifier(Path(out), load_classifier(c.checkpoint), Path(start))
-    write_lengths(lengths(c), Path(out))
+    """Writes the finished cross-encoder of `config.checkpoint` with the tokenizer of `start`."""
+    settings = CrossEncoderConfig(**config)
+    assert settings.checkpoint is not None
+    save_classifier(Path(out), load_classifier(settings.checkpoint), Path(start))
+    write_lengths(lengths(settings), Path(out))
     return {"updates": 0}
 
 
 def last_bias(model: CrossEncoder) -> nn.Parameter:
-    """What is added to every logit."""
+    """Returns the bias that is added to every logit."""
     return model.classifier.bias if model.config.model_type == "bert" else model.classifier.out_proj.bias
 
 
 def listwise(logit_QN: Tensor) -> Tensor:
-    """Mean over questions of -log softmax of the positive's logit among the question's own (LCE, equation 3)."""
+    """Returns the mean of -log softmax of the positive's logit over the question's own passages (LCE, equation 3)."""
     return F.cross_entropy(logit_QN, torch.zeros(len(logit_QN), dtype=torch.int64, device=logit_QN.device))
 
 
 def pointwise(logit_QN: Tensor) -> Tensor:
-    """Mean over pairs of the cross-entropy of relevant or not."""
+    """Returns the mean over pairs of the binary cross-entropy of relevance."""
     relevant_QN = torch.zeros_like(logit_QN)
     relevant_QN[:, 0] = 1.0
     return F.binary_cross_entropy_with_logits(logit_QN, relevant_QN)

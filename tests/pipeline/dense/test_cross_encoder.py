@@ -169,7 +169,7 @@ def test_what_is_no_cross_encoder_is_told_before_a_run(world, pair_start, tmp_pa
     assert missing(CONFIG) == missing(CONFIG.model_copy(update={"checkpoint": tmp_path / "nowhere"})) == []
     (said,) = missing(CONFIG.model_copy(update={"checkpoint": world.checkpoint}))
     assert said.startswith("cross_encoder.checkpoint: ")
-    assert said.endswith("no classifier of one label (BertModel, 0 labels)")
+    assert said.endswith("config.json: not a classifier of one label (BertModel, 0 labels)")
     (said,) = missing(CONFIG.model_copy(update={"checkpoint": world.collection}))
     assert "config.json: missing" in said
 

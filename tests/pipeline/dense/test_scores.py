@@ -175,7 +175,7 @@ def test_a_cross_encoder_of_another_vocabulary_is_told_first(world, teacher, wor
     specials = json.loads((tmp_path / "tokens" / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))
     monkeypatch.setattr("pipeline.finetune.pools.read_pools", None)  # nothing is read before
-    with pytest.raises(InputError, match=r"cross_encoder: .* knows 305 tokens, but the tokenizer has 999"):
+    with pytest.raises(InputError, match=r"cross_encoder: .* 305 tokens, but the tokenizer has 999"):
         scores(SETTINGS, world.collection, tmp_path / "tokens", teacher, world.bm25, None, work())
 
 
