@@ -318,7 +318,7 @@ def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(
     given = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
     ended = run_cli("run", "tiny", *(word for one in given for word in ("--set", one)), store=tiny_copy)
     assert ended.returncode == 2
-    assert "other knows 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
+    assert "other has 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
     assert "condenser " not in ended.stderr + ended.stdout
 
 

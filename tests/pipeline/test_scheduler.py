@@ -194,13 +194,13 @@ def test_the_process_dies_with_its_parent(tmp_path):
 
 
 def test_what_is_wrong_with_the_files_is_one_line(folder, tmp_path):
-    with pytest.raises(InputError, match=r"questions.npy: 203 vectors, but the epoch's batches hold 300 pairs"):
+    with pytest.raises(InputError, match=r"questions.npy: 203 vectors, .* 300 pairs"):
         collect(folder, replace(JOB, sizes=[100] * 3))
     np.save(folder / "passages.npy", np.full((N, 16), np.nan, np.float32))
     with pytest.raises(InputError, match="not finite"):
         collect(folder, JOB)
     np.savez(folder / "candidates.npz", question=[0, 203], passage=[1, 2], score=[1.0, 2.0])
-    with pytest.raises(InputError, match=r"candidates.npz: pairs 0 to 203, but the epoch's batches hold 203 pairs"):
+    with pytest.raises(InputError, match=r"candidates.npz: pairs 0 to 203, .* 203 pairs"):
         collect(folder, JOB)
 
 

@@ -2,8 +2,8 @@
 
 A pair is a question and its positive passage; the negatives of a question are the other passages of its batch. The
 hardness of a batch is the sum over i != j of sim(q_i, p_j). An epoch starts as a random partition of all pairs into
-batches. One batch after the other is made harder by swaps with the pairs of those behind it, then fixed; what it
-gave away takes the places of what it took, so at every moment each pair is in exactly one batch.
+batches. Each batch in turn becomes harder by swaps with the pairs of later batches, and is then fixed. A swap exchanges
+the places of two pairs, so each pair is always in exactly one batch.
 
 Shapes: N pairs, B pairs of a batch, K pairs to swap. Batches are ascending int64 numbers of pairs.
 """
@@ -18,10 +18,10 @@ from pipeline.errors import InputError
 from pipeline.finetune.scheduling.similarity import Similarity, Sparse
 
 HIDDEN = 1 << 60
-"""Taken from the sum of a pair that cannot be swapped in: beyond all sums that occur."""
+"""Subtracted from the sum of a pair that cannot be swapped in; larger than any sum."""
 
 Improve = Callable[[Similarity, np.ndarray, np.ndarray], np.ndarray]
-"""(similarity, sums_N, batch_B) -> a batch at least as hard; `sums_N` as in `greedy`, and is used up."""
+"""improve(similarity, sums_N, batch_B): returns a batch at least as hard; changes `sums_N`, see `greedy`."""
 
 
 class Hardness(NamedTuple):
@@ -33,22 +33,22 @@ class Hardness(NamedTuple):
 
 
 def check_pairs(pairs: int, batch: int) -> None:
-    """InputError where one batch is more than there is."""
+    """Raises InputError if one batch has more pairs than the training."""
     if batch > pairs:
-        raise InputError(f"batch_queries: {batch} asked for, but there are only {pairs} training pairs to schedule")
+        raise InputError(f"batch_queries: {batch} is too many, there are only {pairs} training pairs to schedule")
 
 
 def random_batches(sizes: Sequence[int], seed: int, epoch: int) -> list[np.ndarray]:
-    """The pairs in a random order; what scheduled batches start from and are compared with."""
+    """Returns random batches of all pairs: the start of scheduled batches, and their baseline."""
     order_N = np.random.default_rng([seed, epoch]).permutation(sum(sizes))
     return [np.sort(batch) for batch in np.split(order_N, np.cumsum(sizes)[:-1])]
 
 
 def greedy(similarity: Similarity, sums_N: np.ndarray, batch_B: np.ndarray) -> np.ndarray:
-    """Swap out argmax h(B - d), swap in argmax h(B - d_r + d) over all unused pairs, until no swap gains.
+    """Swaps out argmax h(B - d), swaps in argmax h(B - d_r + d) over all unused pairs, until no swap gains.
 
-    `sums_N`: for each pair its sum of similarities with the batch, both ways (row and column), in steps of the grid,
-    less HIDDEN where it is in this batch or an earlier one. A swap changes them by two rows. Ties: the lower number.
+    `sums_N`: for each pair the sum of its similarities with the batch, both ways (row and column), in steps of the
+    grid, minus HIDDEN if it is in this batch or an earlier one. A swap changes two rows of it. Ties: the lower number.
     """
     batch_B = batch_B.copy()
     while True:
@@ -68,16 +68,17 @@ def greedy(similarity: Similarity, sums_N: np.ndarray, batch_B: np.ndarray) -> n
 
 
 def beam(width: int) -> Improve:
-    """The best of `width` x `width` swaps, until none gains.
+    """Returns a search that makes the best of `width` x `width` swaps, until none gains.
 
-    Swapped out is one of the pairs that add least to the batch, swapped in one of those that would add most and are
-    candidates: in the list of a question or a passage of the batch, or that of theirs in its own. (How wide the
-    paper's beam is, and whether it goes on from several batches, is not printed; this one goes on from the best.)
+    It swaps out one of the pairs that add least to the batch, and swaps in one of the candidates that would add most.
+    Candidates are in the list of a question or passage of the batch, or have one of the batch in their own list. (The
+    paper does not state the width of its beam, nor whether it continues from several batches; this search continues
+    from the best one.)
     """
 
     def improve(similarity: Similarity, sums_N: np.ndarray, batch_B: np.ndarray) -> np.ndarray:
         if not isinstance(similarity, Sparse):
-            raise TypeError("beam search takes its candidates from lists")
+            raise TypeError("beam search needs candidate lists")
         batch_B = batch_B.copy()
         while True:
             leaving_K = batch_B[_greatest(-sums_N[batch_B], width)]
@@ -102,12 +103,12 @@ def beam(width: int) -> Improve:
 
 
 def _greatest(values_C: np.ndarray, k: int) -> list[int]:
-    """Places of the k greatest, greatest first; ties: the lower place."""
-    values_C, found = values_C.copy(), []
+    """Returns the places of the k greatest values, greatest first; ties: the lower place."""
+    values_C, places = values_C.copy(), []
     for _ in range(min(k, len(values_C))):
-        found.append(int(values_C.argmax()))
-        values_C[found[-1]] = -2 * HIDDEN
-    return found
+        places.append(int(values_C.argmax()))
+        values_C[places[-1]] = -2 * HIDDEN
+    return places
 
 
 def schedule(
@@ -118,11 +119,11 @@ def schedule(
     improve: Improve,
     found: Sequence[np.ndarray] = (),
 ) -> Generator[np.ndarray, None, Hardness]:
-    """Yield the epoch's batches in order, each pair of `similarity` in exactly one; return their hardness.
+    """Yields the epoch's batches in order, each pair of `similarity` in exactly one; returns their hardness.
 
-    A function of its arguments alone. `found`: the first batches of an earlier, interrupted call with the same
-    arguments: they are not searched again. A batch whose swaps would leave the partition (what is fixed and what
-    is still random) less hard than the random one is left as it was; so the epoch never is less hard.
+    A pure function of its arguments. `found`: the first batches of an interrupted call with the same arguments, which
+    are not searched again. If the swaps of a batch would make the partition (fixed and still random batches) less hard
+    than the random one, the batch stays unchanged; so the epoch is never less hard than random.
     """
     home = random_batches(sizes, seed, epoch)
     order_N, edges = np.concatenate(home), np.cumsum([0, *sizes])
@@ -161,7 +162,7 @@ def _sums(similarity: Similarity, batch_B: np.ndarray, hidden_N: np.ndarray) -> 
 def _exchange(
     similarity: Similarity, order_N: np.ndarray, place_N: np.ndarray, bounds_N2: np.ndarray, out: int, into: int
 ) -> int:
-    """Let the pair `out` of the current batch and `into` of a later one change places; how much harder that becomes."""
+    """Exchanges the pair `out` of the current batch and `into` of a later one; returns how much harder that becomes."""
     start, stop = bounds_N2[place_N[into]]
     later = order_N[start:stop]  # a view
     before = similarity.block(np.array([into]), later).sum()
@@ -171,10 +172,10 @@ def _exchange(
 
 
 def _inside(similarity: Similarity, batch_B: np.ndarray) -> int:
-    """Hardness of a batch in steps of the grid."""
+    """Returns the hardness of a batch in steps of the grid."""
     return int(similarity.block(batch_B, batch_B).sum(dtype=np.int64)) // 2
 
 
 def _terms(sizes: Sequence[int]) -> int:
-    """Terms of all sums over i != j."""
+    """Returns the number of terms of all sums over i != j."""
     return sum(size * (size - 1) for size in sizes)

@@ -1,4 +1,4 @@
-"""BM25 among the pairs of a training, by their tokens: what batch scheduling takes for similarity in its first epoch.
+"""BM25 between the pairs of a training, by their tokens: the similarity of batch scheduling in its first epoch.
 
 Shapes: N pairs of a question and a passage, V vocabulary, R rows of candidate lists.
 """
@@ -9,29 +9,31 @@ import numpy as np
 from scipy.sparse import csr_array
 
 K1, B = 0.9, 0.4  # Anserini's
-BLOCK = 512  # rows of a product that are held at once
+BLOCK = 512  # rows of a product that are in memory at once
 COMMON, COMMON_SHARE = 1000, 0.02
-"""An entry found in more passages than the larger of this many and this share of them weighs little, and would make the
-work grow with the square of the pairs: it is left out."""
+"""An entry in more passages than the larger of this number and this share is left out: its weight is small, and it
+would make the work grow with the square of the pairs."""
 
 
 def bm25_lists(
     questions: Sequence[np.ndarray], passages: Sequence[np.ndarray], vocabulary: int, depth: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each question's `depth` best passages and each passage's best questions, own pairs aside: (pair of the question,
-    pair of the passage, score), [R] each, every one once. Texts are token ids; a pair is its place in both lists.
+    """Returns each question's `depth` best passages and each passage's best questions, without own pairs.
+
+    Rows are (pair of the question, pair of the passage, score), each [R], without duplicates. Texts are token ids; a
+    pair is its place in both lists.
     """
-    asked_NV, weight_NV = _counts(questions, vocabulary), _weights(_counts(passages, vocabulary))
-    asked_NV.data[:] = 1
-    rows = [(q, p, s) for q, p, s in _best(asked_NV, weight_NV, depth)]
-    rows += [(q, p, s) for p, q, s in _best(weight_NV, asked_NV, depth)]
+    question_NV, weight_NV = _counts(questions, vocabulary), _weights(_counts(passages, vocabulary))
+    question_NV.data[:] = 1
+    rows = [(q, p, s) for q, p, s in _best(question_NV, weight_NV, depth)]
+    rows += [(q, p, s) for p, q, s in _best(weight_NV, question_NV, depth)]
     question_R, passage_R, score_R = (np.concatenate(column) for column in zip(*rows, strict=True))
     once_R = np.unique(question_R.astype(np.int64) * len(questions) + passage_R, return_index=True)[1]
     return question_R[once_R], passage_R[once_R], score_R[once_R]
 
 
 def _counts(texts: Sequence[np.ndarray], vocabulary: int) -> csr_array:
-    """How often each entry stands in each text, [N, V]."""
+    """Counts how often each entry occurs in each text, [N, V]."""
     lengths = [len(text) for text in texts]
     edges = np.concatenate(([0], np.cumsum(lengths)))
     ids = np.concatenate([np.asarray(text, np.int32) for text in texts]) if edges[-1] else np.zeros(0, np.int32)
@@ -41,11 +43,11 @@ def _counts(texts: Sequence[np.ndarray], vocabulary: int) -> csr_array:
 
 
 def _weights(counts_NV: csr_array) -> csr_array:
-    """BM25's weight of each entry in each passage (Robertson and Zaragoza 2009, equation 3.15), [N, V]."""
+    """Returns BM25's weight of each entry in each passage (Robertson and Zaragoza 2009, equation 3.15), [N, V]."""
     texts = counts_NV.shape[0]
-    found_V = np.bincount(counts_NV.indices, minlength=counts_NV.shape[1])
-    idf_V = np.log1p((texts - found_V + 0.5) / (found_V + 0.5))
-    idf_V[found_V > max(COMMON, COMMON_SHARE * texts)] = 0
+    frequency_V = np.bincount(counts_NV.indices, minlength=counts_NV.shape[1])
+    idf_V = np.log1p((texts - frequency_V + 0.5) / (frequency_V + 0.5))
+    idf_V[frequency_V > max(COMMON, COMMON_SHARE * texts)] = 0
     length_N = counts_NV.sum(axis=1)
     norm_N = K1 * (1 - B + B * length_N / max(length_N.mean(), 1e-9))
     count_R = counts_NV.data
@@ -57,7 +59,7 @@ def _weights(counts_NV: csr_array) -> csr_array:
 
 
 def _best(from_NV: csr_array, to_NV: csr_array, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each row of `from_NV` the `depth` rows of `to_NV` of greatest product, itself aside; ties by number."""
+    """Yields, for each row of `from_NV`, the `depth` other rows of `to_NV` of greatest product; ties by number."""
     to_VN = to_NV.T.tocsr()
     for start in range(0, from_NV.shape[0], BLOCK):
         scores = (from_NV[start : start + BLOCK] @ to_VN).tocoo()

@@ -1,4 +1,4 @@
-"""Which examples stand in which batch: shuffled, as they come, or scheduled by how hard they are for each other (ABS).
+"""The batches of an epoch's examples: shuffled, in the collection's order, or scheduled by hardness (ABS).
 
 Shapes: N examples of an epoch, each a pair of a question and its positive; D dimensions.
 """
@@ -23,11 +23,11 @@ from pipeline.tokenization.token_files import Tokens
 Order = Callable[[int, int], np.ndarray]
 """order(epoch, place): examples of an epoch's batch, numbers below N."""
 Vectors = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""vectors(questions_N, passages_N): [N, D] each, by the encoder as it is now; all ranks call it together."""
+"""vectors(questions_N, passages_N): [N, D] each, by the current encoder; all ranks call it together."""
 
 
 def fixed(config: FinetuneConfig, edges: np.ndarray) -> Order:
-    """Batches that hang on the seed alone."""
+    """Returns an order that depends only on the seed."""
 
     def order(epoch: int, place: int) -> np.ndarray:
         size = int(edges[-1])
@@ -47,7 +47,7 @@ def opened(
     folder: Path,
     device: str,
 ) -> Iterator[Order]:
-    """The order that the recipe wants. `edges`: of an epoch's batches; `folder`: for what a schedule hangs on."""
+    """Opens the order of the recipe. `edges`: of an epoch's batches; `folder`: for the inputs of a schedule."""
     if not config.order.startswith("abs"):
         yield fixed(config, edges)
         return
@@ -56,16 +56,16 @@ def opened(
 
 
 def hardness(folder: Path) -> list[dict[str, float]]:
-    """Summed hardness of each finished epoch's batches, and of random ones; none where nothing was scheduled."""
+    """Returns the total hardness of each finished epoch's batches, and of random ones; empty without a schedule."""
     epochs = sorted(int(path.parent.name.split("-")[1]) for path in folder.glob(f"epoch-*/{process.HARDNESS}"))
     return [{"epoch": epoch + 1, **process.hardness(_folder(folder, epoch))} for epoch in epochs]
 
 
 class Scheduled:
-    """Adaptive Batch Scheduling: BM25 says in the first epoch what is hard, then the encoder at each epoch's start.
+    """Adaptive Batch Scheduling: hardness by BM25 in the first epoch, then by the encoder at each epoch's start.
 
-    The first rank owns the scheduling process and tells the others each batch. What an epoch's batches hang on lies in
-    `folder` before its first update, so that a training that goes on after a kill sees the same ones.
+    The first rank runs the scheduling process and sends each batch to the others. The inputs of an epoch's schedule are
+    written to `folder` before its first update, so that a resumed training gets the same batches.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class Scheduled:
         last = len(self._edges) - 2
         if epoch != self._epoch:
             self._begin(epoch)
-            if ranks.rank() == 0:  # a training that goes on: what it has done already
+            if ranks.rank() == 0:  # a resumed training skips the batches already done
                 for _ in range(place):
                     next(self._batches)
         size = int(self._edges[place + 1] - self._edges[place])
-        batch = self._tell(next(self._batches) if ranks.rank() == 0 else None, size)
+        batch = self._share(next(self._batches) if ranks.rank() == 0 else None, size)
         if place == last and ranks.rank() == 0:
-            next(self._batches, None)  # the process writes its figures behind the last batch
+            next(self._batches, None)  # the process writes its figures after the last batch
         return batch
 
     def _begin(self, epoch: int) -> None:
         folder, job = _folder(self._folder, epoch), self._job(epoch)
-        if not self._tell(np.array([folder.is_dir()]) if ranks.rank() == 0 else None, 1)[0]:
+        if not self._share(np.array([folder.is_dir()]) if ranks.rank() == 0 else None, 1)[0]:
             self._prepare(epoch, folder)
         if ranks.rank() == 0:
             self._process.close()
@@ -124,25 +124,25 @@ class Scheduled:
         )
 
     def _prepare(self, epoch: int, folder: Path) -> None:
-        """Write the similarity of an epoch's pairs, under another name until it is whole."""
+        """Writes the similarity of an epoch's pairs, under a temporary name until it is complete."""
         pools, size = self._pools, int(self._edges[-1])
         queries_N = np.tile(pools.queries, len(pools.negatives))
         passages_N = np.array([examples.positive(pools, epoch, index, self._draw) for index in range(size)])
-        found: dict[str, np.ndarray] = {}
+        vectors: dict[str, np.ndarray] = {}
         if epoch:
-            found["questions"], found["passages"] = self._vectors(queries_N, passages_N)
+            vectors["questions"], vectors["passages"] = self._vectors(queries_N, passages_N)
         if ranks.rank() != 0:
             return
         unfinished = folder.with_suffix(".part")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        for name, vectors_ND in found.items():
+        for name, vectors_ND in vectors.items():
             np.save(unfinished / f"{name}.npy", vectors_ND)
         if not epoch:
-            asked = [self._data.queries[int(i)] for i in queries_N]
-            read = [self._passage(int(i)) for i in passages_N]
+            questions = [self._data.queries[int(i)] for i in queries_N]
+            passages = [self._passage(int(i)) for i in passages_N]
             depth, entries = self._config.abs.list_depth, self._data.specials.vocab_size
-            question, passage, score = bm25_lists(asked, read, entries, depth)
+            question, passage, score = bm25_lists(questions, passages, entries, depth)
             np.savez(unfinished / process.CANDIDATES, question=question, passage=passage, score=score)
         barred_E2 = np.stack(barred_pairs(pools.barred, np.searchsorted(pools.queries, queries_N), passages_N), axis=1)
         np.save(unfinished / process.JUDGED, barred_E2.astype(np.int32))
@@ -151,11 +151,11 @@ class Scheduled:
     def _passage(self, row: int) -> np.ndarray:
         return np.concatenate([self._data.titles[row], self._data.passages[row]])
 
-    def _tell(self, known: np.ndarray | None, size: int) -> np.ndarray:
-        """The first rank's numbers, on every rank. int64 [size]."""
+    def _share(self, numbers: np.ndarray | None, size: int) -> np.ndarray:
+        """Returns the first rank's numbers on every rank, int64 [size]. `numbers`: None on the other ranks."""
         shared = torch.zeros(size, dtype=torch.int64, device=self._device)
-        if known is not None:
-            shared += torch.from_numpy(np.asarray(known, np.int64)).to(self._device)
+        if numbers is not None:
+            shared += torch.from_numpy(np.asarray(numbers, np.int64)).to(self._device)
         return ranks.add(shared).cpu().numpy()
 
 

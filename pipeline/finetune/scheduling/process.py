@@ -7,12 +7,12 @@ FOLDER holds the epoch's similarity, written by the training before it starts th
     questions.npy, passages.npy   vectors of the N pairs, [N, D]; similarity is their inner product
     candidates.npz                or candidate lists: question, passage (numbers of pairs), score, all [R]
     judged.npy                    optional, [E, 2]: the passage of the second pair is judged relevant for the first's
-                                  question, or else no negative of it (pipeline/data/barred.py), so it does not count as
-                                  hard (own pairs need not be listed)
+                                  question, or is not a negative of it (pipeline/data/barred.py), so it does not count
+                                  as hard (own pairs need not be listed)
 
-and gets job.json, then batches.i32 (the batches found, one after the other, appended to) and hardness.json. Nothing
-else decides the batches, so a training that resumes from the same folder sees the same ones, those already found at
-once. Write the folder under another name and rename it when it is complete.
+The process adds job.json, then batches.i32 (each finished batch is appended) and hardness.json. The batches depend on
+nothing else, so a training that resumes from the same folder gets the same batches, finished ones immediately. Write
+the folder under a temporary name and rename it when it is complete.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ from pipeline.errors import InputError
 from pipeline.runtime.processes import die_with_parent, ending, environment, python, report_errors, reporter
 
 DENSE = 10_000
-"""Pairs up to which greedy search over vectors sees all similarities (1 GB while they are made); lists beyond."""
+"""Pairs up to which greedy search over vectors uses all similarities (1 GB while they are built); above it, lists."""
 POLL = 0.01
-"""Seconds between two looks for a batch that is not there yet."""
+"""Seconds between two checks for the next batch."""
 QUESTIONS, PASSAGES, CANDIDATES, JUDGED = "questions.npy", "passages.npy", "candidates.npz", "judged.npy"
 JOB, BATCHES, HARDNESS = "job.json", "batches.i32", "hardness.json"
 
@@ -52,17 +52,17 @@ class Job:
     depth: int
     """Length of candidate lists: each question's best passages, each passage's best questions. 100 (ABS)."""
     pool: int
-    """Most pairs that are scheduled among themselves, a random part of the epoch: less memory, and the first batches
-    are there sooner. 0: all."""
+    """Pairs that are scheduled together at most, a random part of the epoch: less memory, and the first batches are
+    ready sooner. 0: all."""
 
 
 @contextlib.contextmanager
 def scheduled(folder: Path, job: Job) -> Iterator[Iterator[np.ndarray]]:
-    """`with scheduled(folder, job) as batches: for batch in batches: ...` in the order of training.
+    """Runs the process: `with scheduled(folder, job) as batches: for batch in batches: ...`, in training order.
 
-    A batch is int64 numbers of pairs, ascending. The next one is waited for. The process ends with the `with`, and
-    with the thread that called. Raises InputError for files that do not fit the job, and from the iterator what went
-    wrong in the process: InputError as such, else (killed, too) RuntimeError.
+    A batch is int64 numbers of pairs, ascending. The iterator waits for the next one. The process ends with the `with`,
+    and with the calling thread. Raises InputError for files that do not fit the job. The iterator raises the process's
+    error: InputError unchanged, any other (also a kill) as RuntimeError.
     """
     _prepare(folder, job)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
@@ -85,30 +85,30 @@ def scheduled(folder: Path, job: Job) -> Iterator[Iterator[np.ndarray]]:
 
 
 def hardness(folder: Path) -> dict[str, float]:
-    """`scheduled` and `random` hardness of the epoch, once its last batch was asked for and the iterator has ended."""
+    """Returns the `scheduled` and `random` hardness of the epoch; available when the iterator has ended."""
     return json.loads((folder / HARDNESS).read_text())
 
 
 def _prepare(folder: Path, job: Job) -> None:
-    """Check the files, write the job, keep of an interrupted call's batches those that are whole."""
+    """Checks the files, writes the job, and keeps the complete batches of an interrupted call."""
     pairs = sum(job.sizes)
     if not (folder / CANDIDATES).exists():
         for name in (QUESTIONS, PASSAGES):
-            held = len(np.load(folder / name, mmap_mode="r"))
-            if held != pairs:
-                raise InputError(f"{folder / name}: {held} vectors, but the epoch's batches hold {pairs} pairs")
+            vectors = len(np.load(folder / name, mmap_mode="r"))
+            if vectors != pairs:
+                raise InputError(f"{folder / name}: {vectors} vectors, but the epoch's batches have {pairs} pairs")
     text = json.dumps(asdict(job))
     if not (folder / JOB).exists() or (folder / JOB).read_text() != text:
         (folder / BATCHES).unlink(missing_ok=True)
         (folder / JOB).write_text(text)
     (folder / HARDNESS).unlink(missing_ok=True)
     (folder / BATCHES).touch()
-    whole = _found(folder / BATCHES, job.sizes)
+    whole = _complete_batches(folder / BATCHES, job.sizes)
     os.truncate(folder / BATCHES, 4 * sum(len(batch) for batch in whole))
 
 
-def _found(path: Path, sizes: Sequence[int]) -> list[np.ndarray]:
-    """The whole batches of the file; none where they are not what a schedule wrote (a machine that lost power)."""
+def _complete_batches(path: Path, sizes: Sequence[int]) -> list[np.ndarray]:
+    """Returns the complete batches of the file; none if its content is damaged (a machine lost power)."""
     flat, edges = np.fromfile(path, "<i4", path.stat().st_size // 4).astype(np.int64), np.cumsum(sizes)
     whole = int(np.searchsorted(edges, len(flat), "right"))
     pairs = flat[: edges[whole - 1] if whole else 0]
@@ -132,24 +132,24 @@ def _read(path: Path, sizes: Sequence[int], child: subprocess.Popen[str], stderr
 
 def _fail(child: subprocess.Popen[str], stderr: IO[str]) -> None:
     assert child.stdout is not None
-    answer = json.loads(child.stdout.readline() or "{}")
-    if "input_error" in answer:
-        raise InputError(answer["input_error"])
+    reply = json.loads(child.stdout.readline() or "{}")
+    if "input_error" in reply:
+        raise InputError(reply["input_error"])
     stderr.seek(0)
-    said = answer.get("error") or "".join(stderr.readlines()[-30:])
-    raise RuntimeError(f"the process that schedules batches failed, {ending(child.returncode)}:\n{said}".rstrip())
+    text = reply.get("error") or "".join(stderr.readlines()[-30:])
+    raise RuntimeError(f"the process that schedules batches failed, {ending(child.returncode)}:\n{text}".rstrip())
 
 
 def run(folder: Path) -> None:
-    """Find the batches that `folder` still lacks. Memory: see `DENSE`; lists of 100 for 100,000 pairs 1.3 GB."""
+    """Searches the missing batches of `folder`. Memory: see `DENSE`; 1.3 GB for 100,000 pairs with lists of 100."""
     from pipeline.finetune.scheduling import batch_search as scheduling
 
     job = Job(**json.loads((folder / JOB).read_text()))
     improve = scheduling.greedy if job.method == "greedy" else scheduling.beam(job.width)
-    found = _found(folder / BATCHES, job.sizes) if (folder / BATCHES).exists() else []
+    found = _complete_batches(folder / BATCHES, job.sizes) if (folder / BATCHES).exists() else []
     edges, sums = np.cumsum([0, *job.sizes]), {"scheduled": 0.0, "random": 0.0}
     order_N = np.random.default_rng([job.seed, job.epoch, 1]).permutation(edges[-1])
-    with open(folder / BATCHES, "ab", buffering=0) as file:  # what is found can be read at once
+    with open(folder / BATCHES, "ab", buffering=0) as file:  # a finished batch can be read immediately
         for first, last in pools(job.sizes, job.pool):
             members = np.sort(order_N[edges[first] : edges[last]])
             known = [np.searchsorted(members, batch) for batch in found[first:last]]
@@ -168,18 +168,18 @@ def run(folder: Path) -> None:
 
 
 def pools(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Runs (first, last + 1) of batches that hold at most `most` pairs together (0: all), or of one larger batch."""
-    firsts, held = [0], 0
+    """Returns ranges (first, last + 1) of batches of at most `most` pairs together (0: all), or of one larger batch."""
+    firsts, total = [0], 0
     for number, size in enumerate(sizes):
-        if most and held and held + size > most:
+        if most and total and total + size > most:
             firsts.append(number)
-            held = 0
-        held += size
+            total = 0
+        total += size
     return list(zip(firsts, [*firsts[1:], len(sizes)], strict=True))
 
 
 def read_similarity(folder: Path, members: np.ndarray, n: int, job: Job):
-    """Similarities among `members` (ascending) of the `n` pairs, from the folder's files."""
+    """Reads the similarities between `members` (ascending) of the `n` pairs from the folder's files."""
     from pipeline.finetune.scheduling import similarity
 
     judged_E2 = np.load(folder / JUDGED) if (folder / JUDGED).exists() else np.zeros((0, 2), np.int64)
@@ -188,10 +188,10 @@ def read_similarity(folder: Path, members: np.ndarray, n: int, job: Job):
     judged_E2 = np.stack(judged[:2], axis=1)
     if (folder / CANDIDATES).exists():
         with np.load(folder / CANDIDATES) as file:
-            given = file["question"], file["passage"], file["score"]
-        _check_numbers(folder / CANDIDATES, np.concatenate(given[:2]), n)
-        rows = similarity.best(similarity.within(given, members, n), job.depth)
-        del given
+            candidates = file["question"], file["passage"], file["score"]
+        _check_numbers(folder / CANDIDATES, np.concatenate(candidates[:2]), n)
+        rows = similarity.best(similarity.within(candidates, members, n), job.depth)
+        del candidates
     else:
         questions_ND, passages_ND = (_vectors(folder / name, members, n) for name in (QUESTIONS, PASSAGES))
         if job.method == "greedy" and len(members) <= DENSE:
@@ -203,11 +203,11 @@ def read_similarity(folder: Path, members: np.ndarray, n: int, job: Job):
 
 def _check_numbers(path: Path, pairs: np.ndarray, n: int) -> None:
     if pairs.size and not 0 <= pairs.min() <= pairs.max() < n:
-        raise InputError(f"{path}: pairs {pairs.min()} to {pairs.max()}, but the epoch's batches hold {n} pairs")
+        raise InputError(f"{path}: pairs {pairs.min()} to {pairs.max()}, but the epoch's batches have {n} pairs")
 
 
 def _vectors(path: Path, members: np.ndarray, n: int) -> np.ndarray:
-    """float32, contiguous; without a copy where all of them are wanted."""
+    """Reads vectors of `members`, float32, contiguous; without a copy if `members` are all."""
     vectors_ND = np.load(path, mmap_mode="r")
     return np.ascontiguousarray(vectors_ND if len(members) == n else vectors_ND[members], np.float32)
 

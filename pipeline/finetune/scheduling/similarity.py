@@ -1,12 +1,12 @@
-"""How near pair j's passage is to pair i's question: what batches are scheduled by (Adaptive Batch Scheduling).
+"""The similarity of pair j's passage to pair i's question, for Adaptive Batch Scheduling.
 
-Similarities become integers on a grid, so that their sums are exact in any order, and equal sums are equal. The
-hardness of a batch counts both sim(q_i, p_j) and sim(q_j, p_i), so only their sum is kept, with zeros for i = j.
-A pair of pairs of which nothing is known (in no candidate list), or that must not count (the passage is judged
-relevant for the question), stands on the grid just below the least similarity.
+Similarities are rounded to integers on a grid, so that their sums are exact in any order. The hardness of a batch
+counts both sim(q_i, p_j) and sim(q_j, p_i), so only their sum is stored, with zeros for i = j. If the similarity of two
+pairs is unknown (in no candidate list), or must not count (the passage is judged relevant for the question), its value
+is one step below the lowest similarity.
 
 Shapes: N pairs of a question and its positive passage, D dimension, R rows (question, passage, score) of candidate
-lists, H rows of a run or of judgements, E exceptions, A and B pairs.
+lists, E exceptions, A and B pairs.
 """
 
 import math
@@ -19,9 +19,9 @@ import numpy as np
 from pipeline.errors import InputError
 
 LEVELS = 1 << 20
-"""Most steps of the grid: an int32 holds sim(q_i, p_j) + sim(q_j, p_i), and nearly what float32 tells apart."""
+"""Most steps of the grid: an int32 holds sim(q_i, p_j) + sim(q_j, p_i), with nearly the precision of float32."""
 BLOCK = 1024
-"""Rows worked on at a time."""
+"""Rows computed at a time."""
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 """question_R and passage_R, int32 numbers of pairs; score_R, float32."""
@@ -31,21 +31,21 @@ Number = int | np.integer
 @dataclass(frozen=True)
 class Grid:
     least: float
-    """The similarity on step 1."""
+    """The similarity at step 1."""
     scale: float
-    """Steps to a unit of similarity: a power of two, so that whole numbers keep exact sums."""
+    """Steps per unit of similarity: a power of two, so that sums of integers stay exact."""
 
     def steps(self, scores: np.ndarray) -> np.ndarray:
-        """int32, at least 1."""
+        """Returns the steps of scores, int32, at least 1."""
         return (np.rint((scores.astype(np.float64) - self.least) * self.scale) + 1).astype(np.int32)
 
     def units(self, total: int, terms: int) -> float:
-        """A sum of `terms` steps as a sum of similarities."""
+        """Converts a sum of `terms` steps to a sum of similarities."""
         return (total - terms) / self.scale + terms * self.least
 
 
 def grid(scores: np.ndarray) -> Grid:
-    """The grid from the least to the greatest score. Raises InputError where a score is not finite."""
+    """Returns the grid from the lowest to the highest score. Raises InputError if a score is not finite."""
     low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 0.0)
     if not np.isfinite(high - low):  # a NaN anywhere makes both NaN
         raise InputError("similarity: not finite; the encoder diverged in training (try a lower learning_rate)")
@@ -59,10 +59,10 @@ class Similarity(Protocol):
     def __len__(self) -> int: ...
 
     def row(self, i: Number) -> tuple[np.ndarray | slice, np.ndarray]:
-        """(which pairs, their sim(q_i, p_j) + sim(q_j, p_i) in steps); 0 for all others."""
+        """Returns (pairs j, their sim(q_i, p_j) + sim(q_j, p_i) in steps); 0 for all other pairs."""
 
     def block(self, some_A: np.ndarray, others_B: np.ndarray) -> np.ndarray:
-        """sim(q_a, p_b) + sim(q_b, p_a) in steps, [A, B]."""
+        """Returns sim(q_a, p_b) + sim(q_b, p_a) in steps, [A, B]."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Those of candidate lists: 8 bytes for each, at most 400 N with lists of 100."""
+    """The similarities of candidate lists: 8 bytes each, at most 400 N with lists of 100."""
 
     columns: np.ndarray
     """int32, ascending within each row."""
@@ -103,17 +103,17 @@ class Sparse:
         return self.columns[span], self.values[span]
 
     def block(self, some_A: np.ndarray, others_B: np.ndarray) -> np.ndarray:
-        found_AB = np.zeros((len(some_A), len(others_B)), np.int32)
-        for found_B, i in zip(found_AB, some_A, strict=True):
+        values_AB = np.zeros((len(some_A), len(others_B)), np.int32)
+        for values_B, i in zip(values_AB, some_A, strict=True):
             columns, values = self.row(i)
             if len(columns):
                 place_B = np.minimum(np.searchsorted(columns, others_B), len(columns) - 1)
-                np.copyto(found_B, values[place_B], where=columns[place_B] == others_B)
-        return found_AB
+                np.copyto(values_B, values[place_B], where=columns[place_B] == others_B)
+        return values_AB
 
 
 def dense(scores_NN: np.ndarray, judged_E2: np.ndarray) -> Dense:
-    """All of sim(q_i, p_j) = scores_NN[i, j]. Entries (i, j) of `judged_E2` do not count."""
+    """Builds all similarities from sim(q_i, p_j) = scores_NN[i, j]. Entries (i, j) of `judged_E2` do not count."""
     steps, n = grid(scores_NN), len(scores_NN)
     values_NN = np.empty((n, n), np.int32)
     for start in range(0, n, BLOCK):
@@ -128,7 +128,10 @@ def dense(scores_NN: np.ndarray, judged_E2: np.ndarray) -> Dense:
 
 
 def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
-    """Those of candidate lists. Of repeated rows the first counts, those of a pair's own or a judged passage do not."""
+    """Builds the similarities of candidate lists. A pair's own passage and judged passages do not count.
+
+    Of duplicate rows, the first counts.
+    """
     from scipy.sparse import csr_array
 
     question_R, passage_R, score_R = rows
@@ -149,7 +152,10 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
 
 
 def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Rows:
-    """Each question's `depth` passages of greatest inner product, then each passage's questions, own pairs aside."""
+    """Returns each question's `depth` passages of greatest inner product, then each passage's questions.
+
+    Own pairs are left out.
+    """
     by_question = _best(questions_ND, passages_ND, depth)
     by_passage = _best(passages_ND, questions_ND, depth)
     return (
@@ -162,23 +168,23 @@ def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Ro
 def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
     import faiss
 
-    faiss.cvar.distance_compute_blas_threshold = 1  # else small batches leave BLAS and take seven times as long
+    faiss.cvar.distance_compute_blas_threshold = 1  # else small batches do not use BLAS and are seven times slower
     n = len(from_ND)
     depth = min(depth, n - 1)
-    found_NK = np.empty((n, depth), np.int32)
+    column_NK = np.empty((n, depth), np.int32)
     scores_NK = np.empty((n, depth), np.float32)
     for start in range(0, n, BLOCK):
         block = slice(start, min(start + BLOCK, n))
-        scores_BK, found_BK = faiss.knn(from_ND[block], to_ND, depth + 1, metric=faiss.METRIC_INNER_PRODUCT)
-        own_BK = found_BK == np.arange(block.start, block.stop)[:, None]
+        scores_BK, column_BK = faiss.knn(from_ND[block], to_ND, depth + 1, metric=faiss.METRIC_INNER_PRODUCT)
+        own_BK = column_BK == np.arange(block.start, block.stop)[:, None]
         own_BK[~own_BK.any(1), np.argmin(scores_BK, axis=1)[~own_BK.any(1)]] = True
-        found_NK[block] = found_BK[~own_BK].reshape(-1, depth)
+        column_NK[block] = column_BK[~own_BK].reshape(-1, depth)
         scores_NK[block] = scores_BK[~own_BK].reshape(-1, depth)
-    return np.repeat(np.arange(n, dtype=np.int32), depth), found_NK.ravel(), scores_NK.ravel()
+    return np.repeat(np.arange(n, dtype=np.int32), depth), column_NK.ravel(), scores_NK.ravel()
 
 
 def best(rows: Rows, depth: int) -> Rows:
-    """The rows among a question's `depth` best passages or a passage's `depth` best questions; ties by number."""
+    """Returns the rows in a question's `depth` best passages or a passage's `depth` best questions; ties by number."""
     question_R, passage_R, score_R = rows
     kept_R = _ranks(question_R, passage_R, score_R) < depth
     kept_R |= _ranks(passage_R, question_R, score_R) < depth
@@ -194,7 +200,7 @@ def _ranks(group_R: np.ndarray, other_R: np.ndarray, score_R: np.ndarray) -> np.
 
 
 def within(rows: Rows, members: np.ndarray, n: int) -> Rows:
-    """The rows with both pairs among `members` (ascending), by their places there."""
+    """Returns the rows with both pairs in `members` (ascending), by their places there."""
     place_N = np.full(n, -1, np.int32)
     place_N[members] = np.arange(len(members))
     question_R, passage_R = place_N[rows[0]], place_N[rows[1]]

@@ -237,7 +237,7 @@ def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
 
 
 def test_scheduling_more_than_there_is(world, work, inline):
-    with pytest.raises(InputError, match="batch_queries: 25 asked for, but there are only 24"):
+    with pytest.raises(InputError, match=r"batch_queries: 25 .* only 24"):
         train(world, work(), order="abs_greedy", batch_queries=25)
 
 
