@@ -37,8 +37,10 @@ class Best:
         if ranks.rank() == 0:
             if self.row() is self.rows[-1]:
                 state = self._trained.state_dict()
-                _write_whole(self._weights(step), to_bytes({name: x.cpu().contiguous() for name, x in state.items()}))
-            _write_whole(self._log, json.dumps(self.rows).encode())
+                _write_atomically(
+                    self._weights(step), to_bytes({name: x.cpu().contiguous() for name, x in state.items()})
+                )
+            _write_atomically(self._log, json.dumps(self.rows).encode())
             self._clear()
 
     def row(self) -> Row:
@@ -73,7 +75,7 @@ def _before(rows: Sequence[Row], checkpoint: int) -> list[Row]:
     return [row for row in rows if row["step"] < checkpoint]
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes) -> None:
     """Writes a file so that a kill leaves the old or the complete new content."""
     unfinished = path.with_name(f"{path.name}.part")
     write(unfinished, content)
