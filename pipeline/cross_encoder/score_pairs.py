@@ -4,7 +4,6 @@ N pairs of a question (row of queries.parquet) and a passage (row of passages.pa
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from pipeline.cross_encoder.lengths import check_cross_encoder, read_lengths
 from pipeline.runtime import shards
 from pipeline.runtime.spans import shard_spans
 from pipeline.runtime.work import Progress, Work
-
-if TYPE_CHECKING:
-    pass
 
 SHARD = 8192
 """Pairs in a shard; a kill loses at most the unfinished shards."""

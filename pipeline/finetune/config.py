@@ -1,15 +1,12 @@
 """The configuration of fine-tuning."""
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.config import Config, Seed
 from pipeline.finetune.validation import ValidationConfig
 from pipeline.training.loop import Optimiser
-
-if TYPE_CHECKING:
-    pass
 
 
 class AbsConfig(Config):

@@ -2,7 +2,7 @@
 
 FOLDER/validation.json: a row per validation. FOLDER/best-STEP.safetensors: the weights after STEP updates. FOLDER also
 holds the training's checkpoints. A training that resumes from a checkpoint drops the rows measured after it: those
-updates run again, and on a GPU their results may differ. So the best weights as of a checkpoint stay as long as it.
+updates run again, and on a GPU their results may differ. So each checkpoint's best weights are kept with it.
 """
 
 import json

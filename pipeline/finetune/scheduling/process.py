@@ -103,18 +103,18 @@ def _prepare(folder: Path, job: Job) -> None:
         (folder / JOB).write_text(text)
     (folder / HARDNESS).unlink(missing_ok=True)
     (folder / BATCHES).touch()
-    whole = _complete_batches(folder / BATCHES, job.sizes)
-    os.truncate(folder / BATCHES, 4 * sum(len(batch) for batch in whole))
+    batches = _complete_batches(folder / BATCHES, job.sizes)
+    os.truncate(folder / BATCHES, 4 * sum(len(batch) for batch in batches))
 
 
 def _complete_batches(path: Path, sizes: Sequence[int]) -> list[np.ndarray]:
     """Returns the complete batches of the file; none if its content is damaged (a machine lost power)."""
     flat, edges = np.fromfile(path, "<i4", path.stat().st_size // 4).astype(np.int64), np.cumsum(sizes)
-    whole = int(np.searchsorted(edges, len(flat), "right"))
-    pairs = flat[: edges[whole - 1] if whole else 0]
+    complete = int(np.searchsorted(edges, len(flat), "right"))
+    pairs = flat[: edges[complete - 1] if complete else 0]
     if len(np.unique(pairs)) < len(pairs) or (len(pairs) and pairs.max() >= edges[-1]):
         return []
-    return np.split(pairs, edges[: whole - 1]) if whole else []
+    return np.split(pairs, edges[: complete - 1]) if complete else []
 
 
 def _read(path: Path, sizes: Sequence[int], child: subprocess.Popen[str], stderr: IO[str]) -> Iterator[np.ndarray]:
