@@ -1,7 +1,7 @@
-"""A tar of plain files, packed by zstd: written with each file's hash checked, read with nothing taken on trust.
+"""Tar archives of plain files, compressed with zstd. Writing checks each file's hash; reading trusts nothing.
 
-Written by tarfile, so that `tar --zstd -xf` opens it; equal files give equal bytes. Read header by header: tarfile's
-own reader would follow extended headers of any size before its caller sees them.
+tarfile writes them, so `tar --zstd -xf` opens them; equal files give equal bytes. They are read header by header:
+tarfile's own reader follows extended headers of any size before its caller sees them.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from artifacts.errors import StoreError
 
 CHUNK = 1 << 20
 LONGEST_NAME = names.LONGEST + 256
-"""Bytes of a member's name, with what a pack puts before that of an artifact's file."""
+"""Bytes of a member's name: the name of an artifact's file with the prefix that a pack adds."""
 
 Moved = Callable[[int], None]
-"""Told how many bytes more were read or written."""
+"""Called with the number of bytes just read or written."""
 
 
 class Member(NamedTuple):
@@ -31,13 +31,13 @@ class Member(NamedTuple):
     sha256: str
 
 
-def write(path: Path, given: Iterable[tuple[Member, Path | bytes]], moved: Moved) -> None:
-    """Writes the members in their order. Raises `StoreError` for a file that is not what its member says."""
+def write(path: Path, members: Iterable[tuple[Member, Path | bytes]], moved: Moved) -> None:
+    """Writes the members in order. Raises `StoreError` if a file's size or hash differs from its member's."""
     import pyarrow as pa
 
-    packed = pa.CompressedOutputStream(str(path), "zstd")
-    with packed, tarfile.open(mode="w|", fileobj=packed, format=tarfile.GNU_FORMAT) as tar:
-        for member, source in given:
+    compressed = pa.CompressedOutputStream(str(path), "zstd")
+    with compressed, tarfile.open(mode="w|", fileobj=compressed, format=tarfile.GNU_FORMAT) as tar:
+        for member, source in members:
             info = tarfile.TarInfo(member.name)
             info.size = member.size
             with BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
@@ -45,7 +45,7 @@ def write(path: Path, given: Iterable[tuple[Member, Path | bytes]], moved: Moved
                 try:
                     tar.addfile(info, hashing)  # type: ignore[arg-type]
                 except OSError as error:
-                    if error.errno is None:  # tarfile's own, for a file that ends early
+                    if error.errno is None:  # raised by tarfile itself if a file ends early
                         raise StoreError(f"{source!s}: shorter than {member.size} bytes") from None
                     raise
             if hashing.sha256.hexdigest() != member.sha256:
@@ -53,7 +53,7 @@ def write(path: Path, given: Iterable[tuple[Member, Path | bytes]], moved: Moved
 
 
 class _Hashing:
-    """A file that hashes what is read of it."""
+    """A file that hashes the bytes that are read from it."""
 
     def __init__(self, file: IO[bytes], moved: Moved) -> None:
         self.file, self.moved, self.sha256 = file, moved, hashlib.sha256()
@@ -67,7 +67,7 @@ class _Hashing:
 
 @contextmanager
 def opened(path: Path) -> Iterator["Reader"]:
-    """Raises `StoreError` where there is no such file, or one that zstd did not write."""
+    """Opens an archive for reading. Raises `StoreError` if the file is missing or is not in zstd format."""
     import pyarrow as pa
 
     files.check_path(path)
@@ -83,7 +83,7 @@ def opened(path: Path) -> Iterator["Reader"]:
 
 
 class Reader:
-    """Reads an archive from front to back. Whatever is wrong with it is a `StoreError` that names the file."""
+    """Reads an archive from start to end. Any fault raises a `StoreError` that names the file."""
 
     def __init__(self, path: Path, stream: Any) -> None:
         self.path, self.stream = path, stream
@@ -92,26 +92,26 @@ class Reader:
         return StoreError(f"{self.path}: {names.one_line(what, names.LONGEST)}")
 
     def header(self) -> tuple[str, int] | None:
-        """Name and size of the next member, which is a plain file; None at the archive's end."""
+        """Returns name and size of the next member, a plain file; None at the end of the archive."""
         block = self._take(tarfile.BLOCKSIZE)
         if not any(block):
             rest = self._read(2 * tarfile.RECORDSIZE)
             if any(rest) or len(rest) > tarfile.RECORDSIZE:
-                raise self.wrong("more follows its end")
+                raise self.wrong("has data after its end")
             return None
         info = self._parse(block)
         if info.type == tarfile.GNUTYPE_LONGNAME:
             if not 0 < info.size <= LONGEST_NAME:
-                raise self.wrong(f"a name of {info.size} bytes")
+                raise self.wrong(f"file name of {info.size} bytes")
             name = b"".join(self.content(info.size)).rstrip(b"\0").decode("utf-8", "replace")
             info = self._parse(self._take(tarfile.BLOCKSIZE))
             info.name = name
         if info.type != tarfile.REGTYPE:
-            raise self.wrong(f"{info.name} is no plain file")
+            raise self.wrong(f"{info.name} is not a plain file")
         return info.name, info.size
 
     def content(self, size: int) -> Iterator[bytes]:
-        """What follows a header, in pieces."""
+        """Yields the content after a header in pieces."""
         left = size
         while left:
             piece = self._take(min(left, CHUNK))
@@ -136,12 +136,12 @@ class Reader:
         return data
 
     def _read(self, count: int) -> bytes:
-        """So many bytes, or all that are left."""
+        """Reads `count` bytes, or all that remain if these are fewer."""
         pieces = []
         try:
             while count and (piece := self.stream.read(count)):
                 pieces.append(piece)
                 count -= len(piece)
         except (OSError, ValueError) as error:
-            raise self.wrong(f"cannot be unpacked ({str(error).lower()})") from None
+            raise self.wrong(f"cannot be decompressed ({str(error).lower()})") from None
         return b"".join(pieces)

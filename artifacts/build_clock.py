@@ -1,7 +1,7 @@
-"""How long a build has been at work, with the parts of it that were interrupted.
+"""Measures how long a build works, including its interrupted attempts.
 
-A part counts up to its last checkpoint: what it did after that is done again. work/KEY/seconds holds what earlier parts
-have taken, and its mtime is when the part under way began.
+An attempt counts up to its last checkpoint, because later work is repeated. work/KEY/seconds holds the seconds of
+earlier attempts; its mtime is the start of the current attempt.
 """
 
 import time
@@ -11,21 +11,21 @@ from pathlib import Path
 
 
 class Clock:
-    """Runs while a build is at work, not while it waits for a device before or for others after."""
+    """Measures the time at work, without waiting for a device before it or for other processes after it."""
 
     seconds = 0.0
-    """Of all parts of the build, when the work is done."""
+    """Total over all attempts of the build, set when the work ends."""
 
     @contextmanager
     def at_work(self, work: Path) -> Iterator[None]:
-        """`work`: the build's folder, which holds `checkpoints`."""
-        before, begun = _begin(work), time.monotonic()
+        """Measures the block. `work`: the build's folder, which contains `checkpoints`."""
+        earlier_seconds, started_at = _begin(work), time.monotonic()
         yield
-        self.seconds = before + time.monotonic() - begun
+        self.seconds = earlier_seconds + time.monotonic() - started_at
 
 
 def _begin(work: Path) -> float:
-    """Seconds of the earlier parts of the build in `work`; from now on a new part runs."""
+    """Starts a new attempt of the build in `work`. Returns the seconds of its earlier attempts."""
     clock = work / "seconds"
     seconds = 0.0
     with suppress(FileNotFoundError, ValueError):

@@ -1,11 +1,11 @@
-"""The store's one exception for what a user can fix."""
+"""The store's exceptions for faults that a user can fix."""
 
 from artifacts.names import escaped
 
 
 class StoreError(Exception):
-    """Something about the store or a source is wrong. The message is one line that names the file or folder; what
-    breaks the line, as a path may, is escaped.
+    """A fault of the store or of a source. The message is one line that names the file or folder; characters that
+    would break the line are escaped.
 
     The command line prints the message alone and exits with code 2.
     """
@@ -15,4 +15,4 @@ class StoreError(Exception):
 
 
 class Damaged(StoreError):
-    """An artifact that was to be read is not as it was written. It is set aside; another attempt builds it again."""
+    """An input artifact differs from what was written. It is set aside; another attempt builds it again."""

@@ -1,4 +1,4 @@
-"""Why a stage would run."""
+"""Explains why a stage would run."""
 
 import json
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from artifacts.records import Record
 from artifacts.store import Store
 
 WIDTH = 60
-"""Characters of a value in a line."""
+"""Largest number of characters of a value in a line."""
 
 
 def explain(store: Store, key: Key, node: str) -> list[str]:
-    """A line for each reason why `key` would be built; empty if it is in the store. Changes nothing on disk."""
+    """Returns a line for each reason to build `key`; empty if it is in the store. Changes nothing on disk."""
     record = store.record(key.hex)
     if record is not None:
         problem = store.problem(record)
@@ -26,14 +26,14 @@ def explain(store: Store, key: Key, node: str) -> list[str]:
 
 
 def nearest(store: Store, key: Key, node: str) -> Record | None:
-    """The record of the same stage, and node if there is one, that differs least from `key`; of equals the newest."""
+    """Returns the record of the same stage (and node, if any) that differs least from `key`; the newest of equals."""
     records = store.records(key.stage)
     records = [record for record in records if record.node == node] or records
     return min(records, key=lambda record: len(differences(record, key)), default=None)
 
 
 def differences(earlier: Record, key: Key) -> list[str]:
-    """A line for each configuration field, file of code, input, source and library in which the two differ."""
+    """Returns a line for each configuration field, code file, input, source and library that differs."""
     lines = [
         f"config {name}: {_short(old)} -> {_short(new)}"
         for name, old, new in _changes(_flat(earlier.config), _flat(key.config))
@@ -49,7 +49,7 @@ def differences(earlier: Record, key: Key) -> list[str]:
 
 
 class _Absent:
-    """Stands for a field that is not there: None is a value."""
+    """Marks a missing field, because None is a valid value."""
 
 
 ABSENT = _Absent()

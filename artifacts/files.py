@@ -1,4 +1,4 @@
-"""Reading, hashing and writing files so that a crash leaves the old or the new, never a half."""
+"""Reads, hashes and writes files; a crash leaves the old file or the new one, never a partial one."""
 
 import errno
 import hashlib
@@ -14,13 +14,13 @@ from artifacts.errors import StoreError
 from artifacts.names import LONGEST, one_line
 
 THREADS = min(8, os.cpu_count() or 1)
-"""For hashing and syncing, which both leave the interpreter's lock."""
+"""For hashing and syncing, which both release Python's global interpreter lock."""
 
 NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "quota used up", errno.EFBIG: "file size limit reached"}
 REFUSED = {errno.EACCES: "permission denied", errno.EPERM: "permission denied", errno.EROFS: "read-only file system"}
 
 FULL_BYTES = 1 << 20
-"""A disk with less free space is full: what fails then fails for that."""
+"""A disk with less free space counts as full: it explains any failure."""
 
 
 def sha256(path: Path) -> str:
@@ -29,7 +29,7 @@ def sha256(path: Path) -> str:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replaces the file as a whole, on disk when this returns. Its mode follows the umask."""
+    """Replaces the whole file; it is on disk when this returns. Its mode follows the umask."""
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}")
     try:
         with temporary.open("wb") as file:
@@ -43,7 +43,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Asks the kernel to put a file's bytes, or a folder's names, on disk."""
+    """Flushes a file's bytes, or a folder's names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -52,24 +52,24 @@ def sync(path: Path) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Raises `StoreError` for a path that is not UTF-8: Parquet, JSON and Java take no other."""
+    """Raises `StoreError` for a path that is not UTF-8, which Parquet, JSON and Java require."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise StoreError(
-            f"{one_line(str(path), LONGEST)}: the path is not UTF-8; give one that is, such as a link"
+            f"{one_line(str(path), LONGEST)}: the path is not UTF-8; use another path to it, such as a link"
         ) from None
 
 
 def empty(folder: Path) -> Path:
-    """Makes the folder, without what was in it."""
+    """Creates an empty folder; removes its earlier content."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
 
 def listed(folder: Path, ending: str) -> list[Path]:
-    """The paths in a folder that end so, sorted; none where it is not there. `StoreError` where it cannot be read."""
+    """Returns a folder's paths that end with `ending`, sorted; none if it is missing. `StoreError` if unreadable."""
     try:
         return sorted(path for path in folder.iterdir() if path.name.endswith(ending) and path.name[0] != ".")
     except FileNotFoundError:
@@ -80,19 +80,19 @@ def listed(folder: Path, ending: str) -> list[Path]:
 
 @contextmanager
 def provisional(*folders: Path) -> Iterator[ExitStack]:
-    """Makes the folders. At the end those that were not there are gone again, if they are empty; `pop_all` of what is
-    given keeps them. Raises `StoreError` where they cannot be made.
+    """Creates the folders. At the end it removes the folders that it created, if they are empty; `pop_all` of the
+    yielded stack keeps them. Raises `StoreError` if a folder cannot be created.
     """
-    absent = [one for folder in folders for one in (folder, *folder.parents) if not one.exists()]
-    with ExitStack() as undone:
-        for folder in reversed(absent):
-            undone.callback(_remove_if_empty, folder)
+    missing = [one for folder in folders for one in (folder, *folder.parents) if not one.exists()]
+    with ExitStack() as removals:
+        for folder in reversed(missing):
+            removals.callback(_remove_if_empty, folder)
         try:
             for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{error.filename}: {str(error.strerror).lower()}") from error
-        yield undone
+        yield removals
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -102,7 +102,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 @contextmanager
 def storage_errors(folder: Path) -> Iterator[None]:
-    """Turns a full or closed disk, however deep in the chain of causes, into a `StoreError` that names `folder`."""
+    """Raises a `StoreError` that names `folder` if any cause of an error is a full or read-only disk."""
     try:
         yield
     except StoreError:
@@ -119,7 +119,7 @@ def _storage_line(error: BaseException | None, folder: Path) -> str | None:
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
         what = NO_SPACE.get(number or 0)
-        # Libraries keep only the system's words (safetensors, a child process), or not even those (NumPy, torch.save).
+        # Libraries keep only the system's message (safetensors, a child process), or lose it too (NumPy, torch.save).
         if os.strerror(errno.ENOSPC) in str(error) or (isinstance(error, OSError | RuntimeError) and free < FULL_BYTES):
             what = NO_SPACE[errno.ENOSPC]
         if what is not None:

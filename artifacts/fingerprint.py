@@ -1,7 +1,7 @@
-"""The version of a stage's code: a hash of each syntax tree that it consists of.
+"""The version of a stage's code: a hash of the syntax tree of each of its files.
 
-A change in any first-party module that the stage imports counts. Comments, docstrings, layout and the messages of
-exceptions do not. The files are read as text; nothing is imported.
+A change in any first-party module that the stage imports counts. Comments, docstrings, formatting and messages of
+exceptions do not count. The files are read as text; nothing is imported.
 """
 
 import ast
@@ -22,20 +22,21 @@ NOT_DATA = (".py", ".pyc", ".md", ".typed")
 def code_version(
     function: Callable[..., Any], roots: tuple[str, ...] = ("pipeline",), uncounted: Collection[str] = ()
 ) -> dict[str, str]:
-    """File -> hash, for the module of `function` and, transitively, all that it imports of the packages `roots`.
+    """Returns file -> hash for the module of `function` and all that it imports, directly or not, from `roots`.
 
-    `uncounted`: modules that change no byte of an artifact. They are left out, with what only they import.
+    `roots`: names of packages. `uncounted`: modules that cannot change an artifact. They are left out, with the
+    modules that only they import.
 
     Files are named from the folder that holds the package (`pipeline/negatives/mine.py`). What counts as an import:
-    - every import statement, those inside functions too, and the packages on the way to the module;
-    - a string that names a module, as child processes are given one (`"pipeline.pretrain.condenser:train"`);
+    - every import statement, inside functions too, and the parent packages of the module;
+    - a string that names a module, as child processes receive one (`"pipeline.pretrain.condenser:train"`);
     - a string that begins a module's name (`f"pipeline.data.readers.{name}"`): all modules of that package.
-    Other files beside a package's `__init__.py` (templates, say) belong to the package.
-    Raises `StoreError` on a file that is no Python.
+    Other files in the folder of a package's `__init__.py`, such as templates, belong to the package.
+    Raises `StoreError` for a file that is not valid Python.
     """
     function = inspect.unwrap(function)
     start = Path(inspect.getfile(function))
-    found = {} if _resolve(function.__module__, roots) else {start.name: _read(start)[0]}
+    hashes = {} if _resolve(function.__module__, roots) else {start.name: _read(start)[0]}
     seen: set[str] = set()
     waiting = [function.__module__, *_imports(function.__module__, start, roots)]
     while waiting:
@@ -44,15 +45,15 @@ def code_version(
         if path is None or module in seen or module in uncounted:
             continue
         seen.add(module)
-        found[_relative(path, roots)] = _read(path)[0]
+        hashes[_relative(path, roots)] = _read(path)[0]
         if path.name == "__init__.py":
-            found |= {_relative(file, roots): _hash_data(file) for file in _data_files(path.parent)}
+            hashes |= {_relative(file, roots): _hash_data(file) for file in _data_files(path.parent)}
         waiting += [module.rpartition(".")[0], *_imports(module, path, roots)]
-    return dict(sorted(found.items()))
+    return dict(sorted(hashes.items()))
 
 
 def _imports(module: str, path: Path, roots: tuple[str, ...]) -> Iterator[str]:
-    """Names in `module` that may be modules of `roots`."""
+    """Yields names in `module` that may be modules of `roots`."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for level, base, names in _read(path)[1]:
         if level:
@@ -103,13 +104,13 @@ def _hash_data(path: Path) -> str:
 
 
 Import = tuple[int, str, tuple[str, ...]]
-"""Level (of a relative import), module, names taken from it."""
+"""Level of a relative import, module, imported names."""
 
 _cache: dict[Path, tuple[tuple[int, int, int], str, list[Import]]] = {}
 
 
 def _read(path: Path) -> tuple[str, list[Import]]:
-    """Hash of a module's tree, and its imports."""
+    """Returns the hash of a module's syntax tree, and its imports."""
     stat = path.stat()
     state = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
     if path not in _cache or _cache[path][0] != state:
@@ -125,7 +126,7 @@ def _read(path: Path) -> tuple[str, list[Import]]:
 
 
 def _drop_texts(tree: ast.AST) -> None:
-    """Removes what only people read: strings that are statements (docstrings), and what an exception is raised with."""
+    """Removes what only people read: docstrings (strings that are statements) and arguments of raised exceptions."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -139,7 +140,7 @@ def _is_string(node: ast.AST) -> bool:
 
 
 def _write(node: ast.AST, out: list[str]) -> None:
-    """Like `ast.dump`, but without empty fields: newer Pythons add some, and the key is to outlive them."""
+    """Like `ast.dump`, but without empty fields: newer Python versions add some, and they must not change a key."""
     out.append(type(node).__name__)
     for field in node._fields:
         value = getattr(node, field, None)

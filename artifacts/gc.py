@@ -24,11 +24,11 @@ class Removed:
 
 
 def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Removed]:
-    """Removes artifacts that neither the newest `runs` run records name nor anyone built or used within `days`.
+    """Removes artifacts that are not in the newest `runs` run records and were not built or used within `days`.
 
-    With them go left-over work (checkpoints of killed builds) as old, objects without a key, locks of killed runs and
-    broken/. Never what is being built, nor its inputs, nor what a run under way has built or used. `dry_run` changes
-    nothing, and works in a store that may only be read. Gives what was (or would be) removed.
+    It also removes equally old work of killed builds (checkpoints), objects without a key, locks of killed runs and
+    broken/. It keeps artifacts that are being built, their inputs, and what a current run has built or used.
+    `dry_run` changes nothing and works in a read-only store. Returns what was (or would be) removed.
     """
     if not store.root.exists():
         return []
@@ -38,9 +38,9 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
     began = live.began(store)
     oldest = min(time.time() - days * DAY_SECONDS, began)
     removed = []
-    # Builders file their artifacts under this lock, so none loses an object between its filing and its key's.
+    # Builds store their artifacts under this lock, so no object is removed before its key is written.
     with files.storage_errors(store.root), nullcontext() if dry_run else store.commit_lock():
-        # One by one: what is yielded is under its key's lock until the next is asked for.
+        # One by one: a yielded target stays under its key's lock until the next one is requested.
         targets = chain(
             _artifacts(store, runs, oldest, began, free), _work(store, oldest, free), _left_over(store, oldest, free)
         )
@@ -54,7 +54,7 @@ def gc(store: Store, runs: int, days: float, dry_run: bool = False) -> list[Remo
 
 
 Free = Callable[[Path], AbstractContextManager[bool]]
-"""Gives whether a lock is free, and holds it meanwhile if anything is to be removed."""
+"""Yields whether a lock is free; holds it during the block, except in a dry run."""
 
 
 def _is_free(lock: Path) -> AbstractContextManager[bool]:
@@ -69,7 +69,7 @@ def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free
         path = store.keys / f"{record.key}.json"
         with free(store.lock_file(record.key)) as unlocked:
             used = path.stat().st_mtime
-            # `began` is by the same clock, of the file system: neither lies in a future that says nothing.
+            # `began` comes from the same clock, the file system's: the two can be compared even if it is wrong.
             unused = used <= began and dates.last_use(used) <= oldest
             if unlocked and record.key not in named and record.identity not in read and unused:
                 yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
@@ -81,7 +81,7 @@ def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free
 
 
 def _being_read(store: Store, free: Free) -> set[str]:
-    """Identities of the artifacts that builders under way read."""
+    """Returns identities of the artifacts that current builds read."""
     read: set[str] = set()
     for path in store.locks.glob("*.lock"):
         with free(path) as unlocked:
@@ -109,9 +109,9 @@ def _left_over(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
             if path.is_file() and path.stat().st_mtime <= oldest:
                 yield Removed(path.relative_to(store.root), path.stat().st_size, "half-written")
     for path in sorted(store.locks.glob(f"{live.PREFIX}*.lock")):
-        if not path.exists():  # its run has ended since
+        if not path.exists():  # its run has ended meanwhile
             continue
-        with free(path) as unlocked, suppress(FileNotFoundError):  # or does now
+        with free(path) as unlocked, suppress(FileNotFoundError):  # or ends now
             if unlocked:
                 yield Removed(path.relative_to(store.root), objects.size(path), "left by a run that did not end")
 
@@ -119,7 +119,7 @@ def _left_over(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
 def _remove(store: Store, path: Path) -> None:
     if path.parent == store.objects:
         (store.verified / path.name).unlink(missing_ok=True)
-        # Out of the way first: a reader sees a whole object or none.
+        # Renamed first: a reader sees a whole object or none.
         path = path.rename(store.broken / f"{path.name}-{time.time_ns()}")
     if path.parent == store.keys:
         store.lock_file(path.stem).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What an artifact is made from, as a key."""
+"""Cache keys: what an artifact is built from, as a hash."""
 
 import hashlib
 import json
@@ -8,23 +8,23 @@ from typing import Any
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted names and no spaces: equal values give equal bytes. Raises on NaN and on what JSON lacks."""
+    """Returns JSON with sorted names and no spaces: equal values give equal bytes. Raises for NaN or non-JSON types."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def code_hash(code: Mapping[str, str]) -> str:
-    """One hash of a stage's code (file -> hash)."""
+    """Returns one hash of a stage's code (file -> hash)."""
     return hashlib.sha256(canonical(dict(code))).hexdigest()
 
 
 @dataclass(frozen=True)
 class Equivalent:
-    """What older versions of a stage put into a key for what builds the same bytes today."""
+    """The parts of older keys whose artifacts have the same bytes as today's."""
 
     code: frozenset[str] = frozenset()
     """`code_hash` of each older version."""
     fields: Mapping[str, str | None] = field(default_factory=dict)
-    """Dotted name of a configuration field then -> its name now; None: the field is gone."""
+    """Old dotted name of a configuration field -> its current name; None: the field was removed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Key:
     """Distribution -> version, for the few whose version changes the stage's bytes."""
     hex: str
     equivalent: Equivalent = Equivalent()
-    """No part of the key: which older artifacts count as this key's."""
+    """Which older artifacts are accepted for this key. Not part of the key."""
 
     def components(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in COMPONENTS}
@@ -62,9 +62,9 @@ def make_key(
     libraries: Mapping[str, str],
     equivalent: Equivalent = Equivalent(),
 ) -> Key:
-    """The key of what `stage` makes of the rest. The order of a mapping's names does not matter.
+    """Returns the key of what `stage` builds from the other arguments. The order of names in a mapping is ignored.
 
-    An optional input that is not given is left out of `inputs`. `libraries` comes from `versions.of([...])`.
+    Leave an optional input that is absent out of `inputs`. `libraries` comes from `versions.of([...])`.
     """
     components = {
         "stage": stage,
@@ -75,17 +75,17 @@ def make_key(
         "libraries": libraries,
     }
     text = canonical({name: dict(value) if isinstance(value, Mapping) else value for name, value in components.items()})
-    # Read back, so that what is compared later with a record from disk is made of the same plain values.
+    # Read back, so that comparisons with a record from disk see the same plain values.
     return Key(**json.loads(text), hex=hashlib.sha256(text).hexdigest(), equivalent=equivalent)
 
 
 def renamed(values: Mapping[str, Any], fields: Mapping[str, str | None]) -> dict[str, Any]:
-    """The values under today's names: `fields` maps dotted names of before to names of today (None: gone)."""
+    """Returns the values under current names: `fields` maps old dotted names to current ones (None: removed)."""
     moved = {name: _at(values, name.split(".")) for name in fields}
     result = _without(values, [name.split(".") for name in fields])
     for name, value in moved.items():
-        if value is not ABSENT and (now := fields[name]) is not None:
-            *sections, last = now.split(".")
+        if value is not ABSENT and (current := fields[name]) is not None:
+            *sections, last = current.split(".")
             place = result
             for section in sections:
                 place = place.setdefault(section, {})
@@ -104,10 +104,10 @@ def _at(values: Any, keys: list[str]) -> Any:
     return values
 
 
-def _without(values: Mapping[str, Any], gone: list[list[str]]) -> dict[str, Any]:
-    result = {name: value for name, value in values.items() if [name] not in gone}
+def _without(values: Mapping[str, Any], removed: list[list[str]]) -> dict[str, Any]:
+    result = {name: value for name, value in values.items() if [name] not in removed}
     for name, value in result.items():
-        below = [keys[1:] for keys in gone if keys[0] == name]
+        below = [keys[1:] for keys in removed if keys[0] == name]
         if below and isinstance(value, Mapping):
             result[name] = _without(value, below)
     return result

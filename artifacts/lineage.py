@@ -1,4 +1,4 @@
-"""Everything that artifacts were made from, by the store's records."""
+"""The lineage of artifacts: everything that they were built from, by the store's records."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,51 +10,51 @@ from artifacts.store import Store
 @dataclass(frozen=True)
 class Made:
     name: str
-    """What its user calls it: the parameter that it was given as, or the name that `ancestry` was given."""
+    """The name that its reader uses: the parameter of a stage, or the name passed to `ancestry`."""
     identity: str
     record: Record | None
-    """None where the store has no record of it any more."""
+    """None if the store no longer has its record."""
 
     @property
     def node(self) -> str:
-        """What tells it from others: the key of its record. Equal bytes may have several, each made in its own way."""
+        """Its unique name: the key of its record. Equal bytes may have several keys, each of another build."""
         return self.record.key if self.record is not None else self.identity
 
 
 def ancestry(store: Store, ends: Iterable[Made]) -> list[Made]:
-    """What leads to `ends` and these themselves, each record once, after all that it was made from.
+    """Returns `ends` and everything that led to them, each record once and after all of its inputs.
 
-    A record names its inputs by their identity and, in newer versions, by their keys. Where several keys gave the same
-    bytes, the record stands for an input that was read; see `_Chooser`. None stands for one that it led to: no record
-    is made from itself.
+    A record names its inputs by identity and, in newer versions, by key. If several keys gave the same bytes,
+    `_Chooser` picks the record of the input. A record never counts as an input of itself, directly or not.
     """
     ends = list(ends)
     chooser = _Chooser(store.records(), {end.record.key for end in ends if end.record is not None})
-    found: dict[str, Made] = {}
+    finished: dict[str, Made] = {}
     path: dict[str, tuple[Made, Iterator[tuple[str, str]]]] = {}
 
     def enter(made: Made) -> None:
         path[made.node] = made, iter(made.record.inputs.items() if made.record is not None else ())
 
     for end in ends:
-        if end.node not in found:
+        if end.node not in finished:
             enter(end)
-        while path:  # not by recursion: a chain may be longer than Python's stack
+        while path:  # no recursion: a chain may be longer than Python's stack
             node, (made, inputs) = next(reversed(path.items()))
-            given = next(inputs, None)
-            if given is None:
-                found[node] = made
+            next_input = next(inputs, None)
+            if next_input is None:
+                finished[node] = made
                 del path[node]
             elif made.record is not None:
-                parameter, identity = given
-                before = Made(parameter, identity, chooser.choose(made.record, parameter, path.keys(), found.keys()))
-                if before.node not in found:
-                    enter(before)
-    return list(found.values())
+                parameter, identity = next_input
+                record = chooser.choose(made.record, parameter, path.keys(), finished.keys())
+                parent = Made(parameter, identity, record)
+                if parent.node not in finished:
+                    enter(parent)
+    return list(finished.values())
 
 
 class _Chooser:
-    """Finds the record that stands for an input, among those that gave its bytes."""
+    """Finds the record of an input among all records with its bytes."""
 
     def __init__(self, records: Sequence[Record], ends: set[str]) -> None:
         self.records = {record.key: record for record in records}
@@ -64,33 +64,33 @@ class _Chooser:
             self.of_identity.setdefault(record.identity, []).append(record)
 
     def choose(self, reader: Record, parameter: str, path: Collection[str], done: Collection[str]) -> Record | None:
-        """The record of the input `parameter` of `reader`; None where the store has none that can be meant.
+        """Returns the record of the input `parameter` of `reader`; None if the store has no possible record.
 
-        First comes what the run itself names of the same node, then the record that was read, then those of the same
-        recipe, of these the newest. `path`: keys of the reader and of what leads from it to the end; what cannot be
-        made without these is none of its inputs. `done`: keys that are in the lineage already.
+        Order of preference: the run's own record of the same node, the record that was read, records of the same
+        recipe, the newest. `path`: keys of the reader and of what leads from it to the end; a record that cannot be
+        built without these is no input of the reader. `done`: keys that are already in the lineage.
         """
         read = (reader.input_keys or {}).get(parameter)
         node = self.records[read].node if read in self.records else None
 
         def order(record: Record) -> tuple[bool, bool, bool]:
-            stands_for_it = record.key in self.ends and node in (None, record.node)
-            return not stands_for_it, record.key != read, record.recipe != reader.recipe
+            of_run = record.key in self.ends and node in (None, record.node)
+            return not of_run, record.key != read, record.recipe != reader.recipe
 
-        given = sorted(self.of_identity.get(reader.inputs[parameter], []), key=order)
-        if not given:
+        candidates = sorted(self.of_identity.get(reader.inputs[parameter], []), key=order)
+        if not candidates:
             return None
-        if given[0].key in done:
-            return given[0]
-        # Where what came first has lost its record, only what was read, or was there before, is believed.
-        believed = [r for r in given if r.key not in path and (r.key == read or r.created < reader.created)]
-        if len(given) == 1 and believed:
-            return given[0]
-        makeable = self._makeable(path)
-        return next((r for r in given if r.key in done or r.key in makeable), next(iter(believed), None))
+        if candidates[0].key in done:
+            return candidates[0]
+        # If the original record is lost, only the record that was read, or an older one than its reader, is possible.
+        possible = [r for r in candidates if r.key not in path and (r.key == read or r.created < reader.created)]
+        if len(candidates) == 1 and possible:
+            return candidates[0]
+        buildable = self._buildable(path)
+        return next((r for r in candidates if r.key in done or r.key in buildable), next(iter(possible), None))
 
-    def _makeable(self, without: Collection[str]) -> set[str]:
-        """Keys of the records that can be made, step by step, without those in `without`."""
+    def _buildable(self, without: Collection[str]) -> set[str]:
+        """Returns keys of the records that can be built, step by step, without those in `without`."""
         waiting: dict[str, set[str]] = {}
         readers: dict[str, list[str]] = {}
         for key, record in self.records.items():
@@ -99,12 +99,12 @@ class _Chooser:
                 for identity in waiting[key]:
                     readers.setdefault(identity, []).append(key)
         ready = [key for key, inputs in waiting.items() if not inputs]
-        made: set[str] = set()
+        built: set[str] = set()
         while ready:
-            made.add(key := ready.pop())
+            built.add(key := ready.pop())
             identity = self.records[key].identity
             for reader in readers.pop(identity, []):
                 waiting[reader].discard(identity)
                 if not waiting[reader]:
                     ready.append(reader)
-        return made
+        return built

@@ -1,4 +1,4 @@
-"""Runs under way, whose artifacts `gc` keeps."""
+"""Current runs, whose artifacts `gc` keeps."""
 
 import os
 import socket
@@ -13,17 +13,17 @@ from artifacts.store import Store
 
 PREFIX = "run-"
 TICK_SECONDS = 2.0
-"""Of the coarsest clock of a file system."""
+"""Resolution of the coarsest file system clock."""
 
 _number = count()
 
 
 @contextmanager
 def live(store: Store, name: str) -> Iterator[None]:
-    """Keeps `gc` from all that is built or taken from the store within the block, or until this process is killed."""
+    """Keeps `gc` from all that is built or used within the block, or until this process is killed."""
     path = store.lock_file(f"{PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_number)}")
     with ExitStack() as held:
-        with suppress(OSError, StoreError):  # of a store that is read-only to this user nothing is removed by them
+        with suppress(OSError, StoreError):  # in a read-only store this user removes nothing
             store.prepare()
             held.enter_context(locks.hold(path, locks.holder("run", name, {})))
             held.callback(path.unlink, missing_ok=True)
@@ -31,9 +31,9 @@ def live(store: Store, name: str) -> Iterator[None]:
 
 
 def began(store: Store) -> float:
-    """When the oldest run under way began, by the clock of the file system; infinity where there is none.
+    """Returns when the oldest current run began, by the clock of the file system; infinity if there is none.
 
-    Whatever it has built or taken from the store was used since.
+    Everything that it has built or used has a later time of last use.
     """
     held = [path for path in store.locks.glob(f"{PREFIX}*.lock") if locks.is_held(path)]
     return min((path.stat().st_mtime - TICK_SECONDS for path in held if path.exists()), default=inf)

@@ -1,4 +1,4 @@
-"""Locks on files, freed by the kernel when their holder dies, be it by kill -9."""
+"""File locks that the kernel frees when their holder dies, even by kill -9."""
 
 import fcntl
 import json
@@ -25,20 +25,20 @@ class Holder:
     stage: str
     node: str
     inputs: dict[str, str]
-    """Identities of the artifacts that are read meanwhile."""
+    """Identities of the artifacts that the holder reads."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, since {self.since[:19]}Z"
 
 
 def holder(stage: str, node: str, inputs: Mapping[str, str]) -> Holder:
-    """This process as a holder."""
+    """Returns this process as a holder."""
     return Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(), stage, node, dict(inputs))
 
 
 @contextmanager
 def hold(path: Path, who: Holder | None = None, on_wait: Callable[[Holder], None] | None = None) -> Iterator[None]:
-    """Holds the lock, waiting for it as long as it takes; `on_wait` is called once for each holder waited for."""
+    """Waits for the lock without a limit and holds it; `on_wait` is called once for each earlier holder."""
     descriptor = _try(path)
     seen: Holder | None = None
     while descriptor is None:
@@ -46,7 +46,7 @@ def hold(path: Path, who: Holder | None = None, on_wait: Callable[[Holder], None
         if on_wait is not None and other is not None and other != seen:
             on_wait(other)
         seen = other
-        # Polled, since a thread blocked in flock cannot be cancelled.
+        # Polled, because a thread that is blocked in flock cannot be cancelled.
         time.sleep(POLL_SECONDS)
         descriptor = _try(path)
     try:
@@ -58,7 +58,7 @@ def hold(path: Path, who: Holder | None = None, on_wait: Callable[[Holder], None
 
 @contextmanager
 def try_hold(path: Path) -> Iterator[bool]:
-    """Holds the lock if it is free; gives whether it was."""
+    """Holds the lock if it is free; yields whether it was."""
     descriptor = _try(path)
     try:
         yield descriptor is not None
@@ -68,7 +68,7 @@ def try_hold(path: Path) -> Iterator[bool]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock, without writing anything; True where that cannot be known."""
+    """Whether a process holds the lock, without writing anything; True if that cannot be known."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def is_held(path: Path) -> bool:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Who holds the lock, as far as it says so; only worth asking while it is held."""
+    """Returns the lock's holder, if it is recorded; only valid while the lock is held."""
     try:
         return Holder(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -100,7 +100,7 @@ def _try(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between open and flock the file may have been removed: a lock on a nameless file keeps nobody out.
+        # Between open and flock the file may have been removed: a lock on a removed file blocks no other process.
         if os.fstat(descriptor).st_ino == path.stat().st_ino:
             _held.add(descriptor)
             return descriptor
@@ -124,7 +124,7 @@ def _release(descriptor: int) -> None:
 
 
 def _close_in_child() -> None:
-    # A forked worker shares the lock; left open there, it would outlive a killed parent.
+    # A forked worker shares the lock: an open copy would outlive a killed parent.
     for descriptor in _held:
         with suppress(OSError):
             os.close(descriptor)

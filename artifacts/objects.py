@@ -1,4 +1,4 @@
-"""An object: a folder of files with a manifest that names it."""
+"""Objects: folders of files, each named by the digest of its manifest."""
 
 import hashlib
 import os
@@ -46,10 +46,10 @@ class _Manifest(BaseModel):
 
 
 def seal(folder: Path) -> tuple[str, int]:
-    """Hashes all files, writes the manifest and puts everything on disk. Gives the object's digest and its bytes.
+    """Hashes all files, writes the manifest and flushes everything to disk. Returns the object's digest and bytes.
 
-    Modes become those that the umask gives to a new file (some libraries write 0600, useless in a shared store).
-    Raises ValueError on a link, a special file or a manifest of the maker's own, and on an empty folder.
+    Modes become those of a new file under the umask (some libraries write 0600, useless in a shared store).
+    Raises ValueError for a link, a special file, a manifest that the stage wrote, and an empty folder.
     """
     paths = sorted(_files(folder))
     if not paths:
@@ -67,7 +67,7 @@ def seal(folder: Path) -> tuple[str, int]:
 
 
 def problem(folder: Path, digest: str, deep: bool) -> str | None:
-    """What is wrong with the object `digest` in `folder`, if anything. Looks at sizes; `deep` hashes every file."""
+    """Returns the fault of the object `digest` in `folder`, None if whole. Checks sizes; `deep` hashes every file."""
     try:
         data = (folder / MANIFEST).read_bytes()
     except OSError:
@@ -86,21 +86,21 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     states = {path: _state(path) for path in (folder / MANIFEST, *(folder / entry.name for entry in entries))}
     with ThreadPoolExecutor(files.THREADS) as pool:
         wrong = next((line for line in pool.map(_wrong_bytes, [folder] * len(entries), entries) if line), None)
-    # What was written just before may change again within one tick of the clock.
+    # A file that was just written may change again within one tick of the clock.
     if wrong is None and all(state and max(state[2:]) < time.time_ns() - SETTLED_NS for state in states.values()):
         _hashed[folder] = states
     return wrong
 
 
 def around(path: Path) -> list[Path]:
-    """The object that a path leads into, links followed, whatever its store."""
+    """Returns the objects, of any store, that contain the path after links are resolved."""
     real = Path(os.path.realpath(path))
     folders = [one for one in (real, *real.parents) if one.parent.name == "objects" and DIGEST.fullmatch(one.name)]
     return [folder for folder in folders if folder.is_dir()]
 
 
 def changed(path: Path) -> bool:
-    """Whether a file of an object has other bytes than the manifest beside it says; no manifest says nothing."""
+    """Whether a file of an object differs from the manifest in its folder; False without a manifest."""
     try:
         listed = {entry.name: entry for entry in parse((path.parent / MANIFEST).read_bytes())}
     except FileNotFoundError:
@@ -113,45 +113,45 @@ def changed(path: Path) -> bool:
 State = tuple[int, int, int, int]
 """Size, inode, mtime and ctime in ns."""
 _hashed: dict[Path, dict[Path, State | None]] = {}
-"""Objects that this process has found whole, and how their files were before it hashed them."""
+"""Objects that this process has hashed and found whole, with the state of their files before that."""
 
 
 def hashed(folder: Path) -> bool:
-    """Whether this process has found the object whole (`problem`, deep), and none of its files has changed since."""
+    """Whether this process has checked the object (`problem`, deep), and none of its files has changed since."""
     known = _hashed.get(folder, {})
     return bool(known) and all(_state(path) == state for path, state in known.items())
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """{name: SHA-256} of the files of an object that is `hashed`; empty for another one."""
+    """Returns {name: SHA-256} of the files of an object that is `hashed`; empty for any other object."""
     return {entry.name: entry.sha256 for entry in parse((folder / MANIFEST).read_bytes())} if hashed(folder) else {}
 
 
 def _state(path: Path) -> State | None:
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return None
-    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    return stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def parse(manifest: bytes) -> list[Entry]:
-    """Entries of a manifest. Raises ValueError, in one line, if it is none, or names what is no file in its folder."""
+    """Returns a manifest's entries. Raises ValueError (one line) for a fault or a name outside its folder."""
     try:
         entries = [Entry(one.name, one.size, one.sha256) for one in _Manifest.model_validate_json(manifest).files]
     except ValidationError as error:
         raise ValueError(first_line(error)) from None
-    given = [entry.name for entry in entries]
-    for name in given:
+    file_names = [entry.name for entry in entries]
+    for name in file_names:
         if fault := names.fault(name):
             raise ValueError(f"names {names.one_line(name)}, which {fault}")
-    if twice := names.clash([*given, MANIFEST]):
-        raise ValueError(f"names {names.one_line(twice)} twice")
+    if duplicate := names.clash([*file_names, MANIFEST]):
+        raise ValueError(f"names {names.one_line(duplicate)} twice")
     return entries
 
 
 def size(folder: Path) -> int:
-    """Bytes of all files below `folder`, whatever it is; links are not followed."""
+    """Returns the bytes of all files below `folder`, or of `folder` if it is a file; links are not followed."""
     if folder.is_symlink() or not folder.is_dir():
         return folder.lstat().st_size
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -160,9 +160,9 @@ def size(folder: Path) -> int:
 def _files(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise ValueError(f"{path.relative_to(folder)}: an artifact holds plain files only")
+            raise ValueError(f"{path.relative_to(folder)}: an artifact may contain plain files only")
         if path == folder / MANIFEST:
-            raise ValueError(f"{MANIFEST}: the name is the store's")
+            raise ValueError(f"{MANIFEST}: the store reserves this name")
         if path.is_file():
             yield path
 
@@ -185,10 +185,10 @@ def _set_modes(folder: Path, paths: list[Path]) -> None:
 
 def _wrong_size(folder: Path, entry: Entry) -> str | None:
     try:
-        found = os.stat(folder / entry.name).st_size
+        size_found = os.stat(folder / entry.name).st_size
     except OSError:
         return f"{entry.name} is missing"
-    return None if found == entry.size else f"{entry.name} has {found} bytes, not {entry.size}"
+    return None if size_found == entry.size else f"{entry.name} has {size_found} bytes, not {entry.size}"
 
 
 def _wrong_bytes(folder: Path, entry: Entry) -> str | None:

@@ -1,8 +1,8 @@
-"""A run, with all that it was made from, as one file: a reproducibility pack.
+"""A run with all artifacts that it was built from, as one file: a reproducibility pack.
 
-A tar packed by zstd (artifacts/archive.py) that holds, in this order:
-    pack.json              what follows: {format, recipe, created, without, members: [[name, size, SHA-256], ...]}
-    runs/NAME.json         the run: which artifact each node had, and its complete recipe
+A tar compressed with zstd (artifacts/archive.py) that contains, in this order:
+    pack.json              the index: {format, recipe, created, without, members: [[name, size, SHA-256], ...]}
+    runs/NAME.json         the run: the artifact of each node, and the complete recipe
     keys/KEY.json          the lineage and metrics of each artifact
     objects/DIGEST/...     the artifacts, with their manifests, as in a store
 """
@@ -29,12 +29,12 @@ FORMAT = 1
 INDEX = "pack.json"
 ENDING = ".tar.zst"
 LONGEST_INDEX = 1 << 23
-"""Bytes: 150 for each of 50,000 files. A run has some thousands. Reading the longest takes 40 MB."""
+"""Bytes: 150 for each of 50,000 files. A run has some thousands. Reading an index of this size takes 40 MB."""
 LONGEST_LINEAGE = 1 << 26
 """Bytes of the run's record and all key records together. A key record has some 20,000."""
 
 Report = Callable[[int, int], None]
-"""Told bytes done and bytes in all."""
+"""Called with bytes done and bytes in total."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Packed:
     """Of the run; ISO 8601, UTC."""
     artifacts: int
     left_out: list[str]
-    """Nodes whose files are not in it."""
+    """Nodes whose files are not in the pack."""
     bytes: int
-    """Of what it holds."""
+    """Size of the content."""
     packed: int
-    """Of the file."""
+    """Bytes of the compressed file."""
 
 
 def pack(
@@ -62,11 +62,11 @@ def pack(
     overwrite: bool = False,
     report: Report = lambda done, total: None,
 ) -> Packed:
-    """Writes the run with all that it was made from into `path`; equal runs give equal bytes.
+    """Writes the run with all artifacts that it was built from into `path`; equal runs give equal bytes.
 
-    `without`: nodes or stages of which only the lineage goes in. Every file is hashed on its way. Raises `StoreError`
-    where an artifact is not whole, for a name without ENDING, where `path` is there (unless `overwrite`) and on a full
-    disk; then no file, or the one that was there, is left.
+    `without`: nodes or stages whose lineage is included without their files. Every file is hashed while it is written.
+    Raises `StoreError` if an artifact is damaged, the name does not end in ENDING, `path` exists (unless `overwrite`)
+    or the disk is full; then `path` is as it was before.
     """
     files.check_path(path)
     if path.is_dir():
@@ -77,21 +77,21 @@ def pack(
         raise StoreError(f"{path}: exists already; --overwrite replaces it")
     if not path.absolute().parent.is_dir():
         raise StoreError(f"{path.absolute().parent}: no such folder")
-    made = lineage(store, run)
-    with _kept(store, made):
-        left_out = _left_out(store, run, made, without)
-        given = list(_members(store, run, made, {record.key for record in left_out}))
+    lineage_records = lineage(store, run)
+    with _kept(store, lineage_records):
+        left_out = _left_out(store, run, lineage_records, without)
+        members = list(_members(store, run, lineage_records, {record.key for record in left_out}))
         index = {
             "format": FORMAT,
             "recipe": run.name,
             "created": run.created,
             "without": sorted(record.key for record in left_out),
-            "members": [member for member, _ in given],
+            "members": [member for member, _ in members],
         }
         data = canonical(index)
-        _check_lengths(path, len(data), [member for member, _ in given])
-        given.insert(0, (Member(INDEX, len(data), hashlib.sha256(data).hexdigest()), data))
-        total = sum(member.size for member, _ in given)
+        _check_lengths(path, len(data), [member for member, _ in members])
+        members.insert(0, (Member(INDEX, len(data), hashlib.sha256(data).hexdigest()), data))
+        total = sum(member.size for member, _ in members)
         done = 0
 
         def moved(count: int) -> None:
@@ -100,55 +100,57 @@ def pack(
             report(done, total)
 
         with _whole(path) as unfinished:
-            archive.write(unfinished, given, moved)
+            archive.write(unfinished, members, moved)
     nodes = sorted(record.node for record in left_out)
-    kept = len(made) - len(left_out)
+    kept = len(lineage_records) - len(left_out)
     return Packed(path, run.name, run.created, kept, nodes, total, path.stat().st_size)
 
 
 def lineage(store: Store, run: Run) -> list[Record]:
-    """The records of the run's artifacts and of all that these were made from, as far as it is in the store, by key.
+    """Returns the records of the run's artifacts and of all their ancestors that the store has, sorted by key.
 
-    Raises `StoreError` where a record of the run's is gone, or names other bytes by now.
+    Raises `StoreError` if a record of the run is missing or now names other bytes.
     """
-    made: dict[str, Record] = {}
+    found: dict[str, Record] = {}
     for node, ref in run.nodes.items():
         record = store.record(ref.key)
         if record is None:
             raise StoreError(f"{store.root}: the run of {run.name} has lost the record of {node}")
-        # Where bytes cannot be equal, what stands there now is as good.
+        # If bytes vary from build to build, the current artifact is as good.
         if record.digest != ref.digest and record.identity != ref.identity:
             raise StoreError(f"{store.root}: {node} was built again since this run of {run.name}; export a newer run")
-        made[record.key] = record
-    ends = [Made(record.node, record.identity, record) for record in made.values()]
-    made |= {before.record.key: before.record for before in ancestry(store, ends) if before.record}
-    return [made[key] for key in sorted(made)]
+        found[record.key] = record
+    ends = [Made(record.node, record.identity, record) for record in found.values()]
+    found |= {ancestor.record.key: ancestor.record for ancestor in ancestry(store, ends) if ancestor.record}
+    return [found[key] for key in sorted(found)]
 
 
-def _left_out(store: Store, run: Run, made: list[Record], without: Collection[str]) -> list[Record]:
-    """Raises `StoreError` for a name that the run does not have, and where what is to go in is not whole."""
-    called = {key: {node for node, ref in run.nodes.items() if ref.key == key} for key in (r.key for r in made)}
-    known = {name for record in made for name in (record.stage, *called[record.key])}
+def _left_out(store: Store, run: Run, records: list[Record], without: Collection[str]) -> list[Record]:
+    """Returns the records named in `without`. Raises `StoreError` for an unknown name or a damaged other artifact."""
+    nodes_of = {key: {node for node, ref in run.nodes.items() if ref.key == key} for key in (r.key for r in records)}
+    known = {name for record in records for name in (record.stage, *nodes_of[record.key])}
     for name in without:
         if name not in known:
             raise StoreError(f"--without {name}: the run of {run.name} has {', '.join(sorted(known))}")
-    left_out = [record for record in made if {record.stage, *called[record.key]} & {*without}]
-    for record in made:
+    left_out = [record for record in records if {record.stage, *nodes_of[record.key]} & {*without}]
+    for record in records:
         problem = None if record in left_out else store.problem(record)
         if problem is not None:
             raise StoreError(f"{store.root}: {record.node}: {problem}; `cocondenser run {run.name}` builds it again")
     return left_out
 
 
-def _members(store: Store, run: Run, made: list[Record], without: set[str]) -> Iterator[tuple[Member, Path | bytes]]:
-    """All members but the index, with where each comes from."""
-    by_key = {record.key: record for record in made}
+def _members(
+    store: Store, run: Run, lineage_records: list[Record], without: set[str]
+) -> Iterator[tuple[Member, Path | bytes]]:
+    """Yields all members but the index, each with its source."""
+    by_key = {record.key: record for record in lineage_records}
     nodes = {node: store.ref(by_key[ref.key]) for node, ref in run.nodes.items()}
     created = datetime.fromisoformat(run.created)
     yield _of_bytes(f"runs/{runs.called(run.name, created)}.json", runs.dump(run.name, nodes, run.details, created))
-    for record in made:
+    for record in lineage_records:
         yield _of_bytes(f"keys/{record.key}.json", records.dump(record))
-    for digest in sorted({record.digest for record in made if record.key not in without}):
+    for digest in sorted({record.digest for record in lineage_records if record.key not in without}):
         folder, base = store.objects / digest, f"objects/{digest}"
         manifest = (folder / objects.MANIFEST).read_bytes()
         yield _of_bytes(f"{base}/{objects.MANIFEST}", manifest)
@@ -157,7 +159,7 @@ def _members(store: Store, run: Run, made: list[Record], without: set[str]) -> I
 
 
 def _check_lengths(path: Path, index: int, members: list[Member]) -> None:
-    """Raises `StoreError` for what no import would read."""
+    """Raises `StoreError` if the pack is too large for an import."""
     lineage = sum(member.size for member in members if not member.name.startswith("objects/"))
     if index > LONGEST_INDEX or lineage > LONGEST_LINEAGE:
         raise StoreError(f"{path}: {len(members):,} files with {lineage:,} bytes of records are too many for a pack")
@@ -168,12 +170,12 @@ def _of_bytes(name: str, data: bytes) -> tuple[Member, bytes]:
 
 
 @contextmanager
-def _kept(store: Store, made: list[Record]) -> Iterator[None]:
-    """Keeps `gc` from what is read meanwhile, as a build keeps it from its inputs."""
+def _kept(store: Store, lineage_records: list[Record]) -> Iterator[None]:
+    """Keeps `gc` from the artifacts that are read meanwhile, as a build does for its inputs."""
     path = store.lock_file(f"export-{socket.gethostname()}-{os.getpid()}")
-    reads = locks.holder("export", "export", {record.key: record.identity for record in made})
+    reads = locks.holder("export", "export", {record.key: record.identity for record in lineage_records})
     with ExitStack() as held:
-        with suppress(OSError):  # of a store that is read-only to this user nothing is removed by them
+        with suppress(OSError):  # in a read-only store this user removes nothing
             held.enter_context(locks.hold(path, reads))
             held.callback(path.unlink, missing_ok=True)
         yield
@@ -181,7 +183,7 @@ def _kept(store: Store, made: list[Record]) -> Iterator[None]:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Another name to write the file under: it gets its own once it is whole and on disk."""
+    """Yields a temporary name for the file; renames it to `path` once it is whole and on disk."""
     unfinished = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
     try:
         with files.storage_errors(path.absolute().parent):

@@ -1,4 +1,4 @@
-"""What the store knows of an artifact: a small reference for callers, a full record on disk."""
+"""What the store knows about an artifact: a small reference for callers, a full record on disk."""
 
 import json
 import math
@@ -27,15 +27,15 @@ class Ref:
     digest: str
     """SHA-256 of the object's manifest, and the name of its folder."""
     identity: str
-    """What enters the keys of whatever is built from this: the digest, or the key where bytes cannot be equal."""
+    """Enters the keys of what is built from this artifact: its digest, or its key if bytes vary from build to build."""
     path: Path
-    """The artifact's folder; read only."""
+    """The artifact's folder; never write to it."""
     metrics: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Record:
-    """A key's file: the lineage of one artifact. `parse` holds what it reads to these types."""
+    """The content of a key's file: the lineage of one artifact. `parse` checks these types."""
 
     key: Hex
     stage: Name
@@ -51,29 +51,28 @@ class Record:
     bytes: Count
     """Size of the artifact's files."""
     seconds: Seconds
-    """Wall clock of the work that made it, without what it waited for; of one that was interrupted, of all parts as far
-    as they were of use: up to their last checkpoint."""
+    """Wall clock of the build's work without waiting; an interrupted attempt counts up to its last checkpoint."""
     host: str
     versions: dict[str, str]
     created: Created
     """ISO 8601, UTC."""
     kept_from: Hex | None
-    """Key of the older code whose artifact was accepted for this key."""
+    """Key of older code whose artifact was accepted for this key."""
     recipe: Name | None
     gpus: Count | None = None
-    """GPUs that the build held; None: not known, as in records of older versions."""
+    """GPUs that the build held; None: unknown, as in older records."""
     input_keys: dict[str, Hex] | None = None
-    """The key that each input was read by, of those that gave its bytes; None: not known, as in older records."""
+    """The key by which each input was read, of all keys with its bytes; None: unknown, as in older records."""
     checked: dict[str, Hex] | None = None
-    """Parameter name -> digest of the input, whose files were hashed before the build read them, and had the same size,
-    inode, mtime and ctime afterwards (else they were hashed again); None: they were not, as in older versions."""
+    """Parameter name -> digest of the input. Its files were hashed before the build read them, and had the same size,
+    inode, mtime and ctime afterwards (else they were hashed again). None: not checked, as in older records."""
 
 
 _RECORD = TypeAdapter(Record)
 
 
 def parse(data: bytes) -> Record:
-    """The record in the bytes of a key's file. Raises ValueError, in one line, if it is none or was changed."""
+    """Returns the record in the bytes of a key's file. Raises ValueError (one line) if it is invalid or was changed."""
     try:
         record: Record = _RECORD.validate_json(signed.verified(data), strict=True)
     except ValidationError as error:
@@ -82,9 +81,9 @@ def parse(data: bytes) -> Record:
 
 
 def read(path: Path) -> Record | None:
-    """The record in a key's file; None if there is none, or what is there is none or was changed.
+    """Returns the record in a key's file; None if the file is missing, invalid or changed.
 
-    Raises `StoreError` where the file cannot be opened.
+    Raises `StoreError` if the file cannot be opened.
     """
     try:
         return parse(path.read_bytes())
@@ -95,20 +94,20 @@ def read(path: Path) -> Record | None:
 
 
 def agrees(record: Record) -> bool:
-    """Whether its key is that of what it says it was made from, and its identity its own: the digest or the key.
+    """Whether the record's key matches its components, and its identity is its own digest or key.
 
-    More cannot be checked of a record of an older version, which has no digest of its own.
+    An older record has no digest of its own, so no more can be checked.
     """
     components = (record.stage, record.code, record.config, record.sources, record.inputs, record.libraries)
     own = record.identity in (record.digest, record.key) or record.kept_from is not None
     try:
         return own and make_key(*components).hex == record.key
-    except (ValueError, TypeError):  # NaN, which no key is made of
+    except (ValueError, TypeError):  # NaN, which no key contains
         return False
 
 
 def dump(record: Record) -> bytes:
-    """A key's file. Raises ValueError, naming the field, for what JSON lacks: NaN, for one."""
+    """Returns the bytes of a key's file. Raises ValueError that names the field for a non-JSON value, such as NaN."""
     fields = asdict(record)
     for name, value in fields.items():
         try:
@@ -119,7 +118,7 @@ def dump(record: Record) -> bytes:
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:
-    """Metrics as flat JSON: NumPy scalars become Python's, what is not finite None, so that no finished build fails."""
+    """Returns flat JSON metrics: NumPy scalars become Python's, non-finite ones None, so no finished build fails."""
     return {name: _plain(value) for name, value in metrics.items()}
 
 

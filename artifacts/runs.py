@@ -1,4 +1,4 @@
-"""Records of whole runs: which artifact each node had."""
+"""Records of whole runs: the artifact of each node."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,12 +23,12 @@ class Run:
     """ISO 8601, UTC."""
     nodes: dict[str, Ref]
     details: dict[str, Any]
-    """Whatever the caller gave as JSON: the resolved recipe, for one."""
+    """Any JSON from the caller, such as the resolved recipe."""
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A `Ref` in a run's file, without its path: a store that was moved is still whole."""
+    """A `Ref` in a run's file, without its path, so that a store can be moved."""
 
     stage: Name
     key: FileName
@@ -49,7 +49,7 @@ class _Record:
 
 _RECORD = TypeAdapter(_Record)
 KINDS = ("recipe", "sentences", "ablation")
-"""What a run's details name its complete recipe by."""
+"""Names under which a run's details contain its complete recipe."""
 
 
 def record_run(
@@ -65,7 +65,7 @@ def record_run(
 
 
 def called(name: str, created: datetime) -> str:
-    """TIMESTAMP-NAME, of characters that file names may have."""
+    """Returns TIMESTAMP-NAME, with characters that are valid in file names."""
     return f"{stamp(created)}-{in_file_name(name)}"
 
 
@@ -83,26 +83,26 @@ def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], create
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
-    """Runs (of one name), newest first. Records that cannot be read are passed over."""
+    """Returns runs (of one name), newest first. Skips records that cannot be read."""
     return runs_and_unreadable(store, name)[0]
 
 
 def runs_and_unreadable(store: Store, name: str | None = None) -> tuple[list[Run], list[Path]]:
-    """As `runs`, and the files of all records that cannot be read."""
-    found = [(path, read(store, path)) for path in _newest_first(store)]
-    named = [run for _, run in found if run is not None and name in (None, run.name)]
-    return named, [path for path, run in found if run is None and path.exists()]
+    """Returns `runs`, and the files of all records that cannot be read."""
+    records = [(path, read(store, path)) for path in _newest_first(store)]
+    named = [run for _, run in records if run is not None and name in (None, run.name)]
+    return named, [path for path, run in records if run is None and path.exists()]
 
 
 def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
-    """As `runs`, one by one. Raises `StoreError` where it comes to a record (of that name) that cannot be read."""
+    """Yields `runs` one by one. Raises `StoreError` when it reaches an unreadable record (of that name)."""
     for path in _newest_first(store):
         run = read(store, path)
         if run is None:
             of_another = name is not None and path.stem.partition("-")[2] != in_file_name(name)
             if of_another or not path.exists():  # removed since it was listed
                 continue
-            raise StoreError(f"{path}: no record of a run to read; once you remove it, the runs before it are found")
+            raise StoreError(f"{path}: not a readable record of a run; remove it to reach the runs before it")
         if name in (None, run.name):
             yield run
 
@@ -112,18 +112,18 @@ def in_file_name(name: str) -> str:
 
 
 def _newest_first(store: Store) -> list[Path]:
-    """By the time in their names; one in the future (`dates`) counts as the oldest."""
+    """Sorts by the time in the file names; a time in the future (`dates`) counts as the oldest."""
     paths = files.listed(store.runs, ".json")
     return sorted(paths, key=lambda path: (not dates.is_future(_created(path)), path), reverse=True)
 
 
 def _created(path: Path) -> str:
-    """ISO 8601 of the stamp in a record's name."""
+    """Returns the time in a record's file name, ISO 8601."""
     return path.stem.partition("-")[0]
 
 
 def read(store: Store, path: Path) -> Run | None:
-    """The run in a record's file; None if there is none that can be read."""
+    """Returns the run in a record's file; None if it cannot be read."""
     try:
         return parse(store, path.read_bytes())
     except (OSError, ValueError):
@@ -131,7 +131,7 @@ def read(store: Store, path: Path) -> Run | None:
 
 
 def parse(store: Store, data: bytes) -> Run:
-    """The run in the bytes of a record's file. Raises ValueError, in one line, if it is none."""
+    """Returns the run in the bytes of a record's file. Raises ValueError (one line) if it is invalid."""
     try:
         record: _Record = _RECORD.validate_json(signed.verified(data), strict=True)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a record on disk may hold, whoever wrote it: types that key records and run records are checked by."""
+"""Types that validate key records and run records on disk, whoever wrote them."""
 
 from datetime import UTC, datetime
 from math import isfinite
@@ -11,7 +11,7 @@ from artifacts.names import CONTROL, one_line
 
 LONGEST_NAME = 200
 LONGEST_RUN_NAME = 225
-"""Characters: with a time before it and an ending, it fits the 255 that a file's name may have."""
+"""Characters: with a timestamp and an ending it fits into a file name of 255."""
 
 
 def _no_control(text: str) -> str:
@@ -27,7 +27,7 @@ def _timed(text: str) -> str:
     try:
         created.astimezone(UTC)
     except OverflowError:
-        raise ValueError("is no time of the years 1 to 9999 UTC") from None
+        raise ValueError("is not a time of the years 1 to 9999 UTC") from None
     return text
 
 
@@ -36,7 +36,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, list | dict):
             raise ValueError(f"{name} is neither a number nor a text")
         if isinstance(value, float) and not isfinite(value):
-            raise ValueError(f"{name} is no finite number")
+            raise ValueError(f"{name} is not a finite number")
         if isinstance(value, int) and abs(value) >= 1 << 63:
             raise ValueError(f"{name} is a number beyond 64 bits")
     return values
@@ -48,9 +48,9 @@ Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidat
 """Of a stage, node, recipe or machine."""
 RunName = Annotated[str, Field(min_length=1, max_length=LONGEST_RUN_NAME), AfterValidator(_no_control)]
 FileName = Annotated[str, Field(pattern="^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=255)]
-"""The name of one file or folder, which leads nowhere else."""
+"""The name of one file or folder, without a path."""
 Created = Annotated[str, Field(max_length=64), AfterValidator(_timed)]
-"""ISO 8601 with a time zone, a time that UTC has too."""
+"""ISO 8601 with a time zone; the time can be converted to UTC."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Metrics = Annotated[dict[str, Any], AfterValidator(_flat)]
@@ -58,7 +58,7 @@ Metrics = Annotated[dict[str, Any], AfterValidator(_flat)]
 
 
 def first_line(error: ValidationError) -> str:
-    """The field and what is wrong with it."""
+    """Returns the first invalid field and its fault."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     what = str(first["msg"]).removeprefix("Value error, ").replace("Input", "it", 1)

@@ -1,4 +1,4 @@
-"""JSON with its own digest inside, so that a changed figure is noticed."""
+"""JSON that contains its own digest, so that a changed figure is noticed."""
 
 import hashlib
 import json
@@ -15,10 +15,11 @@ def dump(fields: Mapping[str, Any]) -> bytes:
 
 
 def verified(data: bytes) -> bytes:
-    """The JSON without its digest. Raises ValueError where the digest is not that of the other fields, or
-    these are nested too deeply.
+    """Returns the JSON without its digest. Raises ValueError if the digest does not match the other fields, or if
+    they are nested too deeply.
 
-    Older versions wrote none. What is no JSON object passes: whoever parses it says what is wrong.
+    Data without a digest (from older versions) and data that is no JSON object are returned unchanged; the parser
+    reports the fault.
     """
     try:
         fields = json.loads(data)

@@ -1,7 +1,7 @@
-"""Content digests of source files and folders, with a side cache so that a second look is instant.
+"""Content digests of source files and folders, with a cache so that an unchanged file is hashed once.
 
-A file's digest is the SHA-256 of its bytes; a folder's that of its sorted relative names and their digests. Neither
-holds a path outside the folder, a time or a mode. `__pycache__` and dangling links are passed over, links followed.
+A file's digest is the SHA-256 of its bytes; a folder's is that of its sorted relative names and their digests. Paths
+outside the folder, times and modes do not count. Links are followed; `__pycache__` and dangling links are skipped.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from artifacts import files, locks
 from artifacts.errors import StoreError
 
 SETTLED_NS = 2_000_000_000
-"""A file younger than this may change again within one tick of its file system's clock: hashed, but not remembered."""
+"""A younger file may change again within one tick of its file system's clock: it is hashed, but not cached."""
 
 Entry = list[int | str]
-"""Size, mtime ns, ctime ns, SHA-256. The ctime unmasks a file replaced by one of equal size and restored mtime."""
+"""Size, mtime ns, ctime ns, SHA-256. The ctime reveals a replaced file of equal size and restored mtime."""
 
 
 def digests(sources: Mapping[str, Path], cache: Path) -> dict[str, str]:
-    """Name -> SHA-256 of the content of each file or folder. `cache`: the JSON file of the side cache.
+    """Returns name -> SHA-256 of the content of each file or folder. `cache`: the cache's JSON file.
 
-    Names with slashes are files of one source, called by what stands before the first: `{"numpy/a.py": ...,
-    "numpy/b.py": ...}` gives one digest, of `numpy`. Safe beside other processes that write the same cache. Raises
-    `StoreError` if a source is missing, cannot be read, or changes while it is read.
+    Names with slashes are files of one source, named by the part before the first slash: `{"numpy/a.py": ...,
+    "numpy/b.py": ...}` gives one digest, of `numpy`. Several processes may write the same cache. Raises `StoreError`
+    if a source is missing, cannot be read, or changes while it is read.
     """
     try:
         listed: dict[str, Listing] = {}
@@ -47,14 +47,14 @@ def digests(sources: Mapping[str, Path], cache: Path) -> dict[str, str]:
         raise StoreError(f"{error.filename}: {str(error.strerror).lower()}") from None
     fresh: dict[str, Entry] = {path: [*wanted[path], sha[path]] for path in missing if _settled(wanted[path])}
     if fresh:
-        # A cache that cannot be written costs time only: a store may be read-only to this user, or its disk full.
+        # A cache that cannot be written (read-only store, full disk) costs only time.
         with suppress(OSError):
             _remember(cache, fresh)
     return {name: _digest({inner: sha[path] for inner, (path, _) in found.items()}) for name, found in listed.items()}
 
 
 def prune(cache: Path) -> None:
-    """Forgets files that are gone."""
+    """Removes entries of missing files from the cache."""
     if not cache.exists():
         return
     with suppress(OSError), locks.hold(cache.with_suffix(".lock")):
@@ -62,9 +62,9 @@ def prune(cache: Path) -> None:
 
 
 def verify(cache: Path) -> list[str]:
-    """A line for each file whose digest in the cache is not that of its bytes, which are hashed again.
+    """Hashes all files again. Returns a line for each file whose digest in the cache is wrong.
 
-    The cache forgets it, as far as it may be written.
+    Removes wrong entries from the cache if it is writable.
     """
     if not cache.exists():
         return []
@@ -84,7 +84,7 @@ def verify(cache: Path) -> list[str]:
 
 
 def _is_right(path: str, entry: object) -> bool:
-    """Whether an entry gives the file's digest, or is of another state of it: stale, and so ignored."""
+    """Whether an entry has the file's digest, or is stale (of an earlier state of the file) and therefore ignored."""
     if not _is_entry(entry):
         return False
     try:
@@ -98,7 +98,7 @@ def _is_entry(entry: object) -> TypeGuard[Entry]:
 
 
 Listing = dict[str, tuple[str, list[int]]]
-"""Name in the source ("" where the source is a file) -> absolute path, state."""
+"""Name in the source ("" if the source is a file) -> absolute path, state."""
 
 
 def _list(path: str, name: str, listing: Listing) -> None:
@@ -137,7 +137,7 @@ def _settled(state: list[int]) -> bool:
 def _hash(path: str, state: list[int]) -> str:
     try:
         digest = files.sha256(Path(path))
-    except OSError as error:  # one from read, unlike one from open, does not say of which file
+    except OSError as error:  # an error from read, unlike one from open, does not name the file
         raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
     if _state(os.stat(path)) != state:
         raise StoreError(f"{path}: changed while it was read")

@@ -1,4 +1,4 @@
-"""The content-addressed store: looks artifacts up, and builds each once."""
+"""The content-addressed store: looks up artifacts, and builds each once."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Make = Callable[[Path, Path], Mapping[str, Any]]
 
 
 def ignore(line: str) -> None:
-    """For callers with no terminal."""
+    """For callers without a terminal."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +64,29 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Built:
-    """What `Store.build` gives."""
+    """What `Store.build` returns."""
 
     ref: Ref
     hit: bool
-    """False: it was made just now."""
+    """False: this call built it."""
     kept: bool
-    """True: a hit on the artifact of older code, accepted by `keep`."""
+    """True: a hit on an artifact of older code, accepted by `keep`."""
 
 
 class Store:
-    """A folder of artifacts, made when first written to. Raises `StoreError` if it is of a newer format.
+    """A folder of artifacts, created at the first write. Raises `StoreError` if its format is newer.
 
     Layout:
         format.json                   {"format": 1}
         objects/DIGEST/               an artifact's files and manifest.json; DIGEST = SHA-256 of the manifest
         keys/KEY.json                 `records.Record`; its mtime is the time of its last use
-        locks/KEY.lock, commit.lock   flock; commit.lock is held for moments, where objects and keys change
-        work/KEY/                     a build under way, or killed: out, checkpoints, begun, seconds
-        work/import-DIGEST/           a pack under way (artifacts/unpack.py), or killed
-        broken/                       what failed a check, and what may have been built from it: set aside
-        verified/DIGEST               when the object was last hashed and found whole
-        runs/TIMESTAMP-NAME.json      which artifact each node of a run had
-        sources.json                  side cache of source digests
+        locks/KEY.lock, commit.lock   flock; commit.lock is held briefly, while objects and keys change
+        work/KEY/                     a current or killed build: out, checkpoints, begun, seconds
+        work/import-DIGEST/           a current or killed import of a pack (artifacts/unpack.py)
+        broken/                       set aside: damaged files, and what may have been built from them
+        verified/DIGEST               the last time that the object was hashed and found whole
+        runs/TIMESTAMP-NAME.json      the artifact of each node of a run
+        sources.json                  cache of source digests
     """
 
     def __init__(self, root: Path) -> None:
@@ -105,11 +105,11 @@ class Store:
 
     @classmethod
     def of(cls, ref: Ref) -> "Store":
-        """The store that an artifact lies in."""
+        """Returns the store that contains an artifact."""
         return cls(ref.path.parents[1])
 
     def prepare(self) -> None:
-        """Makes the folders, unless they are there. Raises `StoreError` if that is refused."""
+        """Creates the missing folders. Raises `StoreError` if that fails."""
         try:
             for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -119,9 +119,9 @@ class Store:
             raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
 
     def source_digests(self, named: Mapping[str, Path]) -> dict[str, str]:
-        """`sources.digests` with this store's side cache.
+        """Returns `sources.digests`, with this store's cache.
 
-        Raises `StoreError` too where one lies in an artifact, of this store or another, that is not as it was written.
+        Also raises `StoreError` if a source is inside a damaged artifact, of this store or another.
         """
         with suppress(StoreError):
             self.prepare()
@@ -129,14 +129,14 @@ class Store:
             for folder in objects.around(path):
                 problem = None if objects.hashed(folder) else objects.problem(folder, folder.name, deep=True)
                 if problem is not None:
-                    made = (record.node for record in self.records() if record.digest == folder.name)
+                    nodes = (record.node for record in self.records() if record.digest == folder.name)
                     verify = f"`cocondenser artifacts verify --store {folder.parents[1]}`"
-                    where = f"{folder.parents[1]}: {next(made, name)} (objects/{folder.name[:12]})"
+                    where = f"{folder.parents[1]}: {next(nodes, name)} (objects/{folder.name[:12]})"
                     raise StoreError(f"{where}: {problem}; {verify} sets it aside")
         return sources.digests(named, self.sources)
 
     def lookup(self, key: Key) -> Ref | None:
-        """The artifact of `key`, or of equivalent code, if all of it is there (stat only)."""
+        """Returns the artifact of `key`, or of equivalent code, if it is complete (stat only)."""
         record = self.record(key.hex)
         if record is None or self.problem(record) is not None:
             record = self.equivalent(key)
@@ -165,68 +165,68 @@ class Store:
                 return Built(self._make(request, make, hooks), hit=False, kept=False)
 
     def equivalent(self, key: Key) -> Record | None:
-        """The newest whole artifact of older code that builds the same bytes, as `key.equivalent` says."""
+        """Returns the newest whole artifact of older code that builds the same bytes (`key.equivalent`)."""
         if not key.equivalent.code:
             return None
         same = (record for record in self.records(key.stage) if _is_equivalent(record, key))
         return next((record for record in same if self.problem(record) is None), None)
 
     def older(self, key: Key) -> Record | None:
-        """The newest whole artifact of the same stage, configuration, sources, inputs and libraries, of other code."""
+        """Returns the newest whole artifact that differs from `key` only in code."""
         same = [record for record in self.records(key.stage) if _differs_in_code_alone(record, key)]
         return next((record for record in same if self.problem(record) is None), None)
 
     def records(self, stage: str | None = None) -> list[Record]:
-        """All records (of one stage), newest first."""
+        """Returns all records (of one stage), newest first."""
         found = [record for path in files.listed(self.keys, ".json") if (record := self._read(path)) is not None]
         wanted = [record for record in found if stage in (None, record.stage)]
         return sorted(wanted, key=lambda record: dates.age(record.created), reverse=True)
 
     def record(self, key: str) -> Record | None:
-        """The record of a key (hex), whatever the state of its artifact."""
+        """Returns the record of a key (hex), whatever the state of its artifact."""
         return self._read(self.keys / f"{key}.json")
 
     def show(self, which: str) -> Record:
-        """Newest record of a stage or node, or the one whose key or digest begins so. `StoreError` if none does."""
+        """Returns the newest record of a stage or node, or of a key or digest prefix. `StoreError` if none."""
         everything = self.records()
         named = [record for record in everything if which in (record.stage, record.node)]
-        begun = [r for r in everything if which and (r.key.startswith(which) or r.digest.startswith(which))]
-        if not named and not begun:
+        matching = [r for r in everything if which and (r.key.startswith(which) or r.digest.startswith(which))]
+        if not named and not matching:
             raise StoreError(f"{self.root}: holds no artifact {which!r}")
-        if not named and len({record.digest for record in begun}) > 1:
-            raise StoreError(f"{self.root}: {len(begun)} artifacts begin with {which!r}: give more of its digest")
-        return (named or begun)[0]
+        if not named and len({record.digest for record in matching}) > 1:
+            raise StoreError(f"{self.root}: {len(matching)} artifacts begin with {which!r}: give more of its digest")
+        return (named or matching)[0]
 
     def ref(self, record: Record) -> Ref:
         path = self.objects / record.digest
         return Ref(record.stage, record.key, record.digest, record.identity, path, dict(record.metrics))
 
     def problem(self, record: Record) -> str | None:
-        """What is wrong with the record's artifact, naming the file (stat only); None if nothing is."""
+        """Returns the fault of the record's artifact, with the file's name (stat only); None if it is whole."""
         line = self.inspect(record.digest, deep=False)
         return None if line is None else f"objects/{record.digest[:12]}: {line}"
 
     def inspect(self, digest: str, deep: bool) -> str | None:
-        """What is wrong with an object, if anything; sets nothing aside."""
-        begun = _now()
+        """Returns the fault of an object, None if it is whole; sets nothing aside."""
+        started_at = _now()
         problem = objects.problem(self.objects / digest, digest, deep)
         if problem is None and deep:
-            self._note_whole(digest, begun)
+            self._note_whole(digest, started_at)
         return problem
 
     def whole(self, digest: str) -> str | None:
-        """`inspect`, deep. A process hashes an object once."""
+        """Returns the result of a deep `inspect`. A process hashes an object once."""
         return None if objects.hashed(self.objects / digest) else self.inspect(digest, deep=True)
 
     def check(self, refs: Iterable[Ref]) -> None:
-        """Raises `Damaged` for the first artifact that is not `whole`, once it is condemned."""
+        """Raises `Damaged` for the first artifact that is not `whole`, after `condemn`."""
         for ref in refs:
             line = self.clear(ref.stage, ref.digest)
             if line is not None:
                 raise Damaged(line)
 
     def clear(self, stage: str, digest: str, deep: bool = True) -> str | None:
-        """Condemns an object that is not `whole` (not `deep`: of another size): the line that says so."""
+        """Condemns an object that is not `whole` (not `deep`: of the wrong size). Returns a line about it or None."""
         folder = self.objects / digest
         inode = folder.lstat().st_ino if os.path.lexists(folder) else None
         problem = self.whole(digest) if deep else self.inspect(digest, deep=False)
@@ -237,12 +237,12 @@ class Store:
         return f"{self.root}: {stage} (objects/{digest[:12]}): {problem}{aside}"
 
     def condemn(self, digest: str, inode: int) -> list[str]:
-        """Sets a damaged object aside (by its inode), and first all that may have been built from it, a line each."""
+        """Sets a damaged object aside (by its inode), after all that may be built from it. Returns a line for each."""
         everything = self.records()
-        found = suspects(everything, digest, self._last_whole(digest))
-        gone = {record.key for record in found}
-        kept = {digest, *(record.digest for record in everything if record.key not in gone)}
-        for record in found:
+        suspect_records = suspects(everything, digest, self._last_whole(digest))
+        suspect_keys = {record.key for record in suspect_records}
+        kept = {digest, *(record.digest for record in everything if record.key not in suspect_keys)}
+        for record in suspect_records:
             key, folder = self.keys / f"{record.key}.json", self.objects / record.digest
             for path in [key, *([] if record.digest in kept else [folder])]:
                 with suppress(FileNotFoundError):
@@ -250,18 +250,18 @@ class Store:
         self.set_aside(self.objects / digest, inode)
         return [
             f"{record.node} (objects/{record.digest[:12]}) may be built from damaged bytes: set aside"
-            for record in found
+            for record in suspect_records
         ]
 
     def set_aside(self, path: Path, inode: int) -> None:
-        """Moves what was found broken at `path` to broken/, unless another has replaced it since (by its inode)."""
+        """Moves a broken file or folder to broken/, unless another one (by its inode) has replaced it meanwhile."""
         with self.commit_lock(), suppress(FileNotFoundError):
             if path.lstat().st_ino == inode:
                 self.broken.mkdir(exist_ok=True)
                 path.rename(self.broken / f"{path.name}-{time.time_ns()}")
 
     def _note_whole(self, digest: str, when: str) -> None:
-        # Without it more is built again: a store may be read-only to this user, or its disk full.
+        # If this fails (read-only store, full disk), more is built again.
         with suppress(OSError):
             self.verified.mkdir(exist_ok=True)
             files.write(self.verified / digest, when.encode())
@@ -273,9 +273,9 @@ class Store:
             return None
 
     def file(self, out: Path, record: Record, on_damage: Callable[[str], None] = ignore) -> Ref:
-        """Moves a sealed folder in as the record's object, unless equal content is there, and writes the record.
+        """Moves a sealed folder into the store, unless it has equal content already, and writes the record.
 
-        `on_damage` is called with a line where what is there is damaged, and so condemned.
+        `on_damage` is called with a line if the present object is damaged and therefore condemned.
         """
         target = self.objects / record.digest
         self._clear(record, on_damage, deep=True)
@@ -350,17 +350,17 @@ class Store:
                 )
                 ref = self.file(out, record, hooks.on_damage)
         except BaseException:
-            # Bad input, above all: without a checkpoint there is nothing to go on from.
+            # Bad input, most often: without a checkpoint there is nothing to resume from.
             shutil.rmtree(out if any((work / "checkpoints").glob("*")) else work, ignore_errors=True)
             raise
         shutil.rmtree(work, ignore_errors=True)
         return ref
 
     def _clear(self, record: Record, on_damage: Callable[[str], None], deep: bool) -> bool:
-        """Whether the record's object is whole, as far as one looks; one that is there and is not is reported."""
-        there = os.path.lexists(self.objects / record.digest)
+        """Whether the record's object is whole (`deep`: hashed); reports one that is present but damaged."""
+        exists = os.path.lexists(self.objects / record.digest)
         line = self.clear(record.stage, record.digest, deep)
-        if line is not None and there:
+        if line is not None and exists:
             on_damage(line)
         return line is None
 
@@ -383,7 +383,7 @@ class Store:
 
 def _check_format(path: Path) -> None:
     try:
-        found = json.loads(path.read_bytes())["format"]
+        version = json.loads(path.read_bytes())["format"]
     except FileNotFoundError:
         return
     except NotADirectoryError:
@@ -394,14 +394,14 @@ def _check_format(path: Path) -> None:
         raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise StoreError(f"{path}: not the format file of a store") from None
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise StoreError(f"{path}: not the format file of a store")
-    if found > FORMAT:
-        raise StoreError(f"{path}: format {found} is newer than {FORMAT}, the newest that this version reads")
+    if version > FORMAT:
+        raise StoreError(f"{path}: format {version} is newer than {FORMAT}, the newest that this version reads")
 
 
 def _start(work: Path, since: datetime | None) -> Path:
-    """The folder of checkpoints; emptied if they were begun before `since`."""
+    """Returns the folder of checkpoints; removes those of a build that started before `since`."""
     begun = work / "begun"
     if since is not None and begun.exists() and begun.stat().st_mtime < since.timestamp():
         shutil.rmtree(work)

@@ -1,4 +1,4 @@
-"""What was built from an artifact that turns out to be damaged."""
+"""Finds artifacts that were built from a damaged artifact."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,16 +8,15 @@ from artifacts.records import Record
 
 
 def suspects(records: Sequence[Record], digest: str, whole: datetime | None) -> list[Record]:
-    """Records of what may have been made of damaged bytes of the object `digest`, oldest first.
+    """Returns records that may have been built from damaged bytes of the object `digest`, oldest first.
 
-    `whole`: when it was last found whole; None: never. What was made before that read good bytes, and so did a build
-    that checked its inputs before and after it read them (`Record.checked`). What was made of a suspect is one too,
-    whenever that was and however carefully it was read.
+    `whole`: when it was last found whole; None: never. Builds before that read good bytes, and so did builds that
+    checked their inputs before and after reading (`Record.checked`). Everything built from a suspect is a suspect too.
     """
     everything = [record for record in records if record.digest != digest]
-    # The digest too: the object may outlive its record.
+    # The digest too: the record may be removed before the object.
     of_object = {digest, *(record.identity for record in records if record.digest == digest)}
-    found = {
+    suspected = {
         record.key: record
         for record in everything
         if record.checked is None
@@ -25,10 +24,10 @@ def suspects(records: Sequence[Record], digest: str, whole: datetime | None) -> 
         and (whole is None or dates.moment(record.created) >= whole)
     }
     while True:
-        # An identity that a record beyond suspicion has too is that of good bytes.
-        good = {record.identity for record in everything if record.key not in found}
-        bad = {record.identity for record in found.values()} - good
-        more = [r for r in everything if r.key not in found and bad & {*r.inputs.values()}]
+        # If a record that is no suspect has the same identity, its bytes are good.
+        good = {record.identity for record in everything if record.key not in suspected}
+        bad = {record.identity for record in suspected.values()} - good
+        more = [r for r in everything if r.key not in suspected and bad & {*r.inputs.values()}]
         if not more:
-            return sorted(found.values(), key=lambda record: dates.moment(record.created))
-        found |= {record.key: record for record in more}
+            return sorted(suspected.values(), key=lambda record: dates.moment(record.created))
+        suspected |= {record.key: record for record in more}

@@ -1,4 +1,4 @@
-"""A run from a pack (artifacts/pack.py) into a store: all of it, once every byte of it was checked, or nothing."""
+"""Imports a run from a pack (artifacts/pack.py) into a store: all of it, after every byte was checked, or nothing."""
 
 import shutil
 from collections.abc import Callable, Iterable
@@ -23,19 +23,19 @@ class Unpacked:
 
     recipe: str
     created: str
-    """Of the run; ISO 8601, UTC."""
+    """Time of the run; ISO 8601, UTC."""
     artifacts: int
     new: int
-    """Artifacts that the store did not have whole."""
+    """Artifacts that were missing or damaged in the store."""
     kept: list[str]
-    """Nodes of which the store keeps its own artifact for the pack's: of equal inputs, where bytes cannot be equal."""
+    """Nodes whose artifact in the store is kept: it has equal inputs, and bytes vary from build to build."""
     left_out: list[str]
-    """Nodes whose files the pack does not hold."""
+    """Nodes whose files are not in the pack."""
     damaged: list[str]
-    """A line for each artifact of the store that the pack's replaces because it was damaged."""
+    """A line for each damaged artifact of the store that the pack replaces."""
     bytes: int
     run: Path
-    """The run's record."""
+    """File of the run's record."""
 
 
 def unpack(
@@ -45,20 +45,19 @@ def unpack(
     report: Report = lambda done, total: None,
     on_wait: Callable[[Holder], None] | None = None,
 ) -> Unpacked:
-    """Brings the pack's artifacts, their records and last the run's record into the store.
+    """Adds the pack's artifacts, their records and last the run's record to the store.
 
-    All is written into a folder of STORE/work first; what is damaged, or not what its names say, is refused there, by
-    a `StoreError` that names the pack. Then artifact by artifact is filed as a build files its own: a kill in between
-    leaves whole artifacts, and the same import goes on. An artifact that the store holds already is kept. Where it
-    holds another one for the same key, the import is refused before anything is filed, or (`replace`) the pack's
-    takes its place.
+    All files are first written into a folder of STORE/work and checked there; a damaged or misnamed file raises a
+    `StoreError` that names the pack. Then each artifact is stored as a build stores its own: a kill leaves whole
+    artifacts, and the same import continues later. An artifact that the store already has is kept. If the store has
+    another artifact for the same key, `replace` replaces it; else the import stops before anything is stored.
     """
     with archive.opened(path) as reader:
         index, name = read_index(reader)
         check_room(store, index)
         lock, who = store.lock_file(name), locks.holder("import", index.recipe, {})
         with (
-            files.provisional(store.work, store.locks) as made,
+            files.provisional(store.work, store.locks) as created_folders,
             files.storage_errors(store.root),
             locks.hold(lock, who, on_wait),
         ):
@@ -66,7 +65,7 @@ def unpack(
             try:
                 run, records = stage(store, reader, index, staged, replace, report)
                 store.prepare()
-                made.pop_all()
+                created_folders.pop_all()
                 return file(store, run, records, index, staged, replace, on_wait)
             finally:
                 shutil.rmtree(staged, ignore_errors=True)
@@ -74,7 +73,7 @@ def unpack(
 
 
 def check_room(store: Store, index: Index) -> None:
-    """Raises `StoreError` where the disk has no room for what the pack says that it holds."""
+    """Raises `StoreError` if the disk has less space than the pack's index requires."""
     folder = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
     needed, free = sum(size for _, size, _ in index.members), shutil.disk_usage(folder).free
     if needed > free:
@@ -84,7 +83,7 @@ def check_room(store: Store, index: Index) -> None:
 def stage(
     store: Store, reader: Reader, index: Index, staged: Path, replace: bool, report: Report
 ) -> tuple[Run, list[Record]]:
-    """Writes the pack's files below `staged`, checks all of them, and gives the run and the records."""
+    """Writes the pack's files below `staged`, checks all of them, and returns the run and the records."""
     total, done = sum(size for _, size, _ in index.members), 0
 
     def moved(count: int) -> None:
@@ -100,9 +99,9 @@ def stage(
 
 
 def settled(store: Store, record: Record, replace: bool) -> Record | None:
-    """The record that is to stand for the key of the pack's `record`; None: the store's own, of other bytes.
+    """Returns the record to use for the key of the pack's `record`; None: the store's own, of other bytes.
 
-    Raises `StoreError` where the store holds another artifact for the key and `replace` is not given.
+    Raises `StoreError` if the store has another artifact for the key and `replace` is false.
     """
     present = store.record(record.key)
     if present is None or store.problem(present) is not None:
@@ -115,7 +114,7 @@ def settled(store: Store, record: Record, replace: bool) -> Record | None:
         return record
     raise StoreError(
         f"{store.root}: holds another artifact of {record.node} for the same key, {present.digest[:12]} and not "
-        f"{record.digest[:12]}; --replace takes the pack's in its place"
+        f"{record.digest[:12]}; --replace takes the pack's instead"
     )
 
 
@@ -128,11 +127,11 @@ def file(
     replace: bool,
     on_wait: Callable[[Holder], None] | None,
 ) -> Unpacked:
-    """Files what was staged, and last the run."""
+    """Stores the staged artifacts, and last the run."""
     nodes = {ref.key: node for node, ref in run.nodes.items()}
     refs = {record.key: store.ref(record) for record in records}
-    there, new, kept = 0, 0, []
-    damaged = [  # before anything is filed, which would be set aside with the input that it was built from
+    artifacts, new, kept = 0, 0, []
+    damaged = [  # before anything is stored: it would be set aside together with a damaged input
         line
         for record in records
         if record.key not in index.without
@@ -142,18 +141,18 @@ def file(
     for record in records:
         if record.key in index.without:
             continue
-        there += 1
+        artifacts += 1
         with locks.hold(store.lock_file(record.key), locks.holder(record.stage, record.node, record.inputs), on_wait):
-            before = store.record(record.key)
-            new += before is None or store.problem(before) is not None
-            ours = settled(store, record, replace)
-            if ours is None and before is not None:
+            present = store.record(record.key)
+            new += present is None or store.problem(present) is not None
+            chosen = settled(store, record, replace)
+            if chosen is None and present is not None:
                 kept.append(nodes.get(record.key, record.node))
-                refs[record.key] = store.ref(before)
-            elif ours is not None:
-                refs[record.key] = store.file(staged / "objects" / record.digest, ours)
+                refs[record.key] = store.ref(present)
+            elif chosen is not None:
+                refs[record.key] = store.file(staged / "objects" / record.digest, chosen)
     of_nodes = {node: refs[ref.key] for node, ref in run.nodes.items()}
     path = runs.record_run(store, run.name, of_nodes, run.details, datetime.fromisoformat(run.created))
     left_out = sorted(node for node, ref in run.nodes.items() if ref.key in index.without)
     total = sum(size for _, size, _ in index.members)
-    return Unpacked(run.name, run.created, there, new, sorted(kept), left_out, damaged, total, path)
+    return Unpacked(run.name, run.created, artifacts, new, sorted(kept), left_out, damaged, total, path)

@@ -1,4 +1,4 @@
-"""Hashes again what the store holds."""
+"""Hashes the store's content again."""
 
 import json
 import os
@@ -10,24 +10,24 @@ from artifacts.store import Store
 
 
 def verify(store: Store, which: str | None = None) -> list[str]:
-    """A line for each problem of one artifact (see `Store.show`) or of all; what is broken is moved to broken/.
+    """Returns a line for each problem of one artifact (see `Store.show`) or of all; moves broken ones to broken/.
 
-    With an object go its key records and what may have been built from its damaged bytes (`Store.condemn`), so that a
-    second call finds nothing. Where the store may only be read, the lines say so, and nothing is moved. Raises
+    An object's key records, and what may have been built from its damaged bytes (`Store.condemn`), are moved with it,
+    so that a second call finds nothing. In a read-only store the lines say so, and nothing is moved. Raises
     `StoreError` if there is no such artifact.
     """
     if which is not None:
         record = store.show(which)
         return [*_key(store, store.keys / f"{record.key}.json"), *_object(store, store.objects / record.digest)]
     keys = [line for path in files.listed(store.keys, ".json") for line in _key(store, path)]
-    found = [line for path in files.listed(store.objects, "") for line in _object(store, path)]
+    of_objects = [line for path in files.listed(store.objects, "") for line in _object(store, path)]
     of_runs = [line for path in files.listed(store.runs, ".json") for line in _run(store, path)]
-    return [*keys, *found, *of_runs, *(f"{store.sources.name}: {line}" for line in sources.verify(store.sources))]
+    return [*keys, *of_objects, *of_runs, *(f"{store.sources.name}: {line}" for line in sources.verify(store.sources))]
 
 
 def _object(store: Store, folder: Path) -> list[str]:
     problem = store.inspect(folder.name, deep=True)
-    if problem is None or problem == "is missing":  # which its key's line says
+    if problem is None or problem == "is missing":  # reported by the line of its key
         return []
     also: list[str] = []
     aside = _aside(lambda: also.extend(_condemn(store, folder)))
@@ -35,12 +35,12 @@ def _object(store: Store, folder: Path) -> list[str]:
 
 
 def _condemn(store: Store, folder: Path) -> list[str]:
-    """`Store.condemn`, and sets aside the object's key records too: a run would build it again at once."""
-    said = store.condemn(folder.name, folder.lstat().st_ino)
+    """Calls `Store.condemn` and sets aside the object's key records, so that a run builds it again at once."""
+    lines = store.condemn(folder.name, folder.lstat().st_ino)
     for record in store.records():
-        if record.digest == folder.name and not os.path.lexists(folder):  # else another built it again meanwhile
+        if record.digest == folder.name and not os.path.lexists(folder):  # else another process has built it again
             _set_aside(store, store.keys / f"{record.key}.json")
-    return said
+    return lines
 
 
 def _key(store: Store, path: Path) -> list[str]:
@@ -50,7 +50,7 @@ def _key(store: Store, path: Path) -> list[str]:
     if record.key != path.stem or not records.agrees(record):
         return [f"keys/{path.name}: was changed{_set_aside(store, path)}"]
     if not (store.objects / record.digest).exists():
-        return [f"keys/{path.name}: its artifact is not there{_set_aside(store, path)}"]
+        return [f"keys/{path.name}: its artifact is missing{_set_aside(store, path)}"]
     return [f"keys/{path.name}: {line}" for line in _dated(record.created)]
 
 
@@ -66,8 +66,8 @@ def _run(store: Store, path: Path) -> list[str]:
 def _dated(created: str) -> list[str]:
     if not dates.is_future(created):
         return []
-    taken = "and so taken as older than all others; remove it when you no longer need it"
-    return [f"dated later than now ({created[:19]}), {taken}"]
+    advice = "counts as older than all others; remove it when you no longer need it"
+    return [f"dated in the future ({created[:19]}), {advice}"]
 
 
 def _unreadable(store: Store, path: Path) -> list[str]:
@@ -85,7 +85,7 @@ def _set_aside(store: Store, path: Path) -> str:
 
 
 def _aside(move: Callable[[], None]) -> str:
-    """Moves what is broken; what to add to its line where that is refused."""
+    """Moves a broken file or folder. Returns an addition to its line if that fails."""
     try:
         move()
     except OSError as error:

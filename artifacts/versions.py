@@ -1,4 +1,4 @@
-"""Versions of installed distributions, read from their metadata: nothing is imported."""
+"""Versions of installed distributions, read from their metadata without imports."""
 
 import platform
 from collections.abc import Iterable
@@ -13,23 +13,23 @@ RECORDED = (
 )
 
 BUILDS = {"faiss": ("faiss-cpu", "faiss-gpu")}
-"""Distributions of which one is installed, by the library that they are."""
+"""Library -> alternative distributions, of which one is installed."""
 
 
 @cache
 def recorded() -> dict[str, str]:
-    """Python's version and those of the installed among `RECORDED`: lineage, never part of a key."""
-    found = {name: _version(name) for name in RECORDED}
-    return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
+    """Returns the versions of Python and of the installed `RECORDED` distributions: for lineage, never for a key."""
+    installed = {name: _version(name) for name in RECORDED}
+    return {"python": platform.python_version()} | {name: v for name, v in installed.items() if v is not None}
 
 
 def of(libraries: Iterable[str]) -> dict[str, str]:
-    """Version of each of `libraries`, for `make_key`. Raises `StoreError` if one is not installed."""
-    found = {name: next(filter(None, map(_version, BUILDS.get(name, (name,)))), None) for name in libraries}
-    for name, v in found.items():
+    """Returns the version of each of `libraries`, for `make_key`. Raises `StoreError` if one is not installed."""
+    installed = {name: next(filter(None, map(_version, BUILDS.get(name, (name,)))), None) for name in libraries}
+    for name, v in installed.items():
         if v is None:
             raise StoreError(f"{name} is not installed: pip install {BUILDS.get(name, (name,))[0]}")
-    return {name: v for name, v in found.items() if v is not None}
+    return {name: v for name, v in installed.items() if v is not None}
 
 
 def _version(name: str) -> str | None:

@@ -397,7 +397,7 @@ def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
     path.write_bytes(signed.dump(fields | {"created": then.isoformat()}))
     assert [record.key for record in store.records()][-1] == keys[0].hex
     assert verify(store) == [
-        f"keys/{path.name}: dated later than now ({then.isoformat()[:19]}), and so taken as older than all others; "
+        f"keys/{path.name}: dated in the future ({then.isoformat()[:19]}), counts as older than all others; "
         "remove it when you no longer need it"
     ]
     assert store.lookup(keys[0]) is not None

@@ -232,7 +232,7 @@ def test_a_run_of_the_future_is_the_oldest_and_named(store, three, days):
     assert [run.name for run in runs(store)] == ["skewed", "present", "future"]
     assert [run.name for run in readable_runs(store)] == ["skewed", "present", "future"]
     [line] = verify(store)
-    assert line.startswith(f"runs/{path.name}: dated later than now (")
+    assert line.startswith(f"runs/{path.name}: dated in the future (")
     gc(store, runs=2, days=3)
     assert digests(store) == {three[0].digest, three[2].digest}
 

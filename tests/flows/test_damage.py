@@ -249,7 +249,7 @@ def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(session, "check_whole", lambda *_: None)
     file(copy, "index-stage1/index.json").unlink()
     engine = newest_engine(copy, None)
-    with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index was made before the present"):
+    with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index has an older format"):
         opened(engine).__enter__()
 
 
@@ -259,7 +259,7 @@ def test_a_record_of_a_run(copy: Store, content: bytes) -> None:
     [run] = runs(copy)
     path = record_run(copy, "two", run.nodes, run.details)
     path.write_bytes(content)
-    line = f"{path}: no record of a run to read; once you remove it, the runs before it are found"
+    line = f"{path}: not a readable record of a run; remove it to reach the runs before it"
     assert line_of_search(copy) == line
     path.unlink()
     assert newest_engine(copy, None).run.name == "one"
