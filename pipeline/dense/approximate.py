@@ -1,8 +1,8 @@
-"""Search in an approximate index: most of the exact list for less time or memory.
+"""Searches an approximate index: most of the exact list for less time or memory.
 
-FAISS searches each question alone, by fixed code, so its candidates hang on nothing else; IVF's lists are chosen by
-this project's exact search, for BLAS sums a batch of questions in another order than one. The candidates are rescored
-in float64 from the stored vectors (rescore.py).
+FAISS searches each question alone, with fixed code, so its candidates do not depend on other questions. IVF's lists
+are chosen by this project's exact search, because BLAS sums a batch of questions in another order than one question.
+The candidates are rescored in float64 from the stored vectors (rescore.py).
 
 Shapes: Q questions, N passages, D dimension, C candidates, K kept, P lists probed.
 """
@@ -23,26 +23,26 @@ QUESTIONS = 1024  # searched at a time
 
 class ApproximateConfig(Config):
     hnsw_effort: int = Field(ge=1)
-    """Candidates that the walk through the graph keeps (efSearch); at least those that are rescored."""
+    """Candidates that the graph search keeps (efSearch); never fewer than are rescored."""
     ivf_probes: int = Field(ge=1)
-    """Lists looked through for each question (nprobe)."""
+    """Lists searched for each question (nprobe)."""
     candidates: int = Field(ge=1)
-    """Candidates rescored exactly, for each passage kept."""
+    """Candidates rescored exactly, per passage kept."""
 
 
 def approximate_top_k(
     questions_QD: np.ndarray, index: Index, k: int, effort: ApproximateConfig, allowed_N: np.ndarray | None = None
 ) -> tuple[Found, int]:
-    """(rows and scores as of exact_top_k, questions that were searched exactly instead).
+    """Returns (rows and scores as exact_top_k, number of questions that were searched exactly instead).
 
-    Such are those with fewer than k candidates, or fewer than k among the passages of `allowed_N` (bool).
+    A question is searched exactly if it has fewer than k candidates, or fewer than k among `allowed_N` (bool).
     """
     check_questions(questions_QD, index.vectors_ND)
     passages = len(index.vectors_ND) if allowed_N is None else int(allowed_N.sum())
     k = min(k, passages)
     rows_QK = np.empty((len(questions_QD), k), np.int64)
     scores_QK = np.empty((len(questions_QD), k), np.float32)
-    instead = 0
+    searched_exactly = 0
     for start in range(0, len(questions_QD) if k else 0, QUESTIONS):
         some = slice(start, start + QUESTIONS)
         rows_QC = _candidates(questions_QD[some], index, min(effort.candidates * k, len(index.vectors_ND)), effort)
@@ -55,27 +55,27 @@ def approximate_top_k(
             rows_A = None if allowed_N is None else np.flatnonzero(allowed_N)
             found = exact_top_k(questions_QD[short], index.vectors_ND, k, index.longest, rows_A=rows_A)
             rows_QK[short], scores_QK[short] = found
-            instead += len(short)
-    return (rows_QK, scores_QK), instead
+            searched_exactly += len(short)
+    return (rows_QK, scores_QK), searched_exactly
 
 
 def _candidates(questions_QD: np.ndarray, index: Index, width: int, effort: ApproximateConfig) -> np.ndarray:
-    """Rows of candidates, [Q, width], -1 where none was found."""
+    """Returns rows of candidates, [Q, width]; -1 for a missing candidate."""
     import faiss
 
-    made = index.faiss
+    faiss_index = index.faiss
     if index.kind == "hnsw":
         settings = faiss.SearchParametersHNSW(efSearch=max(effort.hnsw_effort, width))
-        return made.search(questions_QD, width, params=settings)[1]
+        return faiss_index.search(questions_QD, width, params=settings)[1]
     if index.kind in WITH_LISTS:
-        middle_LD, longest = index.centroids
-        lists_QP, scores_QP = exact_top_k(questions_QD, middle_LD, effort.ivf_probes, longest)
-        made.nprobe = lists_QP.shape[1]  # the same at every call
-        return made.search_preassigned(questions_QD, width, lists_QP, scores_QP)[1]
-    return made.search(questions_QD, width)[1]
+        centroids_LD, longest = index.centroids
+        lists_QP, scores_QP = exact_top_k(questions_QD, centroids_LD, effort.ivf_probes, longest)
+        faiss_index.nprobe = lists_QP.shape[1]  # the same at every call
+        return faiss_index.search_preassigned(questions_QD, width, lists_QP, scores_QP)[1]
+    return faiss_index.search(questions_QD, width)[1]
 
 
 def recall(found_QK: np.ndarray, exact_QK: np.ndarray, depths: Sequence[int]) -> np.ndarray:
-    """Share of each exact list's first passages that are among as many found, [Q, depths]."""
+    """Returns, at each depth, the share of the exact list's passages that are in the found list, [Q, depths]."""
     pairs = list(zip(found_QK, exact_QK, strict=True))
     return np.array([[np.isin(exact[:n], found[:n]).mean() for n in depths] for found, exact in pairs])

@@ -1,4 +1,4 @@
-"""Passage vectors of a collection, in shards that are finished one by one and made but once."""
+"""Encodes the passages of a collection, in shards that are finished one by one and built only once."""
 
 import json
 import os
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 class EncodeConfig(Config):
     passage_tokens: int = Field(ge=8, le=512)
-    """Tokens of a passage's input, title and special tokens included; no more than in fine-tuning. 128 (MARCO), 256
+    """Tokens of a passage's input, including title and special tokens; no more than in fine-tuning. 128 (MARCO), 256
     (NQ): coCondenser, section 4."""
     shard_passages: int = Field(ge=1)
-    """Most passages in a shard, 3/8 of it in the mean: what a kill can lose, and a changed passage builds again."""
+    """Most passages in a shard (the mean is 3/8 of it): a kill loses one shard, a changed passage rebuilds one."""
 
 
 def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoint: Path, work: Work) -> Metrics:
-    """Write `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order.
+    """Writes `shard-00000.npy` (float16, [rows, dimension]) ... and `embeddings.json`, in passage order.
 
-    Shards grow in `work.checkpoints`, so that a killed run keeps those it finished. Those that the artifacts in
-    `work.earlier` have made of the same passages with the same model are taken over, to the same bytes.
+    Shards are built in `work.checkpoints`, so that a killed run keeps the finished ones. Shards of the same passages
+    and the same model are copied from the artifacts in `work.earlier`; their bytes are equal.
     """
     from pipeline.modeling.inputs import read_form
     from pipeline.runtime.launch import of_shards
@@ -65,22 +65,22 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     }
     job = Job("pipeline.dense.encode:run", arguments, folder, spans, "passages")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
-    listed = []
+    entries = []
     for number, ((start, stop), key) in enumerate(zip(spans, keys, strict=True)):
         path = work.out / shards.name(number)
         _put(folder / shards.name(number), path)
-        listed.append({"rows": stop - start, "key": key, "sha256": shard_reuse.sha256(path)})
+        entries.append({"rows": stop - start, "key": key, "sha256": shard_reuse.sha256(path)})
     dimension = np.load(work.out / shards.name(0), mmap_mode="r").shape[1]
     pooling = read_vector(side(checkpoint, "passage")).pooling
-    described = {"dim": dimension, "pooling": pooling, "model": shard_reuse.model(checkpoint), "shards": listed}
-    (work.out / "embeddings.json").write_text(json.dumps(described, indent=1) + "\n")
+    description = {"dim": dimension, "pooling": pooling, "model": shard_reuse.model(checkpoint), "shards": entries}
+    (work.out / "embeddings.json").write_text(json.dumps(description, indent=1) + "\n")
     counts = {"shards": len(spans), "shards_reused": reused}
     metrics: Metrics = {"passages": len(artifact.passages), "dimension": dimension, **counts}
     return {**metrics, **noticed(_cut(artifact, read_form(encoder, checkpoint, artifact.specials), config))}
 
 
 def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig) -> list[str]:
-    """Notices of texts that are longer than what the model reads of them."""
+    """Returns notices about texts that are longer than the model's input."""
     from pipeline.modeling.inputs import cut_notice, unread
 
     title_N, text_N = unread(tokens, form, config.passage_tokens)
@@ -96,10 +96,10 @@ def _cut(tokens: "Tokens", form: "Form", config: EncodeConfig) -> list[str]:
 
 
 def _put(source: Path, target: Path) -> None:
-    """The same file under a second name, so that a kill before the artifact is filed loses nothing."""
+    """Links the file under a second name, so that a kill before the artifact is stored loses nothing."""
     try:
         os.link(source, target)
-    except OSError:  # some file systems have no second names
+    except OSError:  # some file systems have no hard links
         shutil.copyfile(source, target)
 
 
@@ -117,9 +117,9 @@ def run(
     workers: int,
     numbers: list[int] | None,
 ) -> dict:
-    """Encode what `folder` still lacks of the shards `numbers` (None: all) of those in the file `spans`.
+    """Encodes the shards `numbers` (None: all) of the file `spans` that are missing in `folder`.
 
-    On CPU `workers` single-threaded forks share the model; on GPUs a rank each.
+    On CPU `workers` single-threaded forks share the model; on GPUs there is one rank per GPU.
     """
     from pipeline.modeling.biencoder import check_fits, encode_rows, load_encoders
     from pipeline.modeling.inputs import passage_rows, read_form
@@ -144,7 +144,7 @@ def run(
 
 
 def _halves(vectors_NE: np.ndarray) -> np.ndarray:
-    """Raises InputError where a number does not fit."""
+    """Returns float16 vectors. Raises InputError if a number does not fit."""
     halves_NE = vectors_NE.astype(np.float16)
     if not np.isfinite(halves_NE).all():
         raise InputError("vectors beyond float16: the encoder diverged in training (try a lower learning_rate)")

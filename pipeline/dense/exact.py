@@ -1,8 +1,8 @@
-"""Exact search: the best passages of each question, the same bytes for any threads, batches, blocks and devices.
+"""Exact search: the best passages of each question, with the same bytes for any threads, batches, blocks and devices.
 
-Candidates come from float32 products of a block of passages at a time, and are rescored in float64 (rescore.py).
+Candidates come from float32 products with one block of passages at a time, and are rescored in float64 (rescore.py).
 
-Shapes: Q questions, N passages, A of them allowed, D dimension, B passages of a block, C candidates, K passages of a
+Shapes: Q questions, N passages, A allowed passages, D dimension, B passages of a block, C candidates, K passages of a
 list.
 """
 
@@ -15,19 +15,19 @@ import numpy as np
 from pipeline.dense.rescore import best, error_bound, is_certain, rescore, rows
 from pipeline.errors import InputError
 
-SPARE = 20  # candidates beyond k, or a tenth of k, so that rounding rarely asks for a second search
-WIDER = 8  # times as many candidates in it
-RESCORED = 8192  # passages at a time where all of them are
-QUESTIONS = {"cpu": 1024, "cuda": 8192}  # searched at a time; a GPU is sent the passages each time
-COPIED = {"cpu": 1 << 22, "cuda": 1 << 25}  # floats of a block of passages that is not read in place
-LEAST = 1024  # passages of a block, however wide
-FEW = 4  # questions: for fewer a pass over the passages each is faster than a product of matrices
-PRODUCT = 2048  # passages in a product of matrices; FAISS's 1,024 are a hundredth slower
-MOST_FAISS = 2048  # candidates that FAISS gives on a GPU
+SPARE = 20  # candidates beyond k (or k / 10 if larger), so that rounding rarely requires a second search
+WIDER = 8  # times as many candidates in the second search
+RESCORED = 8192  # passages rescored at a time if all of them are
+QUESTIONS = {"cpu": 1024, "cuda": 8192}  # searched at a time; each time a GPU receives all passages
+COPIED = {"cpu": 1 << 22, "cuda": 1 << 25}  # floats of a block of passages that is copied
+LEAST = 1024  # smallest number of passages of a block
+FEW = 4  # questions: for fewer, one pass over the passages each is faster than a matrix product
+PRODUCT = 2048  # passages in a matrix product; FAISS's 1,024 is 1 % slower
+MOST_FAISS = 2048  # most candidates that FAISS returns on a GPU
 
 Found = tuple[np.ndarray, np.ndarray]
 Blocks = Iterator[tuple[int, np.ndarray]]
-"""(place of the first passage, float32 vectors [B, D])."""
+"""(row of the first passage, float32 vectors [B, D])."""
 
 
 def exact_top_k(
@@ -39,15 +39,15 @@ def exact_top_k(
     rows_A: np.ndarray | None = None,
     block: int = 0,
 ) -> Found:
-    """Rows (int64) and scores (float32), both [Q, min(k, A)], by score descending, then passage order.
+    """Returns rows (int64) and scores (float32), both [Q, min(k, A)], by score descending, then passage order.
 
-    `vectors_ND`: float32 (read in place) or float16, may be memory-mapped; `longest`: the greatest length of one;
-    `rows_A`: the passages to choose from, ascending, None for all; `block`: passages at a time, 0 for what is fast.
+    `vectors_ND`: float32 (read in place) or float16, may be memory-mapped; `longest`: the greatest vector norm;
+    `rows_A`: the allowed passages, ascending, None for all; `block`: passages at a time, 0 for a fast default.
 
-    Where rounding leaves open whether a passage outside the candidates belongs among the best k, as with many equal
-    passages, the question is searched again for WIDER times as many, and at last through all passages in float64. So
-    the result is a function of the vectors alone. Private memory hangs on none of Q, N and A but for the result.
-    Raises InputError where the dimensions differ or a question is not finite.
+    If a passage outside the candidates could still belong to the best k because of rounding (as with many equal
+    passages), the question is searched again with WIDER times as many candidates, and at last through all passages
+    in float64. So the result depends only on the vectors. Apart from the result, memory does not grow with Q, N or A.
+    Raises InputError if the dimensions differ or a question is not finite.
     """
     check_questions(questions_QD, vectors_ND)
     questions_QD = np.ascontiguousarray(questions_QD, dtype=np.float32)
@@ -75,7 +75,7 @@ def exact_top_k(
 
 
 def _by_all(question_1D: np.ndarray, vectors_ND: np.ndarray, k: int, rows_A: np.ndarray | None) -> Found:
-    """The list of a question, every passage of which is rescored, [1, k] each."""
+    """Returns rows and scores of a question after rescoring all passages, [1, k] each."""
     passages, size = len(vectors_ND) if rows_A is None else len(rows_A), max(k, RESCORED)
     rows_1C, scores_1C = np.empty((1, 0), np.int64), np.empty((1, 0), np.float32)
     for first in range(0, passages, size):
@@ -88,11 +88,11 @@ def _by_all(question_1D: np.ndarray, vectors_ND: np.ndarray, k: int, rows_A: np.
 
 
 def check_questions(questions_QD: np.ndarray, vectors_ND: np.ndarray) -> None:
-    """Raise InputError where questions cannot be compared with the vectors."""
+    """Raises InputError if questions cannot be compared with the vectors."""
     if questions_QD.shape[1] != vectors_ND.shape[1]:
         raise InputError(
-            f"index: vectors of dimension {vectors_ND.shape[1]}, but the encoder gives {questions_QD.shape[1]}; "
-            "they are of different models"
+            f"index: vectors of dimension {vectors_ND.shape[1]}, but the encoder's have {questions_QD.shape[1]}; "
+            "they belong to different models"
         )
     if not np.isfinite(questions_QD).all():
         raise InputError("vectors of questions are not finite: the encoder diverged in training")
@@ -113,7 +113,7 @@ def _blocks(vectors_ND: np.ndarray, rows_A: np.ndarray | None, size: int) -> Blo
 
 
 def _candidates(questions_QD: np.ndarray, blocks: Blocks, width: int, device: str) -> Found:
-    """(rows [Q, width] in no order, [Q] what no other passage's inexact score is above)."""
+    """Returns (unsorted rows [Q, width], upper bounds [Q] of the inexact scores of all other passages)."""
     find = _faiss
     if device != "cpu":
         find = _faiss_on_gpu if width <= MOST_FAISS and _gpu_memory() else _torch
@@ -131,7 +131,7 @@ def _candidates(questions_QD: np.ndarray, blocks: Blocks, width: int, device: st
 def _faiss(questions_QD: np.ndarray, block_BD: np.ndarray, width: int, device: str) -> Found:
     import faiss
 
-    # FAISS's own leaves BLAS at 128,000 numbers of questions, 1.15's at least, and takes seven times as long.
+    # FAISS (at least 1.15) stops using BLAS at 128,000 numbers of questions, and then takes seven times as long.
     faiss.cvar.distance_compute_blas_threshold = 1 << 30 if len(questions_QD) < FEW else 1
     faiss.cvar.distance_compute_blas_database_bs = PRODUCT
     return faiss.knn(questions_QD, block_BD, width, metric=faiss.METRIC_INNER_PRODUCT)
@@ -141,7 +141,7 @@ def _torch(questions_QD: np.ndarray, block_BD: np.ndarray, width: int, device: s
     import torch
 
     precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # TensorFloat-32 errs beyond the bound
+    torch.set_float32_matmul_precision("highest")  # TensorFloat-32 errors exceed the bound
     try:
         scores_QB = torch.from_numpy(questions_QD).to(device) @ torch.from_numpy(block_BD).to(device).T
     finally:
@@ -152,7 +152,7 @@ def _torch(questions_QD: np.ndarray, block_BD: np.ndarray, width: int, device: s
 
 @cache
 def _gpu_memory() -> Any:
-    """FAISS's on a GPU; None where its build has none or there is no device."""
+    """Returns FAISS's GPU resources; None if its build has no GPU support or there is no device."""
     import faiss
 
     return faiss.StandardGpuResources() if faiss.get_num_gpus() else None

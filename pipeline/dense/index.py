@@ -1,4 +1,4 @@
-"""The vectors of a collection as an index that pyserini's `FaissSearcher` reads."""
+"""Builds an index of a collection's vectors that pyserini's `FaissSearcher` reads."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -19,41 +19,41 @@ from pipeline.runtime import shards
 from pipeline.runtime.work import Metrics, Progress, Work
 
 BLOCK = 16384
-"""Passages added at a time. What HNSW makes of them hangs on it."""
+"""Passages added at a time. HNSW's graph depends on it."""
 DIGEST = ".sha256"
-"""Of a checkpoint, beside it."""
+"""Ending of the file with a checkpoint's digest."""
 
 
 def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -> Metrics:
-    """Write `index` (FAISS), `docid` (a passage id a line, in passage order) and `index.json`.
+    """Writes `index` (FAISS), `docid` (one passage id per line, in passage order) and `index.json`.
 
-    Kinds other than flat have `vectors.npy` (float16 [passages, dimension]) too and are built by a child process with
-    one thread, without which FAISS's bytes would differ; a killed build goes on from its last checkpoint.
+    Kinds other than flat also have `vectors.npy` (float16 [passages, dimension]). A child process with one thread
+    builds them, because FAISS's bytes depend on threads; a killed build resumes from its last checkpoint.
 
-    Raises InputError where the embeddings are not this collection's, a shard is absent or damaged, there are too few
-    passages or `index.pq_bytes` does not divide the dimension, or a passage id does not fit on a line.
+    Raises InputError if the embeddings are not this collection's, a shard is missing or damaged, there are too few
+    passages, `index.pq_bytes` does not divide the dimension, or a passage id does not fit on a line.
     """
-    begun = time.monotonic()
-    listed = embeddings / "embeddings.json"
-    said = read_json(listed, "dim", "shards", "model")
-    with told(listed):
-        rows, dimension = [int(shard["rows"]) for shard in said["shards"]], int(said["dim"])
+    started_at = time.monotonic()
+    path_of_embeddings = embeddings / "embeddings.json"
+    description = read_json(path_of_embeddings, "dim", "shards", "model")
+    with told(path_of_embeddings):
+        rows, dimension = [int(shard["rows"]) for shard in description["shards"]], int(description["dim"])
     total = sum(rows)
     index_kinds.check_dimension(config, dimension)
     index_kinds.check_passages(config, total)
     passages = _write_ids(collection, work.out / "docid")
     if passages != total:
-        raise InputError(f"{listed}: {total} vectors for {passages} passages")
+        raise InputError(f"{path_of_embeddings}: {total} vectors for {passages} passages")
     flat = config.kind == "flat"
     path = work.out / ("index" if flat else "vectors.npy")
-    shards_RD = _shards(embeddings, said["shards"], dimension)
+    shards_RD = _shards(embeddings, description["shards"], dimension)
     longest = _write_vectors(path, flat, shards_RD, total, dimension, work.progress)
     if not flat:
         _build(config, path, work)
-    of = {"kind": config.kind, "passages": total, "dimension": dimension, "longest": longest, "model": said["model"]}
-    write_description(work.out, of)
+    sizes = {"passages": total, "dimension": dimension, "longest": longest}
+    write_description(work.out, {"kind": config.kind, **sizes, "model": description["model"]})
     megabytes = round(sum(file.stat().st_size for file in work.out.iterdir()) / 1e6, 3)
-    seconds = round(time.monotonic() - begun, 2)
+    seconds = round(time.monotonic() - started_at, 2)
     numbers = {"passages": total, "dimension": dimension, "build_seconds": seconds, "megabytes": megabytes}
     return {**numbers, "kind": config.kind}
 
@@ -75,7 +75,7 @@ def _write_ids(collection: Path, path: Path) -> int:
 def _write_vectors(
     path: Path, flat: bool, shards_RD: Iterable[np.ndarray], total: int, dimension: int, progress: Progress
 ) -> float:
-    """FAISS's flat index (float32) or NumPy's file (float16). Gives the greatest length of a vector."""
+    """Writes FAISS's flat index (float32) or a NumPy file (float16). Returns the greatest vector norm."""
     longest, written = 0.0, 0
     with open(path, "wb") as file:
         if flat:
@@ -93,13 +93,13 @@ def _write_vectors(
 
 
 def _shards(embeddings: Path, listed: list[dict[str, Any]], dimension: int) -> Iterator[np.ndarray]:
-    """Each shard's vectors, float16 [rows, D], memory-mapped. InputError where one is not what was encoded."""
+    """Yields each shard's vectors, float16 [rows, D], memory-mapped. Raises InputError if one is missing or damaged."""
     for number, shard in enumerate(listed):
         path = embeddings / shards.name(number)
         if not path.is_file():
             raise InputError(f"{path}: no such shard of the embeddings; {AGAIN}")
         if sha256(path) != shard["sha256"]:
-            raise InputError(f"{path}: damaged: its SHA-256 is not that of embeddings.json; {AGAIN}")
+            raise InputError(f"{path}: damaged: its SHA-256 differs from that in embeddings.json; {AGAIN}")
         vectors_RD = np.load(path, mmap_mode="r")
         if vectors_RD.shape != (shard["rows"], dimension):
             raise InputError(f"{path}: {vectors_RD.shape}, not {(shard['rows'], dimension)}")
@@ -130,29 +130,29 @@ def run(
     checkpoint: str,
     checkpoint_seconds: float,
 ) -> dict:
-    """The child of `index`: train, add block after block, write. Every block draws from a seed of its own, so that a
-    build that goes on from a checkpoint ends with the same bytes."""
+    """Child process of `index`: trains, adds block after block, writes. Each block has its own seed, so that a build
+    that resumes from a checkpoint gives the same bytes."""
     import faiss
 
     faiss.omp_set_num_threads(1)
     settings, vectors_ND = IndexConfig(**config), np.load(vectors, mmap_mode="r")
     saved, total = Path(checkpoint), len(vectors_ND)
-    made = _resumed(saved) or index_kinds.empty(settings, vectors_ND)
-    middles = index_kinds.centroids(made) if settings.kind in index_kinds.WITH_LISTS else None
+    faiss_index = _resumed(saved) or index_kinds.empty(settings, vectors_ND)
+    centroids = index_kinds.centroids(faiss_index) if settings.kind in index_kinds.WITH_LISTS else None
     last = time.monotonic()
-    for start in range(made.ntotal, total, BLOCK):
+    for start in range(faiss_index.ntotal, total, BLOCK):
         block_BD, seed = vectors_ND[start : start + BLOCK], settings.seed + start // BLOCK
-        index_kinds.add(made, settings.kind, block_BD, seed, middles)
-        progress(made.ntotal, total, "passages")
-        if time.monotonic() - last > checkpoint_seconds and made.ntotal < total:
-            _checkpoint(made, saved)
+        index_kinds.add(faiss_index, settings.kind, block_BD, seed, centroids)
+        progress(faiss_index.ntotal, total, "passages")
+        if time.monotonic() - last > checkpoint_seconds and faiss_index.ntotal < total:
+            _checkpoint(faiss_index, saved)
             last = time.monotonic()
-    _written(made, Path(out)).replace(out)
+    _written(faiss_index, Path(out)).replace(out)
     return {}
 
 
 def _resumed(checkpoint: Path) -> Any:
-    """The index as far as it was built; None where there is none, or a damaged one, which FAISS might well read."""
+    """Returns the partial index of a checkpoint; None if it is missing or damaged (FAISS might read a damaged one)."""
     import faiss
 
     digest = checkpoint.with_suffix(DIGEST)
@@ -161,16 +161,16 @@ def _resumed(checkpoint: Path) -> Any:
     return faiss.read_index(str(checkpoint))
 
 
-def _checkpoint(made: Any, path: Path) -> None:
-    unfinished = _written(made, path)
+def _checkpoint(faiss_index: Any, path: Path) -> None:
+    unfinished = _written(faiss_index, path)
     path.with_suffix(DIGEST).write_text(sha256(unfinished))
-    unfinished.replace(path)  # killed just before, the digest is another's, and the build begins again
+    unfinished.replace(path)  # a kill just before leaves a wrong digest, and the build starts from scratch
 
 
-def _written(made: Any, path: Path) -> Path:
-    """The index in a file beside `path`."""
+def _written(faiss_index: Any, path: Path) -> Path:
+    """Writes the index to a file next to `path`. Returns that file."""
     import faiss
 
     unfinished = path.with_suffix(".part")
-    faiss.write_index(made, str(unfinished))
+    faiss.write_index(faiss_index, str(unfinished))
     return unfinished

@@ -1,10 +1,10 @@
-"""The folder of an index: opened once and searched often.
+"""The folder of an index, which is opened once and searched often.
 
-`index` (FAISS) and `docid` are pyserini's; `index.json` says what they are; `vectors.npy` holds what approximate
-candidates are rescored from, where `index` itself does not.
+`index` (FAISS) and `docid` have pyserini's format; `index.json` describes them; `vectors.npy` contains the vectors
+for rescoring approximate candidates, unless `index` itself contains them.
 
-A flat index is a header of 45 bytes and then the float32 vectors, so it is written shard by shard and read as a
-memory map: neither needs the memory of the whole.
+A flat index is a header of 45 bytes and then the float32 vectors. It is written shard by shard and read as a memory
+map, so neither needs memory for all vectors.
 """
 
 import json
@@ -50,16 +50,16 @@ class Description(BaseModel):
 
 @dataclass(frozen=True)
 class Index:
-    """What a search needs to know of an index. Cheap to make; may be shared by threads."""
+    """What a search needs of an index. Cheap to create; threads may share it."""
 
     folder: Path
     kind: str
     vectors_ND: np.ndarray
     """Memory-mapped, in passage order: float32 of a flat index, else float16."""
     longest: float
-    """The greatest length of a vector."""
+    """The greatest vector norm."""
     model: str
-    """Digest of the encoders' files (reuse.model)."""
+    """Digest of the encoders' files (shard_reuse.model)."""
 
     @property
     def is_approximate(self) -> bool:
@@ -67,84 +67,84 @@ class Index:
 
     @cached_property
     def faiss(self) -> Any:
-        """FAISS's own, read into memory at first use."""
+        """The FAISS index, read into memory at first use."""
         import faiss
 
         try:
-            found = faiss.read_index(str(self.folder / "index"))
-        except (RuntimeError, MemoryError) as error:  # a wrong length may ask for any memory
-            raise InputError(f"{self.folder / 'index'}: not an index of FAISS, or damaged; {AGAIN}") from error
-        if (found.ntotal, found.d) != self.vectors_ND.shape:
+            faiss_index = faiss.read_index(str(self.folder / "index"))
+        except (RuntimeError, MemoryError) as error:  # a wrong length may request any amount of memory
+            raise InputError(f"{self.folder / 'index'}: not a FAISS index, or damaged; {AGAIN}") from error
+        if (faiss_index.ntotal, faiss_index.d) != self.vectors_ND.shape:
             raise InputError(
-                f"{self.folder / 'index'}: {found.ntotal} vectors of dimension {found.d}, "
+                f"{self.folder / 'index'}: {faiss_index.ntotal} vectors of dimension {faiss_index.d}, "
                 f"not {self.vectors_ND.shape[0]} of {self.vectors_ND.shape[1]}; {AGAIN}"
             )
-        return found
+        return faiss_index
 
     @cached_property
     def centroids(self) -> tuple[np.ndarray, float]:
-        """Of lists: their middles and the greatest length of one."""
+        """The lists' centroids and their greatest norm."""
         return centroids(self.faiss)
 
 
 def open_index(folder: Path) -> Index:
-    """The index in `folder`, whose bytes the store has hashed. Raises InputError where a file is absent or cut."""
-    said = read_description(folder)
-    kind, shape = said.kind, (said.passages, said.dimension)
+    """Returns the index in `folder`, whose bytes the store has checked. Raises InputError for a missing or cut file."""
+    description = read_description(folder)
+    kind, shape = description.kind, (description.passages, description.dimension)
     vectors_ND = read_flat(folder / "index") if kind == "flat" else _read_halves(folder / "vectors.npy")
     if vectors_ND.shape != shape:
         raise InputError(f"{folder}: vectors {vectors_ND.shape}, not {shape}; {AGAIN}")
-    return Index(folder, kind, vectors_ND, said.longest, said.model)
+    return Index(folder, kind, vectors_ND, description.longest, description.model)
 
 
 def read_description(folder: Path) -> Description:
-    """index.json, all of whose files are in `folder`, of the size that it says. Raises InputError."""
+    """Reads index.json. Raises InputError if a file that it lists is missing or has another size."""
     path = folder / "index.json"
     if not path.is_file():
-        raise InputError(f"{path}: no such file: lost, or the index was made before the present format; {AGAIN}")
+        raise InputError(f"{path}: no such file: lost, or the index has an older format; {AGAIN}")
     with told(path):
-        said = Description.model_validate_json(path.read_bytes())
-    for name, file in said.files.items():
+        description = Description.model_validate_json(path.read_bytes())
+    for name, file in description.files.items():
         if Path(name).name != name:
-            raise InputError(f"{path}: names {name!r}, which is no file beside it; {AGAIN}")
+            raise InputError(f"{path}: names {name!r}, which is not a file in its folder; {AGAIN}")
         _check(folder / name, file.bytes)
-    return said
+    return description
 
 
-def write_description(folder: Path, said: dict[str, Any]) -> None:
-    """index.json: what is said, and size and digest of each file that is there."""
+def write_description(folder: Path, fields: dict[str, Any]) -> None:
+    """Writes index.json: `fields`, and size and digest of each file in the folder."""
     files = {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.iterdir())
         if path.name != "index.json"
     }
-    (folder / "index.json").write_text(json.dumps({**said, "files": files}, indent=1) + "\n")
+    (folder / "index.json").write_text(json.dumps({**fields, "files": files}, indent=1) + "\n")
 
 
 def _check(path: Path, size: int) -> None:
     with told(path):
-        found = path.stat()
-    if not S_ISREG(found.st_mode):
+        stat = path.stat()
+    if not S_ISREG(stat.st_mode):
         raise InputError(f"{path}: not a file; {AGAIN}")
-    if found.st_size != size:
-        raise InputError(f"{path}: {found.st_size:,} bytes, not {size:,}: damaged; {AGAIN}")
+    if stat.st_size != size:
+        raise InputError(f"{path}: {stat.st_size:,} bytes, not {size:,}: damaged; {AGAIN}")
 
 
 def flat_header(dimension: int, vectors: int) -> bytes:
-    """The header of a flat inner-product index."""
+    """Returns the header of a flat inner-product index."""
     return HEADER.pack(b"IxFI", dimension, vectors, UNUSED, UNUSED, TRAINED, INNER_PRODUCT, dimension * vectors)
 
 
 def read_flat(path: Path) -> np.ndarray:
-    """The vectors of a flat index, float32 [passages, dimension], memory-mapped. InputError for any other file."""
+    """Returns the vectors of a flat index, float32 [passages, dimension], memory-mapped. Else raises InputError."""
     try:
         with open(path, "rb") as file:
             kind, dimension, vectors, *_ = HEADER.unpack(file.read(HEADER.size))
     except (OSError, struct.error) as error:
-        raise InputError(f"{path}: no FAISS index to read ({error})") from error
+        raise InputError(f"{path}: not a readable FAISS index ({error})") from error
     size = HEADER.size + 4 * dimension * vectors
     if kind != b"IxFI" or path.stat().st_size != size:
-        raise InputError(f"{path}: not a whole flat inner-product index of FAISS")
+        raise InputError(f"{path}: not a complete flat inner-product index of FAISS")
     return np.asarray(np.memmap(path, dtype="<f4", mode="r", offset=HEADER.size, shape=(vectors, dimension)))
 
 
@@ -152,7 +152,7 @@ def _read_halves(path: Path) -> np.ndarray:
     try:
         vectors_ND = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: no vectors to read ({error})") from error
+        raise InputError(f"{path}: not a readable array of vectors ({error})") from error
     if vectors_ND.dtype != np.float16 or vectors_ND.ndim != 2:
         raise InputError(f"{path}: {vectors_ND.dtype} {vectors_ND.shape}, not float16 [passages, dimension]")
     return np.asarray(vectors_ND)

@@ -1,4 +1,4 @@
-"""Vectors of questions as they come: the same for a question alone as among others, and quick.
+"""Encodes questions as they arrive: a question's vector has the same bytes alone and in any batch.
 
 Shapes: Q questions, D dimension of a vector.
 """
@@ -19,10 +19,10 @@ from pipeline.tokenization.tokens import encode
 
 TOGETHER = 64  # questions of a forward call: about 1,000 tokens, which stay in the cache
 FILLERS = 15
-"""Rows of one token beside the questions of every call. Matrix products of few rows take another way through BLAS and
-differ in their last bits, and the last layer has a row a question. Which are few hangs on the processor: up to 3 on
-some, up to 15 on others; from 16 rows on none hangs on their number (measured for 1 to 600 rows, models 16 to 768
-wide)."""
+"""Rows of one token added to the questions of every call. BLAS computes matrix products of few rows in another way,
+with other last bits, and the last layer has one row per question. How many rows are few depends on the processor: up
+to 3 on some, up to 15 on others; from 16 rows on the number has no effect (measured for 1 to 600 rows, models 16 to
+768 wide)."""
 
 
 @dataclass(frozen=True)
@@ -32,45 +32,45 @@ class QuestionEncoder:
     form: Form
 
     def rows(self, texts: Sequence[str]) -> list[np.ndarray | None]:
-        """Each question as a row of ids; None where no token is left of it."""
-        found = encode(self.tokenizer, list(texts))
-        return [question_row(np.array(ids), self.form) if ids else None for ids in found]
+        """Returns each question as a row of token ids; None for a question without tokens."""
+        token_ids = encode(self.tokenizer, list(texts))
+        return [question_row(np.array(ids), self.form) if ids else None for ids in token_ids]
 
     def cut(self, text: str) -> str:
-        """A notice of a question whose end is not read; empty where all of it is."""
+        """Returns a notice about a question that is longer than the model's input; else an empty text."""
         (ids,) = encode(self.tokenizer, [text])
         room = question_room(self.form)
         what = f"question cut, tokens read of its {len(ids):,}"
         return notice(what, room, advice="encoder.question_tokens") if len(ids) > room else ""
 
     def vectors(self, rows: Ids, together: int = TOGETHER) -> np.ndarray:
-        """float32 [Q, D], on the CPU. At most `together` rows share a call."""
+        """Returns vectors, float32 [Q, D], computed on the CPU. At most `together` rows share a call."""
         filler = np.array([self.form.specials.cls])
-        found_QD = np.empty((len(rows), self.encoder.dimension), np.float32)
+        vectors_QD = np.empty((len(rows), self.encoder.dimension), np.float32)
         for start in range(0, len(rows), together):
             piece = rows[start : start + together]
             budget = sum(map(len, piece)) + FILLERS  # all in one call
-            found_QD[start : start + len(piece)] = encode_rows(self.encoder, [*piece, *[filler] * FILLERS], budget)[
+            vectors_QD[start : start + len(piece)] = encode_rows(self.encoder, [*piece, *[filler] * FILLERS], budget)[
                 : len(piece)
             ]
-        return found_QD
+        return vectors_QD
 
     def is_steady(self) -> bool:
-        """Whether on this machine a question's vector is the same bytes alone as among others, tried with made-up ones.
+        """Whether a question's vector has the same bytes alone and in a batch on this machine, for random questions.
 
-        Where it is not, `together=1` makes it so.
+        If not, `together=1` gives the same bytes.
         """
         random = np.random.default_rng(0)
         form, most = self.form, self.form.question_tokens
         lengths = random.integers(1, max(2, most - 2), size=24)
         rows = [question_row(random.integers(0, form.specials.vocab_size, n), form) for n in lengths]
         alone_QD = self.vectors(rows, together=1)
-        # calls of two, three, seven and all beside their FILLERS, against those of a question alone
+        # calls of two, three, seven and all questions (with FILLERS), compared with one question per call
         return all(np.array_equal(self.vectors(rows, together), alone_QD) for together in (2, 3, 7, len(rows)))
 
 
 def question_encoder(checkpoint: Path, config: EncoderConfig) -> QuestionEncoder:
-    """The question encoder of a checkpoint. Raises InputError for a folder without a loadable model."""
+    """Returns the question encoder of a checkpoint. Raises InputError for a folder without a loadable model."""
     folder = side(checkpoint, "query")
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)

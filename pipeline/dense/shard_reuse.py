@@ -1,7 +1,7 @@
-"""Shards of passages by content: where each begins, what its vectors hang on, and those that were made before.
+"""Shards of passages by content: their bounds, what their vectors depend on, and reuse of earlier shards.
 
-A shard begins where a passage's own ids say so, and at no multiple of a number: what is inserted, changed or removed
-moves the bounds around it and no others (content-defined chunks: Muthitacharoen, Chen and Mazières 2001, section 3.1).
+A passage's token ids decide whether a shard begins at it, so an inserted, changed or removed passage moves only the
+bounds around it (content-defined chunks: Muthitacharoen, Chen and Mazières 2001, section 3.1).
 """
 
 import hashlib
@@ -21,19 +21,19 @@ from pipeline.runtime import shards
 from pipeline.runtime.spans import Span
 from pipeline.tokenization.token_files import Tokens
 
-ROWS = 1 << 16  # passages looked at together
+ROWS = 1 << 16  # passages per step
 ENCODER_FILES = (
     *("config.json", "model.safetensors", "modules.json", "tokenizer.json"),
     *("1_Pooling/config.json", "2_Dense/model.safetensors"),
 )
-"""Of a checkpoint: what its vectors hang on. The tokenizer makes the ids of a prefix."""
+"""Files of a checkpoint that its vectors depend on. The tokenizer gives the token ids of a prefix."""
 
 
 def cuts(tokens: Tokens, most: int) -> list[Span]:
-    """The shards of all passages: at most `most` rows each, 3/8 of that in the mean.
+    """Returns the shards of all passages: at most `most` rows each, 3/8 of that in the mean.
 
-    One passage in `most` / 4 begins a shard, by a hash of its title and text. An eighth of `most` must lie between
-    two, so that a passage that every document has makes no shard of each.
+    One passage in `most` / 4 begins a shard, by a hash of its title and text. A shard has at least `most` / 8 rows, so
+    that a passage that occurs in every document does not begin a shard each time.
     """
     least, one_in = max(1, most // 8), max(1, most // 4)
     firsts = [0]
@@ -46,10 +46,10 @@ def cuts(tokens: Tokens, most: int) -> list[Span]:
 
 
 def _numbers(tokens: Tokens) -> Iterator[int]:
-    """A hash of each passage's ids, those of its title included."""
+    """Yields a hash of each passage's token ids, including those of its title."""
     titles, texts = tokens.titles, tokens.passages
     title_ids, text_ids = titles.tokens.data, texts.tokens.data
-    for first in range(0, len(texts), ROWS):  # as a list of Python's, all places would take 80 bytes a passage
+    for first in range(0, len(texts), ROWS):  # Python lists of all offsets would take 80 bytes per passage
         title_at, text_at = (one.offsets[first : first + ROWS + 1].tolist() for one in (titles, texts))
         for i in range(len(text_at) - 1):
             before = zlib.crc32(title_ids[title_at[i] : title_at[i + 1]])
@@ -57,21 +57,21 @@ def _numbers(tokens: Tokens) -> Iterator[int]:
 
 
 def keys(tokens: Tokens, spans: Iterable[Span], checkpoint: Path, settings: Mapping[str, Any]) -> list[str]:
-    """SHA-256 of all that a shard's vectors are made from: the passage encoder, `settings`, titles and texts."""
+    """Returns each shard's SHA-256 of what its vectors depend on: passage encoder, `settings`, titles and texts."""
     same = json.dumps([_files(side(checkpoint, "passage")), settings], sort_keys=True).encode()
-    found = []
+    shard_keys = []
     for start, stop in spans:
         digest = hashlib.sha256(same)
         for texts in (tokens.titles, tokens.passages):
             offsets = texts.offsets[start : stop + 1]
             digest.update(np.diff(offsets).astype("<i8").data)
             digest.update(np.ascontiguousarray(texts.tokens[offsets[0] : offsets[-1]]).data)
-        found.append(digest.hexdigest())
-    return found
+        shard_keys.append(digest.hexdigest())
+    return shard_keys
 
 
 def model(checkpoint: Path, known: Mapping[Path, str] = MappingProxyType({})) -> str:
-    """SHA-256 of the encoders' files, both where untied: what questions and passages must have in common.
+    """Returns the SHA-256 of the encoder's files (both encoders if untied), equal for questions and their passages.
 
     `known`: SHA-256 of files that need not be hashed again.
     """
@@ -80,15 +80,15 @@ def model(checkpoint: Path, known: Mapping[Path, str] = MappingProxyType({})) ->
 
 
 def _files(encoder: Path, known: Mapping[Path, str] = MappingProxyType({})) -> dict[str, str]:
-    """{name: SHA-256} of the encoder's files."""
+    """Returns {name: SHA-256} of the encoder's files."""
     paths = {name: encoder / name for name in ENCODER_FILES}
     return {name: known.get(path) or sha256(path) for name, path in paths.items() if path.is_file()}
 
 
 def take_over(earlier: Sequence[Path], wanted: Sequence[str], folder: Path) -> int:
-    """Copy to `folder` the shards `wanted` that it lacks and earlier embeddings, newest first, hold undamaged.
+    """Copies to `folder` the missing shards `wanted` from undamaged earlier embeddings, newest first.
 
-    Tells how many are there now that they hold.
+    Returns how many of `wanted` earlier embeddings have and `folder` now holds.
     """
     known: dict[str, tuple[Path, str]] = {}
     for artifact in earlier:
@@ -98,16 +98,16 @@ def take_over(earlier: Sequence[Path], wanted: Sequence[str], folder: Path) -> i
 
 
 def _listed(artifact: Path) -> list[tuple[str, str]]:
-    """(key, SHA-256) of each shard; none where the list is damaged, for they can be built again."""
+    """Returns (key, SHA-256) of each shard; none if the list is damaged, because shards can be built again."""
     try:
-        said = read_json(artifact / "embeddings.json", "shards")
-        return [(shard["key"], shard["sha256"]) for shard in said["shards"]]
+        description = read_json(artifact / "embeddings.json", "shards")
+        return [(shard["key"], shard["sha256"]) for shard in description["shards"]]
     except (InputError, LookupError, TypeError):
         return []
 
 
 def _copied(source: Path, digest: str, target: Path) -> bool:
-    """A copy, not a link: damage to one artifact is not to be another's."""
+    """Copies a shard, because a link would share damage between artifacts. Returns whether the copy is good."""
     if target.is_file() and sha256(target) == digest:  # copied before a kill
         return True
     try:

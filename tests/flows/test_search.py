@@ -281,7 +281,7 @@ def test_what_cannot_be_asked_is_one_line(arguments, line, both, encoded) -> Non
 def test_an_index_of_another_model_is_one_line(make, encoded) -> None:
     store = make(run_file=False, dense=True)
     (artifact(store, "stage1") / "config.json").write_text("{}")  # another's, with vectors as long
-    with pytest.raises(InputError, match=r"objects/\w+: made by another model than "):
+    with pytest.raises(InputError, match=r"objects/\w+: built with another model than "):
         ids(store, "dense")
 
 

@@ -238,7 +238,7 @@ def test_without_effort_a_search_is_exact(given, built):
 def test_questions_of_another_dimension_or_not_finite_are_refused(built):
     for kind in KINDS:
         opened = open_index(built[kind])
-        with pytest.raises(InputError, match="dimension 16, but the encoder gives 99"):
+        with pytest.raises(InputError, match="dimension 16, but the encoder's have 99"):
             top_k(np.zeros((1, 99), np.float32), opened, 5, EFFORT)
         with pytest.raises(InputError, match="not finite"):
             top_k(np.full((1, D), np.nan, np.float32), opened, 5, EFFORT)
@@ -356,17 +356,20 @@ def test_pyserini_reads_the_index_and_finds_the_same(given, built, kind, faiss_s
     ("changed", "said"),
     [
         ({"files": {"gone": {"bytes": 1, "sha256": "0" * 64}}}, "gone: no such file"),
-        ({"files": {"../index": {"bytes": 1, "sha256": "0" * 64}}}, "names '../index', which is no file beside it"),
+        (
+            {"files": {"../index": {"bytes": 1, "sha256": "0" * 64}}},
+            "names '../index', which is not a file in its folder",
+        ),
         ({"files": {"/etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "names '/etc/passwd', which is no file"),
         ({"files": {"a\0b": {"bytes": 1, "sha256": "0" * 64}}}, "cannot be read"),
         ({"files": {"a" * 300: {"bytes": 1, "sha256": "0" * 64}}}, "cannot be read"),
-        ({"files": {".": {"bytes": 1, "sha256": "0" * 64}}}, "which is no file beside it"),
+        ({"files": {".": {"bytes": 1, "sha256": "0" * 64}}}, "which is not a file in its folder"),
         ({"files": ["index"]}, "cannot be read"),
         ({"files": {"index": 45}}, "cannot be read"),
         ({"passages": "many"}, "cannot be read"),
         ({"dimension": None}, "cannot be read"),
         ({"longest": float("nan")}, "cannot be read"),
-        ({"kind": "nosuch"}, "vectors.npy: no vectors to read"),
+        ({"kind": "nosuch"}, "vectors.npy: not a readable array"),
     ],
 )
 def test_a_description_that_fits_no_folder(built, tmp_path, changed, said):

@@ -121,7 +121,7 @@ def test_another_models_index_is_refused(world, built, work, inline, tmp_path, u
         name = min(weights)
         save_file(weights | {name: weights[name] + 1}, other / "model.safetensors")
     check_model(open_index(built[1]), world.checkpoint)
-    with pytest.raises(InputError, match=r"made by another model than .*other, which encodes the questions"):
+    with pytest.raises(InputError, match=r"built with another model than .*other, which encodes the questions"):
         check_model(open_index(built[1]), other)
     with pytest.raises(InputError, match="another model"):
         search(SEARCH, ENCODER, world.collection, world.tokens, other, built[1], work("refused"))
