@@ -1,4 +1,4 @@
-"""Denoised negatives: without what a cross-encoder takes for relevant (RocketQA, section 4.2.2)."""
+"""Denoised negatives: passages that a cross-encoder scores as relevant are dropped (RocketQA, section 4.2.2)."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pipeline.notices import EXAMPLES, noticed, of_counts, one_line
 from pipeline.runtime.work import Metrics, Work
 
 NOTICES = {
-    "dropped": ("negatives dropped, as the cross-encoder takes them for relevant", "denoise.threshold"),
+    "dropped": ("negatives dropped because the cross-encoder scores them as relevant", "denoise.threshold"),
     "questions_without_negatives": ("questions without a negative left", "denoise.threshold"),
 }
 """{count: (what is counted, advice)}."""
@@ -22,15 +22,15 @@ NOTICES = {
 
 class DenoiseConfig(Config):
     threshold: float = Field(ge=0, le=1)
-    """Negatives whose score (sigmoid of the logit) lies above are dropped. RocketQA keeps those below 0.1 and takes
-    those above 0.9 for positives. Needs a cross-encoder trained pointwise: a listwise one's sigmoid means nothing."""
+    """Negatives with a higher score (sigmoid of the logit) are dropped. RocketQA keeps negatives below 0.1 and uses
+    passages above 0.9 as positives. The cross-encoder must be trained pointwise: a listwise sigmoid has no meaning."""
 
 
 def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Metrics:
-    """Write `negatives.parquet`: the mined ones at or below the threshold, in their order.
+    """Writes `negatives.parquet`: the mined negatives at or below the threshold, in their order.
 
-    The metrics count what was dropped, and the questions that are left without a negative.
-    Raises InputError for a negative without a score, and where none is left.
+    The metrics count dropped negatives, and questions without a remaining negative.
+    Raises InputError for a negative without a score, and if no negative remains.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Negatives from a file in the place of mined ones: DPR's released hard negatives, or a table of anyone's."""
+"""Negatives from a file instead of mined ones: DPR's released hard negatives, or any table."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -30,9 +30,9 @@ DPR, TABLES, PARQUET = ".json", (".tsv", ".jsonl"), ".parquet"
 ADVANCED = "biencoder-nq-adv-hn-train.json"
 COMMANDS = dpr.COMMANDS | {ADVANCED: [f"wget {dpr.OFFICIAL}/data/retriever/{ADVANCED}.gz"]}
 COLUMNS = ("query_id", "passage_id", "score")
-"""Of a table; it may lack the last one."""
-UNKNOWN_IDS = 0.01  # of the rows may name unknown ids; more means that files do not belong together
-UNKNOWN_TEXTS = 0.5  # DPR's hard negatives are of 69,639 questions, its training set has 58,880 (its issue 137)
+"""Columns of a table; the last one is optional."""
+UNKNOWN_IDS = 0.01  # share of rows that may name unknown ids; more means that the files do not belong together
+UNKNOWN_TEXTS = 0.5  # DPR's hard negatives have 69,639 questions, its training set has 58,880 (its issue 137)
 
 
 class GivenConfig(Config):
@@ -55,33 +55,33 @@ class GivenConfig(Config):
 
 
 class Row(NamedTuple):
-    """One negative as the file names it."""
+    """One negative as in the file."""
 
     place: str
     question: str
-    """Its id, in DPR's files its text."""
+    """The question's id; in DPR's files its text."""
     passage_id: str
     score: float
-    """NaN: not given."""
+    """NaN: no score."""
 
 
 def missing(config: GivenConfig) -> list[str]:
-    """What is absent, with the command that would bring it, or wrong with the beginning of the file. Quick."""
+    """Returns lines about a missing file (with the download command) or a fault at its start. Quick."""
     read = dpr_rows if names_by_text(config.file) else table_rows
-    absent = text_files.missing([config.file], COMMANDS, folders=False)
-    return absent or text_files.wrong_beginning("given.file", config.file, read)
+    missing_files = text_files.missing([config.file], COMMANDS, folders=False)
+    return missing_files or text_files.wrong_beginning("given.file", config.file, read)
 
 
 def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
-    """Write the negatives that a file gives for the training questions (see `negatives.write`), in its order.
+    """Writes the file's negatives of training questions (see `negatives.write`), in the file's order.
 
-    DPR's files name a question by its text, and the reader of DPR's questions makes up the ids; so texts are compared,
-    and questions of one text have the same negatives. What is no negative of a question (pipeline/data/barred.py) is
-    dropped, so are rows on other splits, on unknown ids (up to 1 % of the rows; by text up to half of the questions)
-    and repetitions; all are counted.
-    Memory: below 100 bytes a row of the file (12 until they are sorted), 16 bytes a passage of the collection, its
-    passages' ids, and its questions' ids or texts.
-    Raises InputError for what is wrong with the file, with its line, and where no question has a negative left.
+    DPR's files name a question by its text, and the reader of DPR's questions creates ids; so texts are compared, and
+    questions with equal texts get the same negatives. Passages that cannot be negatives (pipeline/data/barred.py) are
+    dropped, and so are rows of other splits, of unknown ids (up to 1 % of the rows; by text up to half of the
+    questions) and duplicates; all are counted.
+    Memory: below 100 bytes per row of the file (12 until they are sorted), 16 bytes per passage of the collection,
+    its passages' ids, and its questions' ids or texts.
+    Raises InputError for a fault of the file, with its line, and if no question has a remaining negative.
     """
     import pyarrow as pa
 
@@ -109,12 +109,12 @@ def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
 
 
 def names_by_text(path: Path) -> bool:
-    """Whether the file is DPR's, which names questions by their texts."""
+    """Whether the file has DPR's format, which names questions by their texts."""
     return text_files.plain_name(path).endswith(DPR)
 
 
 def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tuple[int, ...]]]:
-    """(query ids of the collection, {name in the file: places of the training questions there, () of other splits})."""
+    """Returns (query ids of the collection, {name in the file: places of its training questions; () otherwise})."""
     table = read_table(collection / "queries.parquet", columns=["query_id", "split", "text"])
     query_ids, splits = table["query_id"].to_pylist(), table["split"].to_pylist()
     names = [text.strip() for text in table["text"].to_pylist()] if by_text else query_ids
@@ -127,7 +127,7 @@ def questions(collection: Path, by_text: bool) -> tuple[list[str], dict[str, tup
 def numbered(
     path: Path, known: dict[str, tuple[int, ...]], collection: Path, dropped: Dropped, work: Work
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(place of the question, row of the passage, score) of each usable row, [N]; a question's rows stand together."""
+    """Returns (place of the question, row of the passage, score) of each usable row, [N], grouped by question."""
     by_text = names_by_text(path)
     hashes, order = passage_order(collection)
     question_N, passage_N, score_N = array("i"), array("i"), array("f")
@@ -136,8 +136,8 @@ def numbered(
     while group := list(islice(stream, ROWS)):
         for row, passage in zip(group, rows_of([r.passage_id for r in group], hashes, order), strict=True):
             total += 1
-            asked = known.get(row.question)
-            if asked is None:
+            questions_of_row = known.get(row.question)
+            if questions_of_row is None:
                 unknown_questions.add(row.place, row.question)
                 dropped.add("unknown", 1, [(row.question, row.passage_id)])
                 continue
@@ -145,9 +145,9 @@ def numbered(
             if passage < 0:
                 unknown_passages.add(row.place, row.passage_id)
                 dropped.add("unknown", 1, [(row.question, row.passage_id)])
-            elif not asked:
+            elif not questions_of_row:
                 dropped.add("other_split", 1, [(row.question, row.passage_id)])
-            for question in asked if passage >= 0 else ():
+            for question in questions_of_row if passage >= 0 else ():
                 question_N.append(question)
                 passage_N.append(int(passage))
                 score_N.append(row.score)
@@ -164,7 +164,7 @@ def numbered(
 
 
 class Unknown:
-    """Counts what the collection does not know, and remembers where the first of it stands."""
+    """Counts names that the collection does not have, and keeps the place of the first."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.count, self.first = kind, 0, ""
@@ -174,13 +174,13 @@ class Unknown:
         self.first = self.first or f"{place}: unknown {self.kind} '{one_line(name)}'"
 
     def check(self, total: int, share: float) -> None:
-        """Raises InputError where more than `share` of the `total` rows are unknown."""
+        """Raises InputError if more than `share` of the `total` rows are unknown."""
         if self.count > share * total:
             raise InputError(f"{self.first} ({self.count:,} of {total:,} rows, more than {share:.0%})")
 
 
 def passage_order(collection: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(the P passage ids' hashes in ascending order, uint64 [P]; the passages' rows in that order, int64 [P])."""
+    """Returns (hashes of the P passage ids, ascending, uint64 [P]; the passages' rows in that order, int64 [P])."""
     ids = (i for batch in passage_batches(collection, ["passage_id"]) for i in batch["passage_id"])
     hashes = np.fromiter(map(hash_id, ids), dtype=np.uint64)
     order = np.argsort(hashes)
@@ -188,14 +188,14 @@ def passage_order(collection: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows_of(ids: list[str], hashes: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The passages' rows in the collection, -1 where unknown, int64 [N]; `hashes`, `order`: see `passage_order`."""
-    asked = np.fromiter(map(hash_id, ids), dtype=np.uint64, count=len(ids))
-    at = np.searchsorted(hashes, asked).clip(max=len(hashes) - 1)
-    return np.where(hashes[at] == asked, order[at], -1)
+    """Returns the passages' rows in the collection, -1 if unknown, int64 [N]; `hashes`, `order`: of `passage_order`."""
+    hash_N = np.fromiter(map(hash_id, ids), dtype=np.uint64, count=len(ids))
+    at = np.searchsorted(hashes, hash_N).clip(max=len(hashes) - 1)
+    return np.where(hashes[at] == hash_N, order[at], -1)
 
 
 def dpr_rows(path: Path) -> Iterator[Row]:
-    """The `hard_negative_ctxs` of DPR's format; their ids are called `passage_id`, `psg_id` or `id`."""
+    """Yields the `hard_negative_ctxs` of DPR's format; the field of their ids is `passage_id`, `psg_id` or `id`."""
     for place, record in text_files.json_list(path):
         question = text_files.text_of(place, record, "question").strip()
         for context in dpr.contexts(place, record, "hard_negative_ctxs"):
@@ -206,7 +206,7 @@ def dpr_rows(path: Path) -> Iterator[Row]:
 
 
 def table_rows(path: Path) -> Iterator[Row]:
-    """Rows of a table; the first line of a .tsv may name its columns."""
+    """Yields rows of a table; the first line of a .tsv may name its columns."""
     if path.suffix == PARQUET:
         records: Iterable[tuple[str, dict[str, Any]]] = parquet_records(path)
     else:
@@ -220,7 +220,7 @@ def table_rows(path: Path) -> Iterator[Row]:
 
 
 def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A row may lack the score, save below a heading that names it."""
+    """Yields (place, record) of each line. The score is optional, unless the header names it."""
     named: list[int] | None = None
     for n, (number, line) in enumerate(text_files.table_lines(path)):
         place, fields = f"{path}:{number}", line.split("\t")
@@ -250,12 +250,12 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{path}: row {i}", record
                 done += len(batch)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        after = f" beyond row {done}" if done else ""
+        after = f" after row {done}" if done else ""
         raise InputError(f"{path}: cannot be read{after}: {str(error).splitlines()[0]}") from None
 
 
 def score_of(place: str, value: Any) -> float:
-    """A number, also written out as DPR does; NaN where there is none. Raises InputError."""
+    """Returns a number, also from a text as in DPR's files; NaN for None. Raises InputError."""
     if value is None:
         return nan
     try:
@@ -263,5 +263,5 @@ def score_of(place: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         score = nan
     if not -LARGEST <= score <= LARGEST:
-        raise InputError(f"{place}: score '{one_line(str(value))}' is no number from -{LARGEST:g} to {LARGEST:g}")
+        raise InputError(f"{place}: score '{one_line(str(value))}' is not a number from -{LARGEST:g} to {LARGEST:g}")
     return score

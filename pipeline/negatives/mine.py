@@ -1,4 +1,4 @@
-"""Hard negatives: what a trained retriever ranks high and nobody judged relevant (coCondenser, section 3.3)."""
+"""Hard negatives: passages ranked high by a retriever and not judged relevant (coCondenser, section 3.3)."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -22,34 +22,34 @@ from pipeline.runtime.spans import shard_spans
 from pipeline.runtime.work import Job, Metrics, Progress, Work
 
 QUESTIONS = 10_000
-"""In a shard: some seconds of work."""
+"""Questions in a shard: a few seconds of work."""
 BARRED = "barred.npz"
-"""Among the shards: what is barred of the training questions."""
+"""File among the shards: the passages that cannot be negatives of the training questions."""
 
 
 class MineConfig(Config):
     depth: int = Field(ge=1)
-    """Best ranks of the run that are looked at, judged passages included. 200 (authors' code)."""
+    """Best ranks of the run that are candidates, including judged passages. 200 (authors' code)."""
     number: int = Field(ge=1)
     """Negatives sampled from the pool of each question. 30 (authors' code)."""
     margin_absolute: float | None = Field(ge=0)
-    """Only passages that score at least this much below the question's best judged passage. None: no such filter."""
+    """Only passages that score at least this much below the question's best judged passage. None: no filter."""
     margin_relative: float | None = Field(gt=0, le=1)
-    """Only passages that score at least this share of the best judged score's size below it. None: no such filter."""
+    """The same, as a share of the best judged score's absolute value. None: no filter."""
     seed: Seed
     """Seed of the sampling, and of the questions on the page."""
     page_questions: int = Field(ge=0)
-    """Random questions on `negatives.html`, for the user's eyes. 0: no page."""
+    """Number of random questions on `negatives.html`, a page for the user. 0: no page."""
 
 
 def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics:
-    """Write the negatives of the training questions of the run (see `negatives.write`).
+    """Writes the negatives of the run's training questions (see `negatives.write`).
 
-    What is no negative of a question (pipeline/data/barred.py) is never in its pool. Where a margin is set and none
-    of a question's judged passages was retrieved, the last score of its list, which theirs cannot exceed, stands for
-    theirs; with a margin above 0 that question's pool is empty. Questions without a judged passage, which a run holds
-    for pseudo-labels, are passed by.
-    Raises InputError for a run without training questions, and where no question has a negative left.
+    Passages that cannot be negatives of a question (pipeline/data/barred.py) are never in its pool. If a margin is set
+    and no judged passage of a question was retrieved, the last score of its list is used, an upper bound of theirs;
+    with a margin above 0 that question's pool is empty. Questions without a judged passage (in a run for
+    pseudo-labels) are skipped.
+    Raises InputError for a run without training questions, and if no question has a remaining negative.
     """
     from pipeline.runtime.processes import workers
 
@@ -72,7 +72,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
         "folder": str(folder),
         "size": QUESTIONS,
     }
-    if len(spans) == 1:  # quicker than to start a process
+    if len(spans) == 1:  # faster than starting a process
         sample_pools(progress=work.progress, device="cpu", **arguments, workers=0, numbers=None)
     job = Job("pipeline.negatives.mine:sample_pools", arguments, folder, spans, "questions")
     machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
@@ -88,8 +88,8 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
                 if record["margin"]:
                     dropped.counts["margin"] += int(record["margin"])
                     keep(dropped.first, "margin", f"of {ranking.query_id}")
-                looked_at = ranking.passage_ids[: config.depth]
-                dropped.count([ranking.query_id] * len(looked_at), looked_at, record["reasons"][: len(looked_at)])
+                candidates = ranking.passage_ids[: config.depth]
+                dropped.count([ranking.query_id] * len(candidates), candidates, record["reasons"][: len(candidates)])
                 yield Taken(ranking, record["places"][record["places"] >= 0])
 
     return write(
@@ -116,10 +116,10 @@ def sample_pools(
     workers: int,
     numbers: list[int] | None,
 ) -> dict:
-    """Write what `folder` still lacks of the shards of `size` training questions of the run: a record a question.
+    """Writes the missing shards to `folder`: one record for each of `size` training questions of the run.
 
-    `places`: of its negatives in its ranking, then -1; `margin`: how many candidates a margin drops; `reasons`: of the
-    first `depth` candidates (see `barred.reasons`), then FREE.
+    `places`: places of its negatives in its ranking, then -1; `margin`: number of candidates that a margin drops;
+    `reasons`: of the first `depth` candidates (see `barred.reasons`), then FREE.
     """
     settings = MineConfig(**config)
     positives = train_positives(Path(collection))
@@ -130,17 +130,17 @@ def sample_pools(
     )
 
     def make(start: int, stop: int, tick: shards.Tick) -> np.ndarray:
-        made = np.zeros(stop - start, record)
-        made["places"], made["reasons"] = -1, barred.FREE
+        records = np.zeros(stop - start, record)
+        records["places"], records["reasons"] = -1, barred.FREE
         for i, ranking in enumerate(rankings(Path(run, "run.parquet"), first_Q[start], first_Q[stop])):
             if ranking.query_id in positives:
                 reason_N = rule.of(ranking.query_id, ranking.passage_ids[: settings.depth])
-                places, made["margin"][i] = pool(ranking, positives[ranking.query_id], reason_N, settings)
+                places, records["margin"][i] = pool(ranking, positives[ranking.query_id], reason_N, settings)
                 taken = sample(places, settings.number, settings.seed, ranking.query_id)
-                made["places"][i, : len(taken)] = taken
-                made["reasons"][i, : len(reason_N)] = reason_N
+                records["places"][i, : len(taken)] = taken
+                records["reasons"][i, : len(reason_N)] = reason_N
             tick(1)
-        return made
+        return records
 
     spans = shard_spans(len(first_Q) - 1, size)
     shards.build(
@@ -150,36 +150,36 @@ def sample_pools(
 
 
 def read_rule(folder: Path, collection: Path) -> barred.ById:
-    """Of the file BARRED."""
+    """Reads the file BARRED."""
     with np.load(folder / BARRED) as arrays:
         return barred.by_id(collection, barred.Barred(**arrays))
 
 
 def first_rows(path: Path) -> np.ndarray:
-    """The first row in a run of each of its training questions, and the row behind the last one's. int64 [Q + 1]."""
+    """Returns the first row of each training question of a run, and the row after the last one's, int64 [Q + 1]."""
     import pyarrow.compute as pc
 
-    found, row, last, end = [], 0, None, 0
+    firsts, row, last, end = [], 0, None, 0
     for batch in read_batches(path, ["split", "query_id"], ROWS):
         row_T = np.flatnonzero(pc.equal(batch["split"], "train"))
         query_T = batch["query_id"].take(row_T)
         if len(query_T):
-            other = query_T[0].as_py() != last
-            new_T = np.r_[other, pc.not_equal(query_T[1:], query_T[:-1]).to_numpy(zero_copy_only=False)]
-            found.append(row + row_T[new_T])
+            is_first_new = query_T[0].as_py() != last
+            new_T = np.r_[is_first_new, pc.not_equal(query_T[1:], query_T[:-1]).to_numpy(zero_copy_only=False)]
+            firsts.append(row + row_T[new_T])
             last, end = query_T[-1].as_py(), row + int(row_T[-1]) + 1
         row += len(batch)
-    return np.concatenate([*found, [end]]).astype(np.int64)
+    return np.concatenate([*firsts, [end]]).astype(np.int64)
 
 
 def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ranking]:
-    """The training questions of a run (of its rows from `start` to before `stop`), one at a time.
+    """Yields the training questions of a run (of its rows from `start` to before `stop`), one at a time.
 
     Memory: a row group.
     """
     import pyarrow.compute as pc
 
-    last: Ranking | None = None  # its rows may go on in the next batch
+    last: Ranking | None = None  # its rows may continue in the next batch
     with told(path), parquet_file(path) as file:
         edges = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         stop = int(edges[-1]) if stop is None else stop
@@ -205,7 +205,7 @@ def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ra
 
 
 def pool(ranking: Ranking, judged: Iterable[str], reason_N: np.ndarray, config: MineConfig) -> tuple[np.ndarray, int]:
-    """(places in the ranking that may be negatives, how many a margin drops); `reason_N`: of the first ones."""
+    """Returns (places of possible negatives, number that a margin drops). `reason_N`: of the first candidates."""
     places = barred.free(reason_N)
     best = best_place(ranking, judged)
     reference = ranking.scores[-1 if best is None else best]
@@ -218,7 +218,7 @@ def pool(ranking: Ranking, judged: Iterable[str], reason_N: np.ndarray, config: 
 
 
 def ceiling(positive: float, absolute: float | None, relative: float | None) -> float | None:
-    """Highest score that a negative may have beside a positive's score; None: any."""
+    """Returns the highest score of a negative for a positive with score `positive`; None: any."""
     limits = []
     if absolute is not None:
         limits.append(positive - absolute)

@@ -1,4 +1,4 @@
-"""negatives.html: random questions with their positives and negatives, to find false negatives by eye."""
+"""Writes negatives.html: random questions with positives and negatives, to find false negatives by reading."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,16 +14,16 @@ from pipeline.runtime.work import Metrics
 from pipeline.templates import environment, styles
 
 HEAD = 260
-"""Characters of a text shown before it is opened."""
+"""Characters of a text that are shown before it is opened."""
 LONGEST = 5000
-"""Characters of a text that the page holds at all."""
+"""Most characters of a text on the page."""
 IN_VIEW = 5
-"""Negatives of a question always in view, the best ones; of the others those with a strong mark."""
+"""Best negatives of a question that are always shown; others are shown only with a strong mark."""
 POSITIVES_IN_VIEW = 3
 OVERLAP = 0.5
-"""Share of common word triples from which a negative counts as a copy of a positive's text."""
+"""Smallest share of common word triples for a negative that counts as a copy of a positive's text."""
 MARKED_WORDS = 64
-"""Words of a question that are looked for; some questions are whole documents."""
+"""Most words of a question that are marked; some questions are whole documents."""
 # fmt: off
 COMMON = frozenset({
     "a", "am", "an", "and", "are", "as", "at", "be", "by", "can", "did", "do", "does", "for", "from", "had", "has",
@@ -31,10 +31,10 @@ COMMON = frozenset({
     "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "will", "with", "you",
 })
 # fmt: on
-"""Words that say little about what a question asks."""
+"""Stop words: they say little about a question."""
 
 Pieces = list[tuple[str, str]]
-"""(text, "": plain, "q": word of the question, "a": answer) of a text, in order."""
+"""A text as pieces (text, kind), in order; kind is "" (plain), "q" (word of the question) or "a" (answer)."""
 
 
 def write_page(
@@ -45,16 +45,16 @@ def write_page(
     positives: Mapping[str, tuple[str, ...]],
     metrics: Metrics,
 ) -> None:
-    """Write the page of the `drawn` questions. It needs no other file and no network; the template escapes all text.
+    """Writes the page of the `drawn` questions. It needs no other file and no network; the template escapes all text.
 
-    Memory: the texts of the page, and a batch of the collection's.
+    Memory: the page's texts, and one batch of the collection.
     """
     wanted = {taken.ranking.passage_ids[i] for taken in drawn for i in taken.places}
     wanted |= {passage for taken in drawn for passage in positives[taken.ranking.query_id]}
     passages = read_rows(collection / "passages.parquet", "passage_id", wanted)
     queries = read_rows(collection / "queries.parquet", "query_id", {taken.ranking.query_id for taken in drawn})
-    found = {query: [p for p in judged if p in passages] for query, judged in positives.items() if query in queries}
-    questions = [question(queries[t.ranking.query_id], t, found[t.ranking.query_id], passages) for t in drawn]
+    known = {query: [p for p in judged if p in passages] for query, judged in positives.items() if query in queries}
+    questions = [question(queries[t.ranking.query_id], t, known[t.ranking.query_id], passages) for t in drawn]
     questions.sort(key=lambda q: -sum(bool(n["strong"]) for n in q["negatives"]))
     css, template = styles("palette.css", "report.css", "negatives.css"), environment().get_template("negatives.html")
     page = template.render(css=css, source=source, questions=questions, marks=marks(questions), metrics=metrics)
@@ -62,25 +62,25 @@ def write_page(
 
 
 def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any]]:
-    """{id: row} of the rows of a table whose `key` is wanted."""
+    """Returns {id: row} of the table's rows whose `key` is in `wanted`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids, found = pa.array(sorted(wanted), pa.string()), {}
+    ids, rows = pa.array(sorted(wanted), pa.string()), {}
     for batch in read_batches(path, None, ROWS):
         for row in batch.filter(pc.is_in(batch[key], value_set=ids)).to_pylist():
-            found[row[key]] = row
-    return found
+            rows[row[key]] = row
+    return rows
 
 
 def question(
     row: Mapping[str, Any], taken: Taken, judged: Sequence[str], passages: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What the template shows of one question."""
+    """Returns the template's values for one question."""
     ranking = taken.ranking
     text, answers = row["text"], [a for a in row["answers"] if a.strip()]
-    asked = asked_words(text)
-    pattern = looked_for(asked, answers)
+    words_of_question = asked_words(text)
+    pattern = looked_for(words_of_question, answers)
     of_positives = [passages[p] for p in judged]
     place_of = {passage: i for i, passage in enumerate(ranking.passage_ids)}
     first = best_place(ranking, judged)
@@ -102,9 +102,9 @@ def question(
         margin = None if best is None else float(ranking.scores[place]) - best
         if margin is not None and margin > 0:
             weak.append("above the positive")
-        hits = len(asked & set(words(f"{passage['title']} {passage['text']}")))
-        held = f"{hits} of {len(asked)} words" if asked else ""
-        return shown(passage_id) | {"strong": strong, "weak": weak, "hits": held, "margin": signed(margin)}
+        count = len(words_of_question & set(words(f"{passage['title']} {passage['text']}")))
+        hits = f"{count} of {len(words_of_question)} words" if words_of_question else ""
+        return shown(passage_id) | {"strong": strong, "weak": weak, "hits": hits, "margin": signed(margin)}
 
     negatives = [negative(int(i)) for i in taken.places]
     return {
@@ -120,11 +120,11 @@ def question(
 def suspicions(
     negative: Mapping[str, Any], positives: Sequence[Mapping[str, Any]], answers: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """(strong signs, weak signs) that a negative is none: it holds an answer, it is a positive's text or neighbour."""
-    strong, spoken = [], f" {' '.join(words(negative['text']))} "
-    held = [a for a in answers if words(a) and f" {' '.join(words(a))} " in spoken]
-    if held:
-        strong.append(f"holds the answer “{max(held, key=len)}”")
+    """Returns (strong signs, weak signs) of a false negative: an answer in its text, a positive's text or document."""
+    strong, plain_text = [], f" {' '.join(words(negative['text']))} "
+    contained = [a for a in answers if words(a) and f" {' '.join(words(a))} " in plain_text]
+    if contained:
+        strong.append(f"holds the answer “{max(contained, key=len)}”")
     common = max((overlap(negative["text"], p["text"]) for p in positives), default=0.0)
     if common >= OVERLAP:
         strong.append(f"{common:.0%} a positive's words")
@@ -133,14 +133,14 @@ def suspicions(
 
 
 def overlap(one: str, other: str) -> float:
-    """Share of the shorter text's word triples that stand in the other one too."""
+    """Returns the share of the shorter text's word triples that are also in the other text."""
     a, b = triples(one[:LONGEST]), triples(other[:LONGEST])
     return len(a & b) / max(1, min(len(a), len(b)))
 
 
 def triples(text: str) -> set[tuple[str, ...]]:
-    found = words(text)
-    return {tuple(found[i : i + 3]) for i in range(len(found) - 2)}
+    sequence = words(text)
+    return {tuple(sequence[i : i + 3]) for i in range(len(sequence) - 2)}
 
 
 def words(text: str) -> list[str]:
@@ -148,38 +148,38 @@ def words(text: str) -> list[str]:
 
 
 def asked_words(text: str) -> set[str]:
-    """The question's first distinct words that are not common ones; all of them where it has no others."""
+    """Returns the question's first distinct words except stop words; if it has only stop words, returns these."""
     distinct = list(dict.fromkeys(words(text)))
     return set([w for w in distinct if w not in COMMON][:MARKED_WORDS] or distinct[:MARKED_WORDS])
 
 
 def looked_for(asked: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds answers and words of the question; longer ones first. None: nothing to find."""
+    """Returns a pattern that finds answers and words of the question, longer ones first; None if there are none."""
     parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(asked, key=lambda w: (-len(w), w))]
     return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, parts))})(?!\w)", re.IGNORECASE) if parts else None
 
 
 def pieces(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> Pieces:
-    """`text` in pieces at what `pattern` finds."""
+    """Returns `text` in pieces: the matches of `pattern` and the text between them."""
     if pattern is None:
         return [(text, "")]
     known = {a.casefold() for a in answers}
-    found = pattern.split(text)  # every second piece is a match
-    kinds = ["" if i % 2 == 0 else "a" if piece.casefold() in known else "q" for i, piece in enumerate(found)]
-    return [(piece, kind) for piece, kind in zip(found, kinds, strict=True) if piece]
+    parts = pattern.split(text)  # every second part is a match
+    kinds = ["" if i % 2 == 0 else "a" if part.casefold() in known else "q" for i, part in enumerate(parts)]
+    return [(part, kind) for part, kind in zip(parts, kinds, strict=True) if part]
 
 
 def cut(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> dict[str, Any]:
-    """`head`: what is in view, `whole`: what opens (empty: nothing more), `omitted`: characters left out even there.
+    """Returns `head`: the visible part, `whole`: the opened text (empty: no more), `omitted`: characters left out.
 
-    The head is the text's beginning, or what stands around its first answer.
+    The head is the start of the text, or the part around its first answer.
     """
     if len(text) <= HEAD:
         return {"head": pieces(text, pattern, answers), "whole": [], "omitted": 0}
     answer = looked_for((), answers)
-    found = answer.search(text, 0, LONGEST) if answer else None
-    start = 0 if found is None or found.end() < HEAD else text.find(" ", found.start() - HEAD // 2) + 1
-    start = min(start, found.start()) if found else start
+    match = answer.search(text, 0, LONGEST) if answer else None
+    start = 0 if match is None or match.end() < HEAD else text.find(" ", match.start() - HEAD // 2) + 1
+    start = min(start, match.start()) if match else start
     stop = text.rfind(" ", start + HEAD // 2, start + HEAD)
     head = ("… " if start else "") + text[start : stop if stop > 0 else start + HEAD]
     whole = text[:LONGEST]
@@ -199,7 +199,7 @@ def signed(value: float | None) -> str:
 
 
 def marks(questions: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many of the page's negatives bear which mark, in the template's order."""
+    """Returns the number of the page's negatives with each mark, in the template's order."""
     negatives = [n for q in questions for n in (*q["negatives"], *q["more_negatives"])]
     return {
         "all": len(negatives),

@@ -1,4 +1,4 @@
-"""Pseudo-labelled questions: a cross-encoder says which passages found are relevant (RocketQA, section 4.2.3)."""
+"""Pseudo-labels: a cross-encoder labels retrieved passages as relevant or not (RocketQA, section 4.2.3)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,14 +28,14 @@ class PseudoConfig(Config):
     depth: int = Field(ge=1)
     """Best passages of the run that are scored for each question."""
     positive_above: float = Field(ge=0, le=1)
-    """Passages whose score (sigmoid of the logit) lies above are positives. 0.9 (RocketQA). As in denoise, the
-    cross-encoder must have been trained pointwise."""
+    """Passages with a higher score (sigmoid of the logit) are positives. 0.9 (RocketQA). As in denoise, the
+    cross-encoder must be trained pointwise."""
     negative_below: float = Field(ge=0, le=1)
-    """Passages whose score lies below are negatives. 0.1 (RocketQA)."""
+    """Passages with a lower score are negatives. 0.1 (RocketQA)."""
     positives: int = Field(ge=0)
-    """Most positives kept of a question, best scores first. 0: all."""
+    """Most positives kept per question, best scores first. 0: all."""
     negatives: int = Field(ge=0)
-    """Most negatives kept of a question, best ranks first. 0: all."""
+    """Most negatives kept per question, best ranks first. 0: all."""
 
     @model_validator(mode="after")
     def _apart(self) -> "PseudoConfig":
@@ -45,12 +45,12 @@ class PseudoConfig(Config):
 
 
 def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cross_encoder: Path, work: Work) -> Metrics:
-    """Write `qrels.parquet` (split train, relevance 1) and `negatives.parquet` (source `pseudo`, rank and score of
+    """Writes `qrels.parquet` (split train, relevance 1) and `negatives.parquet` (source `pseudo`, rank and score of
     the run) of the training questions without a judged passage.
 
-    A passage that is the question itself is no candidate; copies of a positive are no negatives (data/barred.py).
-    Questions without a positive are left out and counted, as are those without a negative, which are kept.
-    Raises InputError where the run answers no such question, or none of them gets a positive.
+    A passage equal to the question is not a candidate; copies of a positive are not negatives (data/barred.py).
+    Questions without a positive are left out and counted; those without a negative are kept and counted.
+    Raises InputError if the run has no such question, or if none of them gets a positive.
     """
     import pyarrow as pa
 
@@ -107,7 +107,7 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
 
 
 def unjudged(collection: Path) -> "Judged":
-    """The training questions without a judged passage."""
+    """Returns the training questions without a judged passage."""
     from pipeline.data.judged import read_questions, take
 
     known = read_questions(collection, "train")
@@ -115,19 +115,19 @@ def unjudged(collection: Path) -> "Judged":
 
 
 def positives(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray) -> np.ndarray:
-    """Places of the positives, best scores first. `question_N`: ascending."""
+    """Returns the places of positives, best scores first. `question_N`: ascending."""
     by_score = np.lexsort((-logit_N, question_N))
     return _first(by_score[relevance(logit_N)[by_score] > config.positive_above], question_N, config.positives)
 
 
 def low(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray, positive_N: np.ndarray) -> np.ndarray:
-    """Places of what scores low enough for a negative of the questions with positives, in the order given."""
+    """Returns the places with scores low enough for a negative, of questions with positives, in their order."""
     labelled_N = np.isin(question_N, question_N[positive_N])
     return np.flatnonzero((relevance(logit_N) < config.negative_below) & labelled_N)
 
 
 def _first(places: np.ndarray, question_N: np.ndarray, number: int) -> np.ndarray:
-    """The first `number` places of each question; 0: all."""
+    """Returns the first `number` places of each question; 0: all."""
     from pipeline.data.runs import ranks
 
     return places[ranks(question_N[places]) <= number] if number else places

@@ -1,4 +1,4 @@
-"""A ranking of candidates for negatives, and what is taken of it."""
+"""Rankings of candidates for negatives, and samples from them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pipeline.data.ids import hash_id
 
 
 class Sampling(Protocol):
-    """The fields of a stage's configuration that say what it takes of the pools; described in `MineConfig`."""
+    """Configuration fields for sampling from the pools; described in `MineConfig`."""
 
     @property
     def number(self) -> int: ...
@@ -22,29 +22,29 @@ class Sampling(Protocol):
 
 @dataclass(frozen=True)
 class Ranking:
-    """The candidates of one question, best first, judged passages among them."""
+    """The candidates of one question, best first, including judged passages."""
 
     query_id: str
     passage_ids: list[str]
     scores: np.ndarray
-    """float32; NaN where a file gives none."""
+    """float32; NaN: no score in the file."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of one question."""
+    """The negatives of one question."""
 
     ranking: Ranking
     places: np.ndarray
-    """Places in the ranking of its negatives, ascending."""
+    """Places of its negatives in the ranking, ascending."""
 
 
 def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
-    """At most `number` of `places` (0: all), ascending; a function of (seed, question) and the pool alone."""
+    """Returns at most `number` of `places` (0: all), ascending. Depends only on seed, question and pool."""
     return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[: number or None])
 
 
 def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:
-    """Place of the first positive; None: not among the candidates."""
+    """Returns the place of the first positive; None if there is none among the candidates."""
     positives = set(judged)
     return next((i for i, passage in enumerate(ranking.passage_ids) if passage in positives), None)

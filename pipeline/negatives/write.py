@@ -1,4 +1,4 @@
-"""What mined and given negatives share: which ones are taken, and what the artifact holds."""
+"""Writes the artifact of negatives, mined or from a file."""
 
 import heapq
 import json
@@ -17,7 +17,7 @@ from pipeline.notices import notice, noticed
 from pipeline.runtime.work import Metrics, Work
 
 SHORT = {"mined": "mine.depth, mine.number", "given": "given.number"}
-"""{source: the fields to change where questions have few negatives}."""
+"""{source: the fields to change if questions have few negatives}."""
 
 
 def write(
@@ -31,36 +31,36 @@ def write(
     collection: Path,
     work: Work,
 ) -> Metrics:
-    """Write `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
+    """Writes `negatives.parquet`, `negatives.json` (the metrics) and `negatives.html` (the page).
 
-    `chosen`: each question once. `dropped`: candidates that their maker drops, by reason; it may grow while they are
-    read. `expected`: reasons that no notice tells. `positives`: see `train_positives`.
-    Raises InputError where no question has a negative left.
+    `chosen`: each question once. `dropped`: counts of dropped candidates, by reason; they may grow while `chosen` is
+    read. `expected`: reasons without a notice. `positives`: see `train_positives`.
+    Raises InputError if no question has a remaining negative.
     """
     from pipeline.data.runs import NEGATIVES
     from pipeline.negatives.page import write_page
 
-    made = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
-    absent, empty, short = dict.fromkeys(positives), list[str](), list[str]()
+    counts = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
+    unlisted, empty, short = dict.fromkeys(positives), list[str](), list[str]()
     drawn: list[tuple[int, str, Taken]] = []
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
         for taken in chosen:
             ranking = taken.ranking
             best = best_place(ranking, positives.get(ranking.query_id, ()))
-            made.update(
+            counts.update(
                 questions=1,
                 questions_short=int(len(taken.places) < config.number),
                 questions_empty=int(len(taken.places) == 0),
                 negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
             )
-            absent.pop(ranking.query_id, None)
+            unlisted.pop(ranking.query_id, None)
             if len(taken.places) < max(1, config.number):
                 (short if len(taken.places) else empty).append(ranking.query_id)
             if config.page_questions and ranking.query_id in positives:
                 push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop
                 push(drawn, (hash_id(f"{config.seed} {ranking.query_id}"), ranking.query_id, taken))
-            work.progress(made["questions"], len(positives), "questions")
+            work.progress(counts["questions"], len(positives), "questions")
             for i in taken.places:
                 score = float(ranking.scores[i])
                 yield ranking.query_id, ranking.passage_ids[i], source, int(i) + 1, None if np.isnan(score) else score
@@ -68,20 +68,20 @@ def write(
     negatives = write_table(work.out / "negatives.parquet", NEGATIVES, rows())
     if not negatives:
         reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.counts.items()))
-        raise InputError(f"{source} negatives: no question has one left; dropped: {reasons}")
-    kept = {"questions": made.pop("questions"), "negatives": negatives, **made, "questions_absent": len(absent)}
+        raise InputError(f"{source} negatives: no question has a negative left; dropped: {reasons}")
+    kept = {"questions": counts.pop("questions"), "negatives": negatives, **counts, "questions_absent": len(unlisted)}
     metrics: Metrics = {**kept, **dropped.metrics()}
     (work.out / "negatives.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
     if config.page_questions:
         shown = [taken for _, _, taken in sorted(drawn, key=lambda entry: entry[:2])]
         write_page(work.out / "negatives.html", collection, source, shown, positives, metrics)
-    lacking = [
+    shortages = [
         notice(what, len(queries), [*queries], advice)
         for what, queries, advice in (
             ("questions left without a negative", empty, ""),
             (f"questions left with fewer negatives than {config.number}", short, SHORT.get(source, "")),
-            ("training questions not listed", absent, ""),
+            ("training questions not listed", unlisted, ""),
         )
         if queries
     ]
-    return metrics | noticed([*dropped.notices(expected), *lacking])
+    return metrics | noticed([*dropped.notices(expected), *shortages])

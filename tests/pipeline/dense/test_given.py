@@ -168,7 +168,7 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
         ("n.tsv", "q2\tp5\tbest\n", r"n\.tsv:1: score 'best' is no number"),
         ("n.tsv", "q2\tp5\t1_0\n", r"n\.tsv:1: score '1_0' is no number"),
         ("n.tsv", "q2\tp5\tnan\n", r"n\.tsv:1: score 'nan' is no number"),
-        ("n.tsv", "q2\tp5\t1e39\n", r"n\.tsv:1: score '1e39' is no number from -1e\+38 to 1e\+38"),
+        ("n.tsv", "q2\tp5\t1e39\n", r"n\.tsv:1: score '1e39' is not a number from -1e\+38 to 1e\+38"),
         (
             "n.jsonl",
             f'{{"query_id": "q2", "passage_id": "p5", "score": {400 * "9"}}}\n',
@@ -183,7 +183,7 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
             r"n\.json:1: no text in field 'id'",
         ),
         ("n.parquet", "q2", r"n\.parquet: cannot be read"),
-        ("n.tsv", "q2\tp2\n", r"n\.tsv: .*no question has one left; dropped: .*judged 1"),
+        ("n.tsv", "q2\tp2\n", r"n\.tsv: .*no question has a negative left; dropped: .*judged 1"),
         ("n.json", "[]", r"n\.json: no row"),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_damaged_parquet_table(collection, work, tmp_path):
     damaged = bytearray((tmp_path / "n.parquet").read_bytes())
     damaged[at : at + 500] = bytes(500)
     (tmp_path / "n.parquet").write_bytes(damaged)
-    with pytest.raises(InputError, match=r"n\.parquet: cannot be read beyond row \d+: .") as error:
+    with pytest.raises(InputError, match=r"n\.parquet: cannot be read after row \d+: .") as error:
         given(config(tmp_path / "n.parquet"), collection, work())
     assert "\n" not in str(error.value)
 
