@@ -1,4 +1,4 @@
-"""Which of the passages that runs have found hold an answer: judgements made of DPR's answer hits.
+"""Qrels from DPR's answer hits: which retrieved passages hold an answer.
 
 Legend of suffixes: P pairs of a question and a passage.
 """
@@ -17,16 +17,16 @@ from pipeline.data.runs import Run
 from pipeline.runtime.work import Progress
 
 DEPTH = 100
-"""Ranks of each list that are looked at: hits@100 is the deepest."""
+"""Ranks of each list that are checked: hits@100 is the deepest measure."""
 PASSAGES = 8192
-"""Passages that are held at a time."""
+"""Passages in memory at a time."""
 SHOWN = 500
 """Passages between two reports of progress."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """Pairs that were looked at, ascending by question and passage."""
+    """Checked pairs, ascending by question and passage."""
 
     question_P: np.ndarray
     """Number of the question. int64."""
@@ -36,18 +36,18 @@ class Looked:
     """Whether the passage holds one of the question's answers. bool."""
 
     def qrels(self, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:
-        """{question: {passage that holds an answer: 1}}."""
-        found: dict[str, dict[str, int]] = {}
+        """Returns {question: {passage that holds an answer: 1}}."""
+        qrels: dict[str, dict[str, int]] = {}
         query_P = query_ids.take(pa.array(self.question_P[self.holds_P])).to_pylist()
         passage_P = passage_ids.take(pa.array(self.passage_P[self.holds_P])).to_pylist()
         for query_id, passage_id in zip(query_P, passage_P, strict=True):
-            found.setdefault(query_id, {})[passage_id] = 1
-        return found
+            qrels.setdefault(query_id, {})[passage_id] = 1
+        return qrels
 
     def table(self, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> pa.Table:
-        """All pairs as the collection's judgements: relevance 1, or 0 of a passage without an answer.
+        """Returns all pairs in the format of the collection's qrels: relevance 1, or 0 for a passage without an answer.
 
-        Zeros stand there too, so that a question without any hit is one of any tool's mean.
+        It includes zeros, so that other tools also average over questions without a hit.
         """
         from pipeline.data.collection import schemas
 
@@ -62,13 +62,13 @@ NOTHING = Looked(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool)
 def look(
     collection: Path, runs: Sequence[Run], answers: Sequence[Sequence[str]], before: Looked, progress: Progress
 ) -> Looked:
-    """`before`, and what the runs have in their first DEPTH ranks beside it.
+    """Returns `before` and the other pairs in the runs' first DEPTH ranks.
 
-    `answers`: of each question by number, as `normalised` writes them; none: its passages are not looked at. A
-    passage's text is read and cut into tokens once, however many questions have found it; its title holds no answer
-    (as in DPR). Memory: the pairs, and the texts of PASSAGES passages. `progress` counts passages.
+    `answers`: of each question by number, from `normalised`; none: its passages are not checked. A passage's text is
+    read and tokenized once for all questions; its title is ignored (as in DPR). Memory: the pairs, and the texts of
+    PASSAGES passages. `progress` counts passages.
     """
-    has_answer_Q = np.array([bool(found) for found in answers], bool)
+    has_answer_Q = np.array([bool(of_question) for of_question in answers], bool)
     if not has_answer_Q.any():
         return before
     passages = 1 + max((int(run.passage_R.max(initial=0)) for run in runs), default=0)
@@ -93,7 +93,7 @@ def _holding(
     answers: Sequence[Sequence[str]],
     progress: Progress,
 ) -> np.ndarray:
-    """Whether the passage of each pair holds an answer to its question. bool [P]."""
+    """Returns whether the passage of each pair holds an answer to its question, bool [P]."""
     by = np.argsort(passage_P, kind="stable")
     passage_N, start_N = np.unique(passage_P[by], return_index=True)
     pairs_N = np.split(by, start_N[1:])  # of each passage
@@ -114,17 +114,17 @@ TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
 def normalised(text: str) -> str:
-    """The tokens of a text, each between spaces: ` the u . s . `; a single space where it has none.
+    """Returns a text's tokens, each between spaces: ` the u . s . `; a single space if it has none.
 
-    No token holds a space, so that one text's tokens stand in a row in another's if and only if this string does.
+    No token contains a space, so one text's tokens are a consecutive part of another's if and only if this string is.
     """
     tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
     return f" {' '.join(map(str.lower, tokens))} ".replace("  ", " ")
 
 
 def holds_answer(passage: str, answers: Iterable[str]) -> bool:
-    """Whether one of the answers stands in the passage; both as `normalised` writes them.
+    """Whether the passage contains one of the answers; both from `normalised`.
 
-    An answer without a token stands nowhere (in DPR's code: everywhere).
+    No passage contains an answer without a token (in DPR's code every passage does).
     """
     return any(answer.strip() and answer in passage for answer in answers)

@@ -1,4 +1,4 @@
-"""How widely [CLS] attends in each layer, before and after fine-tuning (Condenser, section 5 and figure 2).
+"""Entropy of [CLS] attention in each layer, before and after fine-tuning (Condenser, section 5 and figure 2).
 
 Shapes: N sections, L layers, H heads.
 """
@@ -34,25 +34,25 @@ TABLE = "attention.parquet"
 
 class AttentionConfig(Config):
     sections: int = Field(ge=0)
-    """Passages that the entropy is averaged over, or all where there are fewer. 0: the stage is left out. 1,000 in
+    """Passages over which the entropy is averaged (all if there are fewer). 0: the stage is left out. 1,000 in
     Condenser, section 5."""
     text: Literal["pretraining", "collection"]
-    """Whose passages: those of the general text that the recipe pre-trains on, where it has some (Wikipedia in
-    Condenser, section 5) and reads it, which no finished model needs; or always the collection's, so that recipes with
-    and without general text read the same."""
+    """`pretraining`: passages of the general text for pre-training (Wikipedia in Condenser, section 5), if the recipe
+    has some and reads it, which a finished model does not need. `collection`: always the collection's passages, so
+    that recipes with and without general text read the same ones."""
     length: int = Field(ge=3, le=512)
-    """Tokens of a section that are read, special tokens included: the first ones, and no more than the models have
-    positions. 128 in Clark et al. 2019, section 2, whose method Condenser follows."""
+    """First tokens of a section to read, including special tokens; never more than the models' positions. 128 in Clark
+    et al. 2019, section 2, whose method Condenser follows."""
     seed: Seed
     """Seed that picks the sections."""
 
 
 def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: Path) -> Metrics:
-    """Write `attention.parquet`: model, layer (from 1), entropy in nats, and the lowest and highest of a layer's heads.
+    """Writes `attention.parquet`: model, layer (from 1), entropy in nats, and lowest and highest of a layer's heads.
 
-    The entropy is that of the weights by which [CLS] attends to all tokens of `[CLS] section [SEP]`, averaged over
-    heads and sections; all models read the same ones. Of an untied model the passages' encoder is taken. The metrics
-    give each model's last layer. Raises InputError where a model does not fit the tokens, or no passage has one.
+    It is the entropy of [CLS]'s attention weights over all tokens of `[CLS] section [SEP]`, averaged over heads and
+    sections; all models read the same sections. An untied model is read by its passage encoder. The metrics have each
+    model's last layer. Raises InputError if a model does not fit the tokens, or no passage has a token.
     """
     from pipeline.runtime.launch import of_shards
     from pipeline.runtime.processes import workers
@@ -64,11 +64,11 @@ def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: 
     row_N = drawn(data.passages.offsets, config.sections, config.seed)
     folder = work.checkpoints / "shards"
     folder.mkdir(parents=True, exist_ok=True)
-    given = work.checkpoints / "sections.json"
-    given.write_text(json.dumps({"rows": row_N.tolist(), "models": [str(path) for path in models.values()]}))
+    sections_file = work.checkpoints / "sections.json"
+    sections_file.write_text(json.dumps({"rows": row_N.tolist(), "models": [str(path) for path in models.values()]}))
     arguments = {
         "tokens": str(tokens),
-        "given": str(given),
+        "given": str(sections_file),
         "length": length,
         "folder": str(folder),
         "token_budget": work.machine.token_budget,
@@ -85,7 +85,7 @@ def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: 
 
 
 def room(model: Path, tokens: Path) -> int:
-    """The longest input of the model in a folder. InputError where the tokens cannot be its own."""
+    """Returns the longest input of the model in a folder. Raises InputError if the tokens do not fit the model."""
     shape = model_config(model)
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > shape["vocab_size"]:
@@ -94,7 +94,7 @@ def room(model: Path, tokens: Path) -> int:
 
 
 def drawn(offsets: np.ndarray, sections: int, seed: int) -> np.ndarray:
-    """Rows of `sections` random passages that have a token, in order, [N]; all of them where there are fewer."""
+    """Returns rows of `sections` random passages that have a token, in order, [N]; all if there are fewer."""
     filled = np.flatnonzero(np.diff(offsets))
     if not len(filled):
         raise InputError("attention: no passage has a token to attend to")
@@ -103,7 +103,7 @@ def drawn(offsets: np.ndarray, sections: int, seed: int) -> np.ndarray:
 
 
 def of_models(models: int, sections: int) -> list[Span]:
-    """Shards of all models' sections, model after model; none spans two."""
+    """Returns shards of all models' sections, model after model; none spans two models."""
     own = shard_spans(sections, SHARD)
     return [(first + start, first + stop) for first in range(0, models * sections, sections) for start, stop in own]
 
@@ -120,7 +120,7 @@ def run(
     workers: int,
     numbers: list[int] | None,
 ) -> dict:
-    """The child of `attention`: shards of entropies, float32 [N, L, H], that `folder` still lacks."""
+    """Child process of `attention`: writes the missing shards of entropies, float32 [N, L, H], to `folder`."""
     from pipeline.modeling.checkpoint import load_encoder
     from pipeline.tokenization.token_files import Tokens
 
@@ -161,47 +161,48 @@ def _write(path: Path, mean_LH: dict[str, np.ndarray]) -> None:
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
-    """Entropies of rows in their order, float32 [N, L, H]. `model`: a `BertModel` or `RobertaModel`, dropout off.
+    """Returns entropies of rows in their order, float32 [N, L, H]. `model`: a `BertModel` or `RobertaModel` without
+    dropout.
 
-    Rows of like length share a forward call of about `budget` tokens; `done` is told how many each call finished.
+    Rows of similar length share a forward call of about `budget` tokens; `done(n)` is called after each call.
     """
     shape = model.config
-    found_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
+    entropy_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     with torch.inference_mode():
         for row_B in filter(len, cut(length_N, 0, budget)):
             packed = pack([ids[i] for i in row_B], model.device.type)
-            found_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
+            entropy_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
             done(len(row_B))
-    return found_NLH
+    return entropy_NLH
 
 
 def cls_entropies(model: Any, packed: Packed) -> Tensor:
-    """Entropy in nats of the weights by which each row's first token attends to all its tokens, [B, L, H].
+    """Returns the entropy in nats of the attention weights of each row's first token over all its tokens, [B, L, H].
 
-    In float32 on every device: the masks, which hide nothing, keep CUDA from its kernel for half precision.
+    In float32 on every device: the masks, which hide nothing, prevent CUDA's half-precision kernel.
     """
     every, layers = packed.every, model.encoder.layer
     masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
     hidden_TD = embed(model, packed.ids_T, packed.position_T)
-    found = []
+    entropies = []
     for layer in layers:
         key_TD, value_TD = keys_values(layer, hidden_TD)
         query_BD = layer.attention.self.query(hidden_TD[packed.first.at_R])
-        found.append(entropy(query_BD, key_TD, every, layer.attention.self.num_attention_heads))
+        entropies.append(entropy(query_BD, key_TD, every, layer.attention.self.num_attention_heads))
         if layer is not layers[-1]:
             hidden_TD = rest_of_layer(layer, hidden_TD, (key_TD, value_TD), every, every, masks)
-    return torch.stack(found, 1)
+    return torch.stack(entropies, 1)
 
 
 def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int) -> Tensor:
-    """Entropy in nats of each head's softmax of one query a row over the keys of its row, [B, H]."""
-    found = []
+    """Returns the entropy in nats of each head's softmax of one query per row over the keys of that row, [B, H]."""
+    entropies = []
     queries = query_BD.split([rows for rows, _ in keys.groups])
     of_rows = key_TD.split([rows * length for rows, length in keys.groups])
     for query_SD, key_SnD, (rows, length) in zip(queries, of_rows, keys.groups, strict=True):
         query_SHd = query_SD.unflatten(1, (heads, -1))
         key_SnHd = key_SnD.unflatten(0, (rows, length)).unflatten(2, (heads, -1))
         score_SHn = torch.einsum("shd,snhd->shn", query_SHd, key_SnHd) / query_SHd.shape[-1] ** 0.5
-        found.append(torch.special.entr(score_SHn.softmax(-1)).sum(-1))
-    return torch.cat(found)
+        entropies.append(torch.special.entr(score_SHn.softmax(-1)).sum(-1))
+    return torch.cat(entropies)

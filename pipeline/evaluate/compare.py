@@ -1,4 +1,4 @@
-"""Two evaluations of the same questions, system by system.
+"""Compares two evaluations of the same questions, system by system.
 
 Legend of suffixes: Q questions, S pairs of systems.
 """
@@ -16,14 +16,14 @@ from pipeline.evaluate.measures import known
 from pipeline.evaluate.significance import SAMES, Test, holm, outcomes, p_values, rounded_p
 
 Figures = Mapping[str, Mapping[str, float]]
-"""{system: {question: figure}} by one measure."""
+"""{system: {question: figure}} of one measure."""
 Pair = tuple[str, str]
-"""A system of a and one of b."""
+"""A system of evaluation a and one of b."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system of a beside one of b."""
+    """A system of a compared with one of b."""
 
     a: float
     b: float
@@ -34,7 +34,7 @@ class Row:
     """Ends of the 95 % interval."""
     p: float
     p_holm: float
-    """By Holm over the rows."""
+    """Corrected over the rows by Holm's method."""
     wins: int
     """Questions for which b is better."""
     ties: int
@@ -51,23 +51,23 @@ class Change:
 
 
 def read_figures(folder: Path, split: str, measure: str) -> Figures:
-    """Of an artifact of stage `evaluate`, systems in its table's order; questions that the measure does not look at
-    (without a relevant passage; of hits, without answers) do not stand there.
+    """Reads an artifact of stage `evaluate`, systems in its table's order. Questions without a figure (without a
+    relevant passage; for hits, without answers) are left out.
 
-    Raises InputError for an unknown measure and for a table that is missing or damaged.
+    Raises InputError for an unknown measure, and for a missing or damaged table.
     """
     measure = known_measure(measure)
     columns = ["query_id", "system", measure]
     rows = read_table(folder / "per_query.parquet", columns=columns, filters=[("split", "=", split)])
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for query_id, system, value in zip(*(rows[name].to_pylist() for name in columns), strict=True):
         if value is not None:
-            found.setdefault(system, {})[query_id] = value
-    return found
+            figures.setdefault(system, {})[query_id] = value
+    return figures
 
 
 def known_measure(measure: str) -> str:
-    """Its name in the tables. Raises InputError for one that is not known."""
+    """Returns the measure's name in the tables. Raises InputError for an unknown measure."""
     try:
         return known(measure)
     except ValueError as error:
@@ -75,14 +75,14 @@ def known_measure(measure: str) -> str:
 
 
 def questions_of(figures: Figures) -> set[str]:
-    return {query_id for found in figures.values() for query_id in found}
+    return {query_id for by_question in figures.values() for query_id in by_question}
 
 
 def compare(
     a: Figures, b: Figures, query_ids: Sequence[str], pairs: Sequence[Pair], test: Test, samples: int, seed: int
 ) -> list[Row]:
-    """A row for each pair, over the questions `query_ids`, which both have. `samples` and `seed`: of the bootstrap and
-    of the randomisation test."""
+    """Returns a row for each pair, over the questions `query_ids`, which both have. `samples` and `seed`: of the
+    bootstrap and of the randomisation test."""
     a_QS = figures_of(a, query_ids, [name for name, _ in pairs])
     b_QS = figures_of(b, query_ids, [name for _, name in pairs])
     difference_QS = b_QS - a_QS
@@ -108,12 +108,12 @@ def compare(
 
 
 def figures_of(figures: Figures, query_ids: Sequence[str], systems: Sequence[str]) -> np.ndarray:
-    """float64 [questions, systems]."""
+    """Returns figures, float64 [questions, systems]."""
     return np.array([[figures[name][query_id] for name in systems] for query_id in query_ids])
 
 
 def changes(a: Figures, b: Figures, query_ids: Sequence[str], pair: Pair, number: int) -> list[Change]:
-    """The questions that changed most, gains and losses alike; of equal ones the first."""
-    found = [Change(q, rounded(a[pair[0]][q]), rounded(b[pair[1]][q])) for q in query_ids]
-    changed = [change for change in found if abs(change.b - change.a) > SAMES]
+    """Returns the questions with the largest changes, gains or losses; of equal changes the first."""
+    every = [Change(q, rounded(a[pair[0]][q]), rounded(b[pair[1]][q])) for q in query_ids]
+    changed = [change for change in every if abs(change.b - change.a) > SAMES]
     return sorted(changed, key=lambda change: -abs(change.b - change.a))[:number]

@@ -1,4 +1,4 @@
-"""Measures of every run on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs."""
+"""Measures all runs on dev and test, with intervals, and fusions: BM25 with the dense retriever, or any runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def missing(config: EvaluateConfig) -> list[str]:
-    """What is wrong with the run files of other systems, a line each. Quick."""
+    """Returns a line for each fault of the run files of other systems. Quick."""
     return systems.missing(config.systems)
 
 
@@ -55,16 +55,16 @@ def check_collection(node: Planned) -> None:
 
 
 def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
-    """Write `metrics.json`, `per_query.parquet`, `answers.parquet` and, where questions have answers,
-    `answer_qrels.parquet` (columns as the collection's judgements) for the runs in the given folders and files.
+    """Writes `metrics.json`, `per_query.parquet`, `answers.parquet` and, if questions have answers,
+    `answer_qrels.parquet` (columns as the collection's qrels) for the runs in `bm25`, `runs` and `config.systems`.
 
-    By judgements are measured the questions of a split with a relevant passage, by answer hits (passages that hold an
-    answer among the first 5, 20 and 100) those with answers; a split may have either or both. A question that a run
-    does not answer counts as zero and is counted. A system stands in a split only if its run has rows of that split.
+    Qrels measure a split's questions with a relevant passage, answer hits (passages with an answer among the first 5,
+    20 and 100) those with answers; a split may have either or both. A question without results counts as zero, and is
+    counted. A system is in a split's table only if its run has rows of that split.
     `runs`: by system, in the table's order (`pretrained`, `stage1`, `stage2`, `stage2-2`, ..., `rerank`; or `model`).
-    The row `fusion` joins BM25 with the last dense run given, `stage1 + GAR` is one of `config.fusions`; each by the
-    method and weight that are best on dev. Raises `InputError` on fusions of runs that are not given, on runs with NaN
-    scores, unknown passages or a passage twice, and where no question of dev and test can be measured.
+    The row `fusion` joins BM25 with the last dense run, `stage1 + GAR` is one of `config.fusions`; each uses the method
+    and weight that are best on dev. Raises `InputError` for fusions of missing runs, for runs with NaN scores, unknown
+    or duplicate passages, and if no question of dev and test can be measured.
     """
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     joined = fusion_rows(config, [*given])
     passage_ids = passage_id_array(collection)
     asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
-    query_ids = {split: found.query_ids for split, found in asked.items()}
+    query_ids = {split: questions.query_ids for split, questions in asked.items()}
     others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
     common = Common(config, collection, passage_ids, joined, depths(bm25), work)
     choices: dict[str, Chosen] = {}
@@ -86,14 +86,14 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         own = read_runs(given, split, questions.query_ids, passage_ids) if len(questions.query_ids) else {}
         if not own and not others[split]:
             continue
-        found = split_figures(common, split, questions, own, others[split], choices)
-        splits[split] = found.figures
-        tables["per_query"] += found.per_query
-        tables["answers"] += found.answers
-        tables["answer_qrels"] += [found.answer_qrels] if found.answer_qrels else []
+        result = split_figures(common, split, questions, own, others[split], choices)
+        splits[split] = result.figures
+        tables["per_query"] += result.per_query
+        tables["answers"] += result.answers
+        tables["answer_qrels"] += [result.answer_qrels] if result.answer_qrels else []
     if not splits:
         raise InputError(
-            f"{collection / 'qrels.parquet'}: no dev or test question has a relevant passage and a run, nor answers"
+            f"{collection / 'qrels.parquet'}: no dev or test question has a run and a relevant passage or answers"
         )
     metrics = assembled(config, given, joined, choices, counts, splits)
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
@@ -109,7 +109,7 @@ def assembled(
     counts: Mapping[str, Mapping[str, Any]],
     splits: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What metrics.json holds. `counts`: of the rows of other systems' files."""
+    """Returns the content of metrics.json. `counts`: of the rows of other systems' files."""
     dense = last_dense(given)
     chosen = {name: {**asdict(one.choice), "chosen_on_dev": one.on_dev} for name, one in choices.items()}
     return {
@@ -125,7 +125,7 @@ def assembled(
 
 
 def depths(bm25: Path | None) -> dict[str, int]:
-    """`Common.depths`: BM25's lists end where no passage holds a word of the question."""
+    """Returns `Common.depths`: BM25's lists end if no more passage contains a word of the question."""
     from pipeline.bm25.settings import read_settings
 
     settings = read_settings(bm25) if bm25 is not None else {}
@@ -135,17 +135,17 @@ def depths(bm25: Path | None) -> dict[str, int]:
 def read_runs(
     folders: Mapping[str, Path], split: str, query_ids: "pyarrow.Array", passage_ids: "pyarrow.Array"
 ) -> dict[str, "Run"]:
-    """The runs that have rows of the split."""
+    """Returns the runs that have rows of the split."""
     from pipeline.data import runs
 
-    found = {name: runs.read(folder, split, query_ids, passage_ids) for name, folder in folders.items()}
-    return {name: run for name, run in found.items() if run is not None}
+    every = {name: runs.read(folder, split, query_ids, passage_ids) for name, folder in folders.items()}
+    return {name: run for name, run in every.items() if run is not None}
 
 
 def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
-    """What was best on dev: `dense`, `fusion`, or `bm25` where there is no dense run. None without dev.
+    """Returns the best on dev: `dense`, `fusion`, or `bm25` if there is no dense run. None without dev.
 
-    The better MRR@10 on dev, or hits@20 where dev has answers alone; `dense` where not both were measured.
+    Compares MRR@10 on dev, or hits@20 if dev has only answers; `dense` if not both were measured.
     """
     if "dev" not in splits:
         return None
@@ -159,12 +159,12 @@ def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
 
 
 def flat(metrics: Mapping[str, Any]) -> Metrics:
-    """The short tables' figures and the fusions, as `test/stage2/RR@10` and `stage1 + GAR/weight`."""
+    """Returns the short tables' figures and the fusions, as `test/stage2/RR@10` and `stage1 + GAR/weight`."""
     figures: Metrics = {
-        f"{split}/{name}/{measure}": found[name][measure]["mean"]
+        f"{split}/{name}/{measure}": table[name][measure]["mean"]
         for split in metrics["splits"]
-        for found, measures in tables_of(metrics, split)
-        for name in found
+        for table, measures in tables_of(metrics, split)
+        for name in table
         for measure in measures
     }
     standard = metrics["fusion"] or {"method": None, "weight": None}

@@ -1,4 +1,4 @@
-"""Run files of any systems joined into one, without a collection.
+"""Fuses run files of any systems into one run file, without a collection.
 
 Legend of suffixes: R rows of a run.
 """
@@ -24,9 +24,9 @@ from pipeline.paths import shown
 from pipeline.runtime.work import silent
 
 METHODS: tuple[Method, ...] = ("reciprocal_rank", "weighted_sum")
-"""Those that are tried."""
+"""Methods to try."""
 WEIGHTS = tuple(n / 10 for n in range(1, 10))
-"""Shares of the first run that are tried."""
+"""Weights of the first run to try."""
 K = 60.0
 """Cormack, Clarke and Buettcher (2009)."""
 QUESTIONS = 512
@@ -35,20 +35,20 @@ QUESTIONS = 512
 
 @dataclass(frozen=True)
 class Fused:
-    """What became of the runs."""
+    """Result of a fusion of run files."""
 
     method: Method
     weight: float
-    """Of the first run; the others have equal parts of the rest."""
+    """Weight of the first run; the others share the rest equally."""
     chosen: bool
-    """Whether judgements chose one of the two."""
+    """Whether judgements chose method or weight."""
     not_tuned: str | None
-    """Why no judgement chose, where method or weight was to be chosen."""
+    """Why judgements did not choose, if method or weight was open."""
     questions: int
     judged: int
-    """Questions with a relevant passage: what is measured. Without judgements 0."""
+    """Questions with a relevant passage, which are measured. 0 without judgements."""
     unlisted: int
-    """Those of them that no run lists: each counts as zero, as in `evaluate --run`."""
+    """Judged questions in no run: each counts as zero, as in `evaluate --run`."""
     measured: dict[str, float]
     """MRR@10 of each file, and of `fused`; empty without judgements."""
 
@@ -63,13 +63,12 @@ def fuse_files(
     relevance: int,
     depth: int,
 ) -> Fused:
-    """Write the TREC run `out` of all passages that any of the files lists, the first `depth` of each question.
+    """Writes the TREC run `out` of all passages in at least one file, the first `depth` of each question.
 
-    What is not given of `method` and `weight` is what has the best MRR@10 on `qrels`; without them, or where none finds
-    anything relevant, it is as in `fusion.untuned`. Equal scores stand in the order in which the files first name the
-    passages.
-    Raises InputError as `run_file.rows` does, for a passage twice under a question, for judgements that no run meets,
-    and where `out` is one of the files read or cannot be written.
+    If `method` or `weight` is None, the one with the best MRR@10 on `qrels` is used; without qrels, or if nothing
+    relevant is found, `fusion.untuned`. Equal scores keep the order in which the files first name the passages.
+    Raises InputError as `run_files.read` does, for a duplicate passage of a question, for qrels without a question of
+    the runs, and if `out` is an input file or cannot be written.
     """
     _check(paths, out, qrels, weight)
     judgements = read_qrels(qrels) if qrels else {}
@@ -83,7 +82,7 @@ def fuse_files(
     if qrels is not None:
         relevant, judged, unlisted = _relevant(judgements, questions, passages, relevance)
         if judged == unlisted:
-            raise InputError(f"{qrels}: no question of the runs has a relevant passage there")
+            raise InputError(f"{qrels}: no question of the runs has a relevant passage in this file")
         if method is None or weight is None:
             best = choose(runs, relevant, total, methods, weights, K)
             choice, chosen = best or choice, best is not None
@@ -99,28 +98,28 @@ def fuse_files(
 
 
 def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float | None) -> None:
-    """What would otherwise fail after the reading."""
+    """Raises InputError for faults that would otherwise appear after reading the files."""
     if len(paths) < 2:
-        raise InputError(f"{paths[0]}: one run alone; give two or more")
+        raise InputError(f"{paths[0]}: only one run; a fusion needs two or more")
     read = [path.resolve() for path in (*paths, *([qrels] if qrels else []))]
     for n, path in enumerate(paths):
         if read[n] in read[:n]:
-            raise InputError(f"{path}: given twice")
+            raise InputError(f"{path}: duplicate run file")
     for path in (*paths, *([qrels] if qrels else [])):
         check_file(path)
     if out.is_dir() or not out.parent.is_dir():
         raise InputError(f"--out {shown(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
     for path in (out.resolve(), _part(out).resolve()):
         if path in read:
-            raise InputError(f"--out {out}: would overwrite {path}, which is read")
+            raise InputError(f"--out {out}: would overwrite {path}, an input file")
     if weight is not None and not 0 < weight < 1:
-        raise InputError(f"--weight {weight:g}: between 0 and 1, both left out")
+        raise InputError(f"--weight {weight:g}: must be greater than 0 and less than 1")
 
 
 def read(path: Path, questions: dict[str, int], passages: dict[str, int]) -> Run:
-    """A run file by numbers of questions and passages; new ones are numbered as they come."""
-    found, _ = run_files.read(path, partial(_numbered, questions), partial(_numbered, passages), silent)
-    return found.run(slice(None))
+    """Returns a run file with numbers of questions and passages; adds new ones to the two mappings."""
+    rows, _ = run_files.read(path, partial(_numbered, questions), partial(_numbered, passages), silent)
+    return rows.run(slice(None))
 
 
 def _numbered(numbers: dict[str, int], name: str) -> int:
@@ -130,9 +129,9 @@ def _numbered(numbers: dict[str, int], name: str) -> int:
 def _relevant(
     qrels: Qrels, questions: Mapping[str, int], passages: Mapping[str, int], relevance: int
 ) -> tuple[tuple[np.ndarray, np.ndarray], int, int]:
-    """The positive judgements by number, of what the runs hold; questions with a positive, and those in no run."""
-    found = {q: [p for p, g in grades.items() if g >= relevance] for q, grades in qrels.items()}
-    positives = {q: relevant for q, relevant in found.items() if relevant}
+    """Returns the runs' positive judgements, by number; the number of judged questions; that of those in no run."""
+    relevant_of = {q: [p for p, g in grades.items() if g >= relevance] for q, grades in qrels.items()}
+    positives = {q: relevant for q, relevant in relevant_of.items() if relevant}
     listed = {q: positives[q] for q in positives if q in questions}
     pairs = [(questions[q], passages[p]) for q, relevant in listed.items() for p in relevant if p in passages]
     question_R, passage_R = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -140,7 +139,7 @@ def _relevant(
 
 
 def _part(out: Path) -> Path:
-    """Where `out` is written before it is renamed; a device or a pipe, which no rename may replace, is its own."""
+    """Returns the temporary path of `out`; `out` itself for a device or a pipe, which a rename must not replace."""
     if out.exists() and not out.is_file():
         return out
     target = out.resolve()
@@ -149,7 +148,7 @@ def _part(out: Path) -> Path:
 
 @contextmanager
 def _whole(out: Path) -> Iterator[TextIO]:
-    """To write `out`, which stays as it was unless all is written. Raises InputError where it cannot be."""
+    """Opens `out` for writing; it changes only if everything is written. Raises InputError if that fails."""
     part = _part(out)
     try:
         with part.open("w", encoding="utf-8", newline="\n") as file:

@@ -1,5 +1,5 @@
-"""Several runs made one: reciprocal ranks or normalised scores, weighted. Judgements of dev choose how; without any
-z-normalised scores are added, all runs alike.
+"""Fuses several runs: a weighted sum of reciprocal ranks or normalised scores. Judgements of dev choose method and
+weight; without any, z-normalised scores are added with equal weights.
 
 Legend of suffixes: R rows (of a run, or of the union of some), Q questions, N runs.
 """
@@ -14,15 +14,15 @@ from pipeline.data.runs import Run, ranked
 
 Method = Literal["reciprocal_rank", "weighted_sum", "z_score_sum"]
 DIGITS = 12
-"""Of a fused score behind the point: what differs further behind differs by rounding, and is equal."""
+"""Decimal places of a fused score: smaller differences are rounding errors."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How runs are joined: score = weight x (first run's part) + (1 - weight) x (mean of the other runs' parts).
+    """How runs are fused: score = weight x (first run's part) + (1 - weight) x (mean of the other runs' parts).
 
-    One weight for any number of runs: a grid of all shares would have a power of its points, and dev's few questions
-    would choose noise. 1 / N weighs all alike.
+    One weight for any number of runs: a grid over all weights grows exponentially, and dev's few questions would fit
+    noise. 1 / N gives equal weights.
     """
 
     method: Method
@@ -31,25 +31,25 @@ class Choice:
 
 @dataclass(frozen=True)
 class Union:
-    """Every (question, passage) of some runs with what each run gives to it, whether it lists the passage or not."""
+    """Every (question, passage) of some runs, with each run's part of its score, also if the run does not list it."""
 
     question_R: np.ndarray
     passage_R: np.ndarray
     part_NR: np.ndarray
 
     def score_R(self, weight: float) -> np.ndarray:
-        """Equal where two passages' parts add up to the same, in whatever order."""
+        """Returns fused scores; passages with equal sums of parts get equal scores, in any order of summation."""
         score_R = weight * self.part_NR[0] + (1 - weight) * self.part_NR[1:].mean(0)
-        return np.round(score_R, DIGITS) + 0.0  # which makes -0 a 0
+        return np.round(score_R, DIGITS) + 0.0  # turns -0 into 0
 
 
 def parts(run: Run, method: Method, k: float, questions: int) -> tuple[np.ndarray, np.ndarray]:
-    """(what each row of a run gives to the sum, [R]; what its list of a question gives to any other passage, [Q]).
+    """Returns (each listed row's part of the sum, [R]; each question's part for passages that are not listed, [Q]).
 
-    `reciprocal_rank`: 1 / (k + rank) (Cormack, Clarke and Buettcher, 2009), and 0. `weighted_sum`: the score moved to
-    [0, 1] within its question, 1 where all scores are equal, and 0, as the last of the list. `z_score_sum`: all these
-    moved and scaled, so that those listed have mean 0 and variance 1 (ZMUV: Montague and Aslam, 2001); equal scores are
-    0, and -1 for any other passage; an empty list gives 0.
+    `reciprocal_rank`: 1 / (k + rank) (Cormack, Clarke and Buettcher, 2009), and 0. `weighted_sum`: the score scaled to
+    [0, 1] within its question (1 if all scores are equal), and 0, as for the last of the list. `z_score_sum`: these
+    shifted and scaled so that listed ones have mean 0 and variance 1 (ZMUV: Montague and Aslam, 2001); equal scores
+    give 0, and -1 for passages that are not listed; an empty list gives 0.
     """
     if method == "reciprocal_rank":
         return 1 / (k + run.rank_R), np.zeros(questions)
@@ -60,12 +60,12 @@ def parts(run: Run, method: Method, k: float, questions: int) -> tuple[np.ndarra
     mean_Q = np.bincount(run.question_R, share_R, questions) / size_Q
     off_R = share_R - mean_Q[run.question_R]
     spread_Q = np.sqrt(np.bincount(run.question_R, off_R**2, questions) / size_Q)
-    spread_Q[spread_Q == 0] = 1  # of equal scores
+    spread_Q[spread_Q == 0] = 1  # if all scores are equal
     return off_R / spread_Q[run.question_R], -mean_Q / spread_Q
 
 
 def _shares(run: Run, questions: int) -> np.ndarray:
-    """Scores moved to [0, 1] within their questions, 1 where all are equal."""
+    """Returns scores scaled to [0, 1] within their questions; 1 if all are equal."""
     low_Q, high_Q = np.full(questions, np.inf), np.full(questions, -np.inf)
     np.minimum.at(low_Q, run.question_R, run.score_R)
     np.maximum.at(high_Q, run.question_R, run.score_R)
@@ -88,7 +88,7 @@ def union(runs: Sequence[Run], method: Method, k: float) -> Union:
 
 
 def fuse(runs: Sequence[Run], choice: Choice, k: float) -> Run:
-    """The fused run of all passages that any of the runs lists, equal scores in passage order; at least two runs."""
+    """Returns the fused run of all passages in at least one of two or more runs, equal scores in passage order."""
     joined = union(runs, choice.method, k)
     return ranked(joined.question_R, joined.passage_R, joined.score_R(choice.weight))
 
@@ -101,10 +101,10 @@ def mean_reciprocal_rank(
     questions: int,
     cutoff: int = 10,
 ) -> float:
-    """RR@cutoff, averaged over `questions`, of rows in any order, without sorting them.
+    """Returns RR@cutoff, averaged over `questions`, of rows in any order, without sorting them.
 
-    The first relevant passage is the one with the best score, then the first in passage order; its rank is one more
-    than the number of rows ahead of it.
+    The first relevant passage has the best score, then the first place in passage order; its rank is one more than
+    the number of rows ahead of it.
     """
     best_Q = np.full(questions, -np.inf)
     np.maximum.at(best_Q, question_R[relevant_R], score_R[relevant_R])
@@ -117,7 +117,7 @@ def mean_reciprocal_rank(
 
 
 def is_relevant(question_R: np.ndarray, passage_R: np.ndarray, relevant: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Which rows stand among the positive judgements: questions and passages, rows of equal length. bool [R]."""
+    """Returns which rows are in the positive judgements `relevant` (questions, passages; equal lengths), bool [R]."""
     passages = 1 + max(int(passage_R.max(initial=0)), int(relevant[1].max(initial=0)))
     return np.isin(question_R * passages + passage_R, relevant[0] * passages + relevant[1])
 
@@ -130,9 +130,9 @@ def choose(
     weights: Sequence[float],
     k: float,
 ) -> Choice | None:
-    """The method and weight with the best RR@10; of equal ones the first that is listed. `relevant`: `is_relevant`.
+    """Returns the method and weight with the best RR@10; the first of equal ones. `relevant`: see `is_relevant`.
 
-    None where none finds anything relevant, which tells nothing.
+    Returns None if none of them finds a relevant passage.
     """
     best, best_value = None, 0.0
     for method in methods:
@@ -147,11 +147,11 @@ def choose(
 
 
 def untuned(runs: int, methods: Sequence[Method], weights: Sequence[float]) -> Choice:
-    """How so many runs are joined where no judgement can choose: by what alone is allowed, if just one method or weight
-    is; else z-normalised scores, all runs alike.
+    """Returns how to fuse `runs` runs if no judgement can choose: the only method or weight if there is just one, else
+    z-normalised scores with equal weights.
 
-    z-scores summed with equal weights lost to no single choice of method and weight on ten collections, where
-    reciprocal ranks lost .014 nDCG@10 on average (docs/evaluation.md).
+    On ten collections no other choice of method and weight was better than z-scores with equal weights, while
+    reciprocal ranks were worse by .014 nDCG@10 on average (docs/evaluation.md).
     """
     method: Method = methods[0] if len(methods) == 1 else "z_score_sum"
     return Choice(method, weights[0] if len(weights) == 1 else 1 / runs)

@@ -1,4 +1,4 @@
-"""The type of fields that name a measure, without the libraries that compute them."""
+"""The type of configuration fields that name a measure, without importing the libraries that compute it."""
 
 from typing import Annotated
 
@@ -12,4 +12,4 @@ def _known(name: str) -> str:
 
 
 Measure = Annotated[str, AfterValidator(_known)]
-"""Is refused where it is not known; `MRR@10` becomes `RR@10`."""
+"""An unknown name is an error; `MRR@10` becomes `RR@10`."""

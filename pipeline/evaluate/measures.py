@@ -1,6 +1,6 @@
-"""Measures by ir-measures, each from one provider, under one rule for ties.
+"""Measures of ir-measures, each from one provider, with one rule for ties.
 
-The providers break ties in opposite ways, so they are never given any: a passage's score here is minus its rank.
+The providers break ties in opposite ways, so they get scores without ties: a passage's score here is minus its rank.
 """
 
 import re
@@ -35,25 +35,25 @@ PROVIDERS: Providers = (
         },
     ),
 )
-"""(provider, deepest rank that its measures look at, measures by name)."""
+"""(provider, deepest rank that its measures use, measures by name)."""
 MEASURES = tuple(name for _, _, measures in PROVIDERS for name in measures)
 HIT_PROVIDERS: Providers = (
     (ir_measures.pytrec_eval, 100, {"hits@5": Success @ 5, "hits@20": Success @ 20, "hits@100": Success @ 100}),
 )
-"""Of judgements that were made of answers."""
+"""Measures of judgements that are derived from answers."""
 HITS = tuple(name for _, _, measures in HIT_PROVIDERS for name in measures)
 
 
 def known(name: str) -> str:
-    """The measure's name here: `RR@10` also for `MRR@10`, its mean. Raises ValueError for one that is not known."""
+    """Returns the measure's name here: `RR@10` also for `MRR@10`, its mean. Raises ValueError for an unknown one."""
     own = re.sub(r"^MRR(?=@)", "RR", name)
     if own not in (*MEASURES, *HITS):
-        raise ValueError(f"there are {', '.join((*MEASURES, *HITS))}")
+        raise ValueError(f"unknown measure; known are {', '.join((*MEASURES, *HITS))}")
     return own
 
 
 def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, dict[str, int]]:
-    """{query_id: {passage_id: -rank}}, best first."""
+    """Returns {query_id: {passage_id: -rank}}, best first."""
     ids_R = passage_ids.take(pa.array(run.passage_R)).to_pylist()
     score_R = (-run.rank_R).tolist()
     question_Q, start_Q = np.unique(run.question_R, return_index=True)
@@ -67,10 +67,10 @@ def as_ranks(run: Run, query_ids: pa.Array, passage_ids: pa.Array) -> dict[str, 
 def measure(
     run: Qrels, query_ids: Sequence[str], qrels: Qrels, relevance: int, providers: Providers = PROVIDERS
 ) -> np.ndarray:
-    """Every measure of every question, float64 [questions, measures]; a question without results counts as 0.
+    """Returns all measures of all questions, float64 [questions, measures]; a question without results counts as 0.
 
-    `run` is {query_id: {passage_id: -rank}}, best first. Binary measures take judgements from `relevance` on,
-    nDCG takes grades. `providers`: PROVIDERS for the columns MEASURES, HIT_PROVIDERS for HITS.
+    `run` is {query_id: {passage_id: -rank}}, best first. In binary measures judgements of at least `relevance` are
+    relevant, nDCG uses grades. `providers`: PROVIDERS for the columns MEASURES, HIT_PROVIDERS for HITS.
     """
     place = {query_id: n for n, query_id in enumerate(query_ids)}
     names = [name for _, _, measures in providers for name in measures]
@@ -78,12 +78,12 @@ def measure(
     for provider, depth, measures in providers:
         top = {query_id: dict(islice(ranked.items(), depth)) for query_id, ranked in run.items()} if depth else run
         column = {at_level(m, relevance): names.index(name) for name, m in measures.items()}
-        for found in provider.iter_calc(list(column), qrels, top):
-            if found.query_id in place:
-                values_QM[place[found.query_id], column[found.measure]] = found.value
+        for metric in provider.iter_calc(list(column), qrels, top):
+            if metric.query_id in place:
+                values_QM[place[metric.query_id], column[metric.measure]] = metric.value
     return values_QM
 
 
 def at_level(measure: ir_measures.Measure, relevance: int) -> ir_measures.Measure:
-    """The measure with its least relevant judgement. nDCG has none."""
+    """Returns the measure with its smallest relevant judgement. nDCG has none."""
     return measure if measure.NAME == "nDCG" else measure(rel=relevance)

@@ -1,5 +1,5 @@
-"""How many of a later retriever's neighbours an earlier one finds: nb-recall n@k of the Condenser paper's analysis of
-hard negatives (Gao and Callan, 2021, Condenser).
+"""nb-recall n@k: how many of a later retriever's neighbours an earlier one finds, from the Condenser paper's analysis
+of hard negatives (Gao and Callan, 2021, Condenser).
 
 Legend of suffixes: H passages that both runs list.
 """
@@ -14,12 +14,12 @@ from pipeline.data.runs import Run
 from pipeline.evaluate.bootstrap import rounded
 
 GRID = (50, 100, 200, 500, 1000)
-"""Depths k of the earlier run."""
+"""Ranks k of the earlier run."""
 
 
 def shared(earlier: Run, later: Run, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The passages that stand in the first n of `later` and anywhere in `earlier`: (question [H], rank in `earlier`
-    [H], rank in `later` [H]). Both runs were read with the same questions and passages."""
+    """Returns (question [H], rank in `earlier` [H], rank in `later` [H]) of the passages in the first n of `later` and
+    anywhere in `earlier`. Both runs were read with the same questions and passages."""
     passages = 1 + max(earlier.passage_R.max(initial=0), later.passage_R.max(initial=0))
     rank_R = later.rank_R
     top_R = rank_R <= n
@@ -33,14 +33,14 @@ def shared(earlier: Run, later: Run, n: int) -> tuple[np.ndarray, np.ndarray, np
 
 
 def neighbours(runs: Mapping[str, Run], questions: int, ns: Sequence[int]) -> list[dict[str, Any]]:
-    """{earlier, later, n, questions, k, recall} of each run and the next one, for each n: nb-recall n@k,
-    |first k of `earlier` ∩ first n of `later`| / n, averaged over the questions, at those k of GRID that the earlier
-    run is deep enough for.
+    """Returns {earlier, later, n, questions, k, recall} of each run and the next one, for each n: nb-recall n@k,
+    |first k of `earlier` ∩ first n of `later`| / n, averaged over the questions, at each k of GRID up to the depth of
+    the earlier run.
 
-    A question that either run lacks has 0, and a later list of fewer than n passages is counted against n all the same.
-    No row where the later run is not as deep as n, or the earlier one not as deep as GRID begins.
+    A question that is missing in either run counts as 0, and a later list with fewer than n passages is still divided
+    by n. There is no row if the later run is shorter than n, or the earlier one shorter than all of GRID.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for (before, earlier), (after, later) in pairwise(runs.items()):
         ks = [k for k in GRID if k <= earlier.rank_R.max(initial=0)]
         fitting = [n for n in ns if n <= later.rank_R.max(initial=0)]
@@ -49,5 +49,5 @@ def neighbours(runs: Mapping[str, Run], questions: int, ns: Sequence[int]) -> li
         _, earlier_H, later_H = shared(earlier, later, max(fitting))
         for n in fitting:
             recall = [rounded(((earlier_H <= k) & (later_H <= n)).sum() / n / questions) for k in ks]
-            found.append({"earlier": before, "later": after, "n": n, "questions": questions, "k": ks, "recall": recall})
-    return found
+            rows.append({"earlier": before, "later": after, "n": n, "questions": questions, "k": ks, "recall": recall})
+    return rows

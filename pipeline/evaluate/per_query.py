@@ -1,4 +1,4 @@
-"""What stands beside the means: each question's measures, and its first answers."""
+"""Tables by question: its measures, and its first passages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,14 +19,14 @@ def measure_rows(
     measured: Mapping[str, Sequence[float]],
     hits: Mapping[str, Sequence[float]],
 ) -> pa.Table:
-    """A row a question; null where it has no relevant passage (MEASURES) or no answers (HITS).
+    """Returns one row per question; null if it has no relevant passage (MEASURES) or no answers (HITS).
 
     `measured` and `hits`: {question: its figures in the order of MEASURES, of HITS}.
     """
     same = {"split": [split] * len(query_ids), "query_id": [*query_ids], "system": [system] * len(query_ids)}
     columns = {
-        name: pa.array([found[q][m] if q in found else None for q in query_ids], pa.float64())
-        for names, found in ((MEASURES, measured), (HITS, hits))
+        name: pa.array([figures[q][m] if q in figures else None for q in query_ids], pa.float64())
+        for names, figures in ((MEASURES, measured), (HITS, hits))
         for m, name in enumerate(names)
     }
     return pa.table({**same, **columns})
@@ -35,8 +35,8 @@ def measure_rows(
 def answer_rows(
     split: str, system: str, run: Run, asked: Asked, passage_ids: pa.Array, hits: Qrels, depth: int
 ) -> pa.Table:
-    """The first `depth` passages of each question, with their judgements (none: null) and whether they hold an answer
-    (null where the question has none). `hits`: {question: {passage that holds an answer: 1}}."""
+    """Returns the first `depth` passages of each question, with their judgements (or null) and whether they hold an
+    answer (null if the question has none). `hits`: {question: {passage that holds an answer: 1}}."""
     top_R = run.rank_R <= depth
     query_R = asked.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
     passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
@@ -58,7 +58,7 @@ def answer_rows(
 
 
 def write(out: Path, tables: Mapping[str, Sequence[pa.Table]]) -> None:
-    """The artifact's tables by name; none where nothing stands in it."""
+    """Writes the artifact's tables by name; skips empty ones."""
     for name, parts in tables.items():
         if parts:
             write_parquet(pa.concat_tables(parts), out / f"{name}.parquet", compression="zstd")

@@ -1,4 +1,4 @@
-"""The questions of a split that can be measured: by judgements, by answers, or by both."""
+"""The questions of a split that can be measured: by qrels, by answers, or by both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class Asked:
     """Questions of one split."""
 
     query_ids: "pyarrow.Array"
-    """Those with a relevant passage or with answers, in the collection's order. Runs are read with these."""
+    """Questions with a relevant passage or answers, in the collection's order. Runs are read with these."""
     qrels: Mapping[str, Mapping[str, int]]
-    """{question: {passage: grade}} of those with a relevant passage, which the collection may lack."""
+    """{question: {passage: grade}} of questions with a relevant passage, which may be missing in the collection."""
     answers: Mapping[str, Sequence[str]]
-    """{question: its answers as `answer_hits.normalised` writes them} of those with an answer that has a token."""
+    """{question: its answers, from `answer_qrels.normalised`} of questions with an answer that has a token."""
     without_relevant: int
-    """Questions of the split that have no relevant passage."""
+    """Questions of the split without a relevant passage."""
 
 
 def read_asked(collection: Path, split: str, relevance: int) -> Asked:
-    """The questions of a split. `relevance`: the least judgement that is relevant."""
+    """Returns the questions of a split. `relevance`: the smallest relevant judgement."""
     import pyarrow as pa
 
     from pipeline.evaluate.answer_qrels import normalised
@@ -36,7 +36,7 @@ def read_asked(collection: Path, split: str, relevance: int) -> Asked:
     queries = read_queries(collection, [split])
     _, qrels, without = judged(collection, split, relevance, [q.query_id for q in queries])
     answers = {q.query_id: [a for answer in q.answers if (a := normalised(answer)).strip()] for q in queries}
-    answers = {query_id: found for query_id, found in answers.items() if found}
+    answers = {query_id: texts for query_id, texts in answers.items() if texts}
     measured = [q.query_id for q in queries if q.query_id in qrels or q.query_id in answers]
     return Asked(pa.array(measured, pa.string()), qrels, answers, without)
 
@@ -44,22 +44,22 @@ def read_asked(collection: Path, split: str, relevance: int) -> Asked:
 def judged(
     collection: Path, split: str, relevance: int, query_ids: Sequence[str] | None = None
 ) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
-    """Questions of a split that have a relevant passage: their ids and qrels; and the number of those without.
+    """Returns ids and qrels of a split's questions with a relevant passage, and the number of those without.
 
-    `query_ids`: of all its questions, where the caller has them already.
+    `query_ids`: of all the split's questions, if the caller has them already.
     """
     import pyarrow as pa
 
-    asked = read_query_ids(collection, [split]) if query_ids is None else query_ids
-    qrels = read_qrels(collection, [split], asked)
-    found = {q: qrels[q] for q in asked if max(qrels.get(q, {}).values(), default=0) >= relevance}
-    return pa.array(list(found), pa.string()), found, len(asked) - len(found)
+    every = read_query_ids(collection, [split]) if query_ids is None else query_ids
+    qrels = read_qrels(collection, [split], every)
+    relevant = {q: qrels[q] for q in every if max(qrels.get(q, {}).values(), default=0) >= relevance}
+    return pa.array(list(relevant), pa.string()), relevant, len(every) - len(relevant)
 
 
 def among(run: "Run", query_ids: "pyarrow.Array", chosen: "pyarrow.Array") -> "Run":
-    """The rows of those questions of `query_ids`, with which the run was read, that stand in `chosen`, numbered by it.
+    """Returns the run's rows of the questions in `chosen`, numbered by it. The run was read with `query_ids`.
 
-    Both hold them in one order.
+    Both lists have the same order.
     """
     import numpy as np
     import pyarrow.compute as pc

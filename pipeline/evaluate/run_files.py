@@ -1,4 +1,4 @@
-"""Run files of any systems measured by judgements, without a collection.
+"""Evaluates run files of any systems with qrels, without a collection.
 
 Legend of suffixes: R rows of a run, Q questions, M measures.
 """
@@ -21,22 +21,22 @@ from pipeline.evaluate.significance import Test, tabulated
 from pipeline.runtime.work import silent
 
 Estimates = Mapping[str, Mapping[str, float]]
-"""{measure: {mean, low, high, ...}}: ends of the 95 % interval."""
+"""{measure: {mean, low, high, ...}}; low and high: ends of the 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What of a file was not measured, or measured as zero."""
+    """What of a file is not measured, or counts as zero."""
 
     rows: int
     rows_of_other_questions: int
-    """Of questions that have no relevant passage in the judgements."""
+    """Rows of questions without a relevant passage in the qrels."""
     questions_without_results: int
     """Each counts as zero."""
     cut_at: int | None
     """The length of the longest list."""
     shallow: str
-    """What that makes of the measures that look deeper; empty where none does."""
+    """The effect on deeper measures; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -55,25 +55,25 @@ class Evaluated:
 
     questions: int
     questions_without_relevant: int
-    """Judged, but nothing relevant was found: no part of any mean."""
+    """Judged questions without a relevant passage: excluded from all means."""
     systems: dict[str, Estimates]
-    """By file."""
+    """{file: figures}."""
     differences: list["Difference"]
-    """Of each two files."""
+    """One for each pair of files."""
     counts: dict[str, Counts]
 
 
 def evaluate_files(
     paths: Sequence[Path], qrels: Path, relevance: int, test: Test, samples: int, seed: int
 ) -> Evaluated:
-    """Every measure of each run file, with intervals by a bootstrap over questions, and how each two differ.
+    """Returns all measures of each run file, with bootstrap intervals over questions, and the difference of each pair.
 
     `samples`: resamples of the bootstrap, and of the randomisation test.
 
-    Passages of a question stand by score, equal scores as the file has them (trec_eval itself orders them by id).
-    Binary measures count judgements from `relevance` on, nDCG takes grades. Raises InputError as `run_file.rows` and
-    `read_qrels` do, for a passage twice under a question, where no question has a relevant passage, and for a run of
-    other questions alone.
+    Passages of a question are sorted by score, equal scores in the file's order (trec_eval orders them by id).
+    In binary measures judgements of at least `relevance` are relevant, nDCG uses grades. Raises InputError as
+    `run_files.read` and `read_qrels` do, for a duplicate passage of a question, if no question has a relevant passage,
+    and for a run without any of the judged questions.
     """
     _check(paths, qrels)
     judgements = read_qrels(qrels, "test")
@@ -82,7 +82,7 @@ def evaluate_files(
     judged = {q: grades for q, grades in judgements.items() if max(grades.values()) >= relevance}
     if not judged:
         raise InputError(f"{qrels}: no question has a passage of relevance {relevance} or more")
-    values_QM: dict[str, np.ndarray] = {}  # by number: names may hold what joins two of them
+    values_QM: dict[str, np.ndarray] = {}  # by number: names may contain " - ", which joins two of them
     counts: dict[str, Counts] = {}
     for n, path in enumerate(paths):
         ranks, rows, others = read(path, qrels, [*judged])
@@ -102,23 +102,23 @@ def evaluate_files(
 def _check(paths: Sequence[Path], qrels: Path) -> None:
     for n, path in enumerate(paths):
         if path.resolve() in [earlier.resolve() for earlier in paths[:n]]:
-            raise InputError(f"{path}: given twice")
+            raise InputError(f"{path}: duplicate run file")
     for path in (*paths, qrels):
         check_file(path)
 
 
 def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, dict[str, int]], int, int]:
-    """({question: {passage: -rank}} of the questions `query_ids`, rows of the file, rows of other questions)."""
+    """Returns ({question: {passage: -rank}} of `query_ids`, rows of the file, rows of other questions)."""
     questions = {query_id: n for n, query_id in enumerate(query_ids)}
     passages: dict[str, int] = {}
-    found, counts = run_files.read(
+    rows, counts = run_files.read(
         path,
         lambda query_id: questions.setdefault(query_id, len(questions)),
         lambda passage_id: passages.setdefault(passage_id, len(passages)),
         silent,
     )
-    known_R = found.question_R < len(query_ids)
+    known_R = rows.question_R < len(query_ids)
     if not known_R.any():
         raise InputError(f"{path}: none of its questions has a relevant passage in {qrels}")
     ids = pa.array(query_ids, pa.string()), pa.array([*passages], pa.string())
-    return as_ranks(found.run(known_R), *ids), counts["rows"], int((~known_R).sum())
+    return as_ranks(rows.run(known_R), *ids), counts["rows"], int((~known_R).sum())

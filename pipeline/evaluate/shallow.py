@@ -1,18 +1,18 @@
-"""Measures that look deeper than a run's lists go, and what their figures are."""
+"""Measures that are deeper than a run's lists, and the meaning of their figures."""
 
 from collections.abc import Iterable
 
 WHOLE = 1000
-"""Passages of a list that AP takes for the whole ranking, as TREC's runs have them."""
+"""Length of a complete ranking for AP, as in TREC's runs."""
 ASK_MORE = ("nDCG", "AP")
-"""Measures that also ask what could have been found, so that a shorter list has no figure of another name."""
+"""Measures that depend on all relevant passages, so that a cut list's figure is not the measure at the cut."""
 
 
 def cut_at(longest: int, passages: int | None = None, depth: int | None = None) -> int | None:
-    """Where the lists of a run were cut: the length of its longest one.
+    """Returns the length at which a run's lists were cut: the length of its longest list.
 
-    None where nothing was cut: the longest list holds the whole collection (`passages`), or is shorter than the
-    `depth` of the search. `passages`, `depth`: None where they are not known.
+    None if nothing was cut: the longest list has the whole collection (`passages`), or is shorter than the `depth` of
+    the search. `passages`, `depth`: None if unknown.
     """
     whole = passages is not None and longest >= passages
     ended = depth is not None and longest < depth
@@ -20,9 +20,9 @@ def cut_at(longest: int, passages: int | None = None, depth: int | None = None) 
 
 
 def shallow(cut: int | None, measures: Iterable[str]) -> str:
-    """What a reader of the figures must know of lists that were cut there; empty where no measure looks deeper.
+    """Returns a note about figures of lists that were cut at `cut`; empty if no measure is deeper.
 
-    Such as `no list is longer than 100; R@1000 is R@100 there, and AP is cut`.
+    Example: `no list is longer than 100; R@1000 is R@100 there, and AP is cut`.
     """
     deeper = [name for name in measures if cut is not None and int(name.partition("@")[2] or WHOLE) > cut]
     same: dict[str, list[str]] = {}
@@ -39,5 +39,5 @@ def shallow(cut: int | None, measures: Iterable[str]) -> str:
 
 
 def _are(names: list[str]) -> str:
-    """`A is`, `A and B are`, `A, B and C are`."""
+    """Returns `A is`, `A and B are`, `A, B and C are`."""
     return f"{names[0]} is" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are"

@@ -1,4 +1,4 @@
-"""Whether two systems differ by more than chance: tests paired by question, corrected for their number.
+"""Significance tests of differences between systems, paired by question and corrected for the number of pairs.
 
 Legend of suffixes: Q questions, M measures, P pairs of systems, C columns (pairs times measures), S draws of signs.
 """
@@ -12,20 +12,20 @@ from pipeline.evaluate.bootstrap import DIGITS, summary
 
 Test = Literal["randomisation", "t"]
 SAMES = 1e-9
-"""Differences of a question's figures below this are none, and sums of them equal: sums may end in other last bits."""
+"""Smaller differences of a question's figures count as zero, and of sums as equal: last bits of sums may differ."""
 SURE = 0.05
-"""Corrected p below which a difference counts as one, in every table."""
+"""Corrected p below which a difference is significant, in every table."""
 CELLS = 4_000_000
 """Numbers of one block of random signs: 32 MB."""
 
 
 def p_values(difference_QM: np.ndarray, test: Test, samples: int, seed: int) -> np.ndarray:
-    """Two-sided p of each column's mean difference, [Q, M] -> [M]; 1 where no question differs.
+    """Returns two-sided p of each column's mean difference, [Q, M] -> [M]; 1 if no question differs.
 
-    `randomisation`: the sign of each question's difference is drawn again, `samples` times (Fisher's test; Smucker,
-    Allan and Carterette, 2007), from `seed`; all signs are taken instead where there are no more than that. `t`:
-    Student's, which draws nothing; it is not defined where all questions differ by the same, as far as SAMES tells (no
-    variance), and such a column has the p of `randomisation`.
+    `randomisation`: draws the signs of all questions' differences `samples` times (Fisher's test; Smucker, Allan and
+    Carterette, 2007), from `seed`; uses all combinations of signs instead if there are no more than that. `t`:
+    Student's, which draws nothing; it is undefined if all questions differ equally (no variance above SAMES), and
+    such a column gets the p of `randomisation`.
     """
     p_M = np.ones(difference_QM.shape[1])
     differs_M = np.abs(difference_QM).max(axis=0, initial=0) > SAMES
@@ -48,10 +48,10 @@ def _students(difference_QM: np.ndarray) -> np.ndarray:
 
 
 def _randomised(difference_QM: np.ndarray, samples: int, seed: int) -> np.ndarray:
-    """The share of signs whose sum is as far from 0 as the one found; of drawn signs with that one among them.
+    """Returns the share of signs with a sum at least as far from 0 as the observed one; drawn signs include that one.
 
-    The same signs serve all columns, so that a block of them is one matrix product: scipy.stats.permutation_test, which
-    draws them for each, takes a hundred times longer.
+    All columns share the signs, so that a block of them is one matrix product: scipy.stats.permutation_test, which
+    draws them for each column, takes a hundred times longer.
     """
     difference_QM = difference_QM[(np.abs(difference_QM) > SAMES).any(axis=1)]
     questions = len(difference_QM)
@@ -73,7 +73,7 @@ def _randomised(difference_QM: np.ndarray, samples: int, seed: int) -> np.ndarra
 
 
 def holm(p_PM: np.ndarray) -> np.ndarray:
-    """p values corrected for the number of pairs, each measure by itself (Holm, 1979). [P, M] -> [P, M]."""
+    """Returns p values corrected for the number of pairs, each measure by itself (Holm, 1979). [P, M] -> [P, M]."""
     pairs = len(p_PM)
     by_PM = np.argsort(p_PM, axis=0, kind="stable")
     factor_P1 = np.arange(pairs, 0, -1)[:, None]
@@ -84,17 +84,17 @@ def holm(p_PM: np.ndarray) -> np.ndarray:
 
 
 def rounded_p(p: float) -> float:
-    """Without the last bits; to significant digits, so that a small p does not become 0."""
+    """Returns p without its last bits, rounded to significant digits, so that a small p does not become 0."""
     return float(f"{p:.{DIGITS}g}")
 
 
 def sure(figure: Mapping[str, Any]) -> bool:
-    """Whether a difference counts as one: by its p_holm alone; one that was not tested does not."""
+    """Whether a difference is significant by its p_holm; False without a test."""
     return bool(figure.get("p_holm", 1.0) < SURE)
 
 
 def outcomes(difference_QM: np.ndarray) -> tuple[list[int], list[int], list[int]]:
-    """Questions that are better, alike and worse, one number for each column."""
+    """Returns the numbers of better, equal and worse questions, each [columns]."""
     wins_M, losses_M = (difference_QM > SAMES).sum(0), (difference_QM < -SAMES).sum(0)
     return wins_M.tolist(), (len(difference_QM) - wins_M - losses_M).tolist(), losses_M.tolist()
 
@@ -107,9 +107,9 @@ def comparisons(
     samples: int,
     seed: int,
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """{`a - b`: {measure: {p, p_holm, wins, ties, losses}}} of the pairs, from {system: [Q, M]}.
+    """Returns {`a - b`: {measure: {p, p_holm, wins, ties, losses}}} of the pairs, from {system: [Q, M]}.
 
-    `wins`: questions for which a is better than b. `test`, `samples` and `seed` as `p_values` has them.
+    `wins`: questions for which a is better than b. `test`, `samples` and `seed`: see `p_values`.
     """
     if not pairs:
         return {}
@@ -117,14 +117,14 @@ def comparisons(
     p_PM = p_values(difference_QC, test, samples, seed).reshape(len(pairs), len(measures))
     corrected_PM = holm(p_PM)
     counts = iter(zip(*outcomes(difference_QC), strict=True))  # pair by pair, measure by measure
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    results: dict[str, dict[str, dict[str, float]]] = {}
     for n, (a, b) in enumerate(pairs):
-        found[f"{a} - {b}"] = {}
+        results[f"{a} - {b}"] = {}
         for m, measure in enumerate(measures):
             wins, ties, losses = next(counts)
             p, p_holm = rounded_p(p_PM[n, m]), rounded_p(corrected_PM[n, m])
-            found[f"{a} - {b}"][measure] = {"p": p, "p_holm": p_holm, "wins": wins, "ties": ties, "losses": losses}
-    return found
+            results[f"{a} - {b}"][measure] = {"p": p, "p_holm": p_holm, "wins": wins, "ties": ties, "losses": losses}
+    return results
 
 
 def tabulated(
@@ -137,11 +137,11 @@ def tabulated(
     samples: int,
     seed: int,
 ) -> dict[str, Any]:
-    """{systems: {system: {measure: {mean, low, high}}}, differences: the same of each pair, with what `comparisons`
-    gives}, from {system: [Q, M]}. `samples`: of the bootstrap."""
-    found = summary(values, measures, pairs, samples, seed)
-    tested = comparisons(values, measures, pairs, test, permutations, seed)
-    for pair, figures in found["differences"].items():
+    """Returns {systems: {system: {measure: {mean, low, high}}}, differences: the same of each pair, with the results of
+    `comparisons`}, from {system: [Q, M]}. `samples`: of the bootstrap."""
+    table = summary(values, measures, pairs, samples, seed)
+    tests = comparisons(values, measures, pairs, test, permutations, seed)
+    for pair, figures in table["differences"].items():
         for measure in measures:
-            figures[measure] |= tested[pair][measure]
-    return found
+            figures[measure] |= tests[pair][measure]
+    return table

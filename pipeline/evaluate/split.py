@@ -1,4 +1,4 @@
-"""All that is measured on one split: by judgements, by answers, between neighbours."""
+"""Measures one split: by qrels, by answers, and neighbours by nb-recall."""
 
 from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from pipeline.evaluate.config import EvaluateConfig
 
 Values = dict[str, np.ndarray]
-"""{system: its figures, [questions, measures]}."""
+"""{system: figures, [questions, measures]}."""
 
 
 @dataclass(frozen=True)
 class SplitFigures:
-    """What stands in metrics.json of a split, and its rows of the tables beside it."""
+    """The part of metrics.json for a split, and its rows of the artifact's tables."""
 
     figures: dict[str, Any]
     per_query: list[pa.Table]
     answers: list[pa.Table]
     answer_qrels: pa.Table | None
-    """None where no question has answers."""
+    """None if no question has answers."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """How a fusion joins its runs."""
+    """Method and weight of a fusion."""
 
     choice: Choice
     on_dev: bool
@@ -51,16 +51,16 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Common:
-    """What all splits of an evaluation have in common."""
+    """What all splits of an evaluation share."""
 
     config: "EvaluateConfig"
     collection: Path
     passage_ids: pa.Array
-    """The collection's, in its order."""
+    """All ids of the collection, in its order."""
     joined: Mapping[str, Sequence[str]]
-    """{fusion: the runs that it joins}."""
+    """{fusion: its runs}."""
     depths: Mapping[str, int]
-    """{run: the longest list that was asked for} of runs whose lists end where nothing more is found."""
+    """{run: requested length of its lists} of runs whose lists end if nothing more is found."""
     work: Work
 
 
@@ -72,9 +72,9 @@ def split_figures(
     others: Mapping[str, Run],
     choices: MutableMapping[str, Chosen],
 ) -> SplitFigures:
-    """Measures of the flow's own runs, `given`, of `others` and of what is joined of them.
+    """Returns measures of the flow's own runs, `given`, of `others`, and of their fusions.
 
-    A fusion that `choices` has not is chosen, and put there.
+    Chooses fusions that are missing in `choices`, and adds them.
     """
     config, passage_ids, progress = common.config, common.passage_ids, common.work.progress
     query_ids = asked.query_ids.to_pylist()
@@ -125,15 +125,15 @@ def fused(
     looked: Looked,
     choices: MutableMapping[str, Chosen],
 ) -> dict[str, Run]:
-    """The fusions all of whose runs are there."""
-    found: dict[str, Run] = {}
+    """Returns the fusions that have all of their runs."""
+    fusions: dict[str, Run] = {}
     for name, members in common.joined.items():
         if runs.keys() >= {*members}:
             parts = [runs[member] for member in members]
             if name not in choices:
                 choices[name] = choose_fusion(common, split, parts, asked, looked)
-            found[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
-    return found
+            fusions[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
+    return fusions
 
 
 def measured(
@@ -146,9 +146,9 @@ def measured(
     passage_ids: pa.Array,
     tick: Callable[[], None],
 ) -> tuple[Values, dict[str, int]]:
-    """(figures of each run over the questions of `qrels`, how many of these it answers with nothing).
+    """Returns (figures of each run over the questions of `qrels`, number of these without results).
 
-    A system that has no row of these questions is left out, unless it is one of the flow's own, `given`.
+    A system without a row of these questions is left out, unless it is one of the flow's own, `given`.
     """
     values: Values = {}
     without: dict[str, int] = {}
@@ -164,14 +164,14 @@ def measured(
 
 
 def cuts(common: Common, runs: Mapping[str, Run]) -> dict[str, int]:
-    """{run: where its lists were cut} of those whose lists were."""
+    """Returns {run: length at which its lists were cut} of runs with cut lists."""
     longest = {name: int(run.rank_R.max(initial=0)) for name, run in runs.items()}
-    found = {name: cut_at(n, len(common.passage_ids), common.depths.get(name)) for name, n in longest.items()}
-    return {name: cut for name, cut in found.items() if cut is not None}
+    every = {name: cut_at(n, len(common.passage_ids), common.depths.get(name)) for name, n in longest.items()}
+    return {name: cut for name, cut in every.items() if cut is not None}
 
 
 def top(run: Run, providers: Providers) -> Run:
-    """The ranks that the measures look at."""
+    """Returns the ranks that the measures use."""
     depths = [depth for _, depth, _ in providers if depth is not None]
     if len(depths) < len(providers):
         return run
@@ -180,7 +180,7 @@ def top(run: Run, providers: Providers) -> Run:
 
 
 def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str, Any]:
-    """Systems and differences, none where nothing was measured."""
+    """Returns systems and differences; empty if nothing was measured."""
     if not values:
         return {"systems": {}, "differences": {}}
     config = common.config
@@ -190,9 +190,9 @@ def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str,
 
 
 def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked, looked: Looked) -> Chosen:
-    """The best fusion on dev, by judgements, or by answers where it has none: there what stands below the first 100
-    of each run counts as no hit. Never chosen on test: without dev runs, and where nothing relevant is found on dev, it
-    is as in `fusion.untuned`."""
+    """Returns the best fusion on dev, by qrels, or by answers if there are none (passages below the first 100 of each
+    run then count as no hit). Test never chooses: without dev runs, or if nothing relevant is found on dev, the result
+    is `fusion.untuned`."""
     config = common.config
     methods, weights = config.fusion_methods, config.fusion_weights
     default = Chosen(untuned(len(runs), methods, weights), on_dev=False)

@@ -291,7 +291,7 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
         ("  bm25: []\n", r"own\.yaml:11: rows\.bm25: the tables' first row is called so"),
         ("sizes: [0]\n", r"own\.yaml:11: sizes\.0.*: Input should be greater than or equal to 1 \(got 0\)"),
         ("measures: [RR@10, MRR@10]\n", r"own\.yaml:11: measures: one appears twice"),
-        ("measures: [MRR@7]\n", r"own\.yaml:11: measures\.0: there are RR@10, .* \(got 'MRR@7'\)"),
+        ("measures: [MRR@7]\n", r"own\.yaml:11: measures\.0: unknown measure; known are RR@10, .* \(got 'MRR@7'\)"),
         ("title: ''\n", r"own\.yaml:11: title: String should have at least 1 character"),
         ("sizes: [true]\n", r"own\.yaml:11: sizes\.0: a number is expected \(got True\)"),
         ("sizes: [1000000000000]\n", r"own\.yaml:11: sizes\.0: .*less than or equal to 1000000000 "),

@@ -71,7 +71,7 @@ def test_published_measures_are_known() -> None:
     row = "{row: bm25, label: A, split: dev, measures: {%s: 0.3}, source: B}"
     (published,) = resolve("tiny", [f"report.published=[{row % 'MRR@10'}]"]).report.published
     assert published.measures == {"RR@10": 0.3}
-    with pytest.raises(InputError, match=r"report\.published.*there are RR@10"):
+    with pytest.raises(InputError, match=r"report\.published.*unknown measure; known are RR@10"):
         resolve("tiny", [f"report.published=[{row % 'MRR@11'}]"])
 
 

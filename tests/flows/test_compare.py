@@ -243,7 +243,7 @@ def test_what_no_run_is_is_told(store):
     copied = store.root.parent / "copy.html"
     copied.touch()
     assert f"{copied}: there, but no report of the store {store.root}: give" in refused(store, str(copied), "two")
-    assert "--measure MRR: there are RR@10" in refused(store, "one", "two", "--measure", "MRR")
+    assert "--measure MRR: unknown measure; known are RR@10" in refused(store, "one", "two", "--measure", "MRR")
     for nothing in ("", " "):
         told = f"{nothing!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"
         assert refused(store, nothing, "two") == told

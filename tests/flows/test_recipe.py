@@ -209,7 +209,7 @@ MISTAKES = [
 
 
 def test_a_number_of_neighbours_stands_once() -> None:
-    with pytest.raises(InputError, match=r"evaluate\.neighbours: names a number twice \(got \[50, 50\]\)$"):
+    with pytest.raises(InputError, match=r"evaluate\.neighbours: contains a duplicate number \(got \[50, 50\]\)$"):
         resolve("tiny", ["evaluate.neighbours=[50, 50]"])
 
 

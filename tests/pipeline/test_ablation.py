@@ -340,7 +340,7 @@ def test_damaged_files_are_told(made: Path, tmp_path: Path, name: str) -> None:
 
 def test_unknown_measures_are_refused() -> None:
     assert config(measures=["MRR@10", "hits@5"]).measures == ["RR@10", "hits@5"]
-    with pytest.raises(ValidationError, match=r"there are RR@10, RR@100, nDCG@10, .* hits@100"):
+    with pytest.raises(ValidationError, match=r"unknown measure; known are RR@10, RR@100, nDCG@10, .* hits@100"):
         config(measures=["RR@11"])
 
 

@@ -65,7 +65,7 @@ def test_the_greatest_changes_come_first(two):
 
 
 def test_an_unknown_measure_is_one_line(two):
-    with pytest.raises(InputError, match=r"^--measure MRR: there are RR@10, "):
+    with pytest.raises(InputError, match=r"^--measure MRR: unknown measure; known are RR@10, "):
         read_figures(two[0], "test", "MRR")
 
 

@@ -119,7 +119,7 @@ def test_bad_files_are_one_line(tmp_path):
     refused(r"run: none of its questions has a relevant passage in .*qrels$", "other Q0 a 1 1 x")
     irrelevant = put(tmp_path, "irrelevant", "q 0 a 0")
     refused(r"irrelevant: no question has a passage of relevance 1 or more$", "q Q0 a 1 1 x", qrels=irrelevant)
-    with pytest.raises(InputError, match="good: given twice"):
+    with pytest.raises(InputError, match="good: duplicate run file"):
         evaluated(good, tmp_path / "." / "good", qrels=qrels)
     with pytest.raises(InputError, match=": is a folder; a file is expected"):
         evaluated(tmp_path, qrels=qrels)

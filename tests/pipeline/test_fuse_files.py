@@ -89,7 +89,7 @@ def test_grades_below_the_least_are_not_relevant(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="ba")
     qrels = put(tmp_path, "qrels", "q 0 a 1", "q 0 b 2")
     assert join(first, second, qrels=qrels, relevance=2).measured[str(second)] == 1
-    with pytest.raises(InputError, match="qrels: no question of the runs has a relevant passage there"):
+    with pytest.raises(InputError, match="qrels: no question of the runs has a relevant passage in this file"):
         join(first, second, qrels=qrels, relevance=3)
 
 
@@ -116,8 +116,8 @@ def test_packed_files_and_three_columns(tmp_path):
 def test_bad_input_is_said_before_anything_is_written(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="aba")
     for paths, given, message in (
-        ([first], {}, "one: one run alone"),
-        ([first, first], {}, "one: given twice"),
+        ([first], {}, "one: only one run"),
+        ([first, first], {}, "one: duplicate run file"),
         ([first, tmp_path / "no"], {}, "no: no such file"),
         ([first, second], {"qrels": tmp_path / "no"}, "no: no such file"),
         ([first, second], {"weight": 1.0}, "--weight 1: between 0 and 1"),
@@ -136,9 +136,9 @@ def test_what_is_read_is_not_overwritten_nor_read_twice(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(first)
     for paths, given, message in (
-        ([first, link], {}, "link: given twice"),
-        ([first, second], {"out": first}, "--out .*one: would overwrite .*one, which is read"),
-        ([first, second], {"out": link}, "--out .*link: would overwrite .*one, which is read"),
+        ([first, link], {}, "link: duplicate run file"),
+        ([first, second], {"out": first}, "--out .*one: would overwrite .*one, an input file"),
+        ([first, second], {"out": link}, "--out .*link: would overwrite .*one, an input file"),
         ([first, second], {"out": qrels, "qrels": qrels}, "would overwrite .*qrels"),
         ([first, second], {"out": tmp_path / "out"}, r"would overwrite .*out\.part"),
     ):

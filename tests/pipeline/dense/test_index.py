@@ -360,7 +360,7 @@ def test_pyserini_reads_the_index_and_finds_the_same(given, built, kind, faiss_s
             {"files": {"../index": {"bytes": 1, "sha256": "0" * 64}}},
             "names '../index', which is not a file in its folder",
         ),
-        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "names '/etc/passwd', which is no file"),
+        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "names '/etc/passwd', which is not a file"),
         ({"files": {"a\0b": {"bytes": 1, "sha256": "0" * 64}}}, "cannot be read"),
         ({"files": {"a" * 300: {"bytes": 1, "sha256": "0" * 64}}}, "cannot be read"),
         ({"files": {".": {"bytes": 1, "sha256": "0" * 64}}}, "which is not a file in its folder"),
