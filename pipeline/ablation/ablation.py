@@ -1,4 +1,4 @@
-"""The end of an ablation: the table of all rows with intervals and tests, and a page with its curves."""
+"""The results of an ablation: a table of all rows with intervals and tests, and a page with curves."""
 
 import json
 from pathlib import Path
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path | None) -> Metrics:
-    """Write all that `render` does.
+    """Writes the files of `render`.
 
-    `given`: `evaluate_n` of each cell n, and of those whose curves are drawn `stage1_n` (a checkpoint with its history)
-    and `attention_n`. Raises InputError where cells were measured on other questions than the first.
+    `given`: `evaluate_n` of each cell n; for cells with curves also `stage1_n` (a checkpoint with its history) and
+    `attention_n`. Raises InputError if a cell was measured on other questions than the first.
     """
     from pipeline.ablation import data as ablation_data
 
@@ -23,9 +23,8 @@ def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path
 
 
 def render(data: "AblationData", out: Path) -> Metrics:
-    """Write `table.json`, `table.csv`, `table.md`, `tests.json`, `gains.json`, `ablation.html`, its
-    `pictures/NAME.png`, and the data that all these are made of (pipeline/ablation/files.py) into a folder that is
-    there."""
+    """Writes `table.json`, `table.csv`, `table.md`, `tests.json`, `gains.json`, `ablation.html`, its
+    `pictures/NAME.png`, and the data behind them (pipeline/ablation/files.py) into an existing folder."""
     import pandas as pd
 
     from pipeline.ablation import files, table
@@ -34,15 +33,15 @@ def render(data: "AblationData", out: Path) -> Metrics:
     from pipeline.report.figures import write_pngs
 
     files.write(data, out)
-    figures, tests, gained = table.figures(data), table.tests(data), gains(data)
+    figures, tests, all_gains = table.figures(data), table.tests(data), gains(data)
     (out / "table.json").write_text(_json(figures), encoding="utf-8")
     (out / "tests.json").write_text(_json(tests), encoding="utf-8")
-    (out / "gains.json").write_text(_json(gained), encoding="utf-8")
+    (out / "gains.json").write_text(_json(all_gains), encoding="utf-8")
     frame = pd.DataFrame(figures)
     whole = [name for name in ("size", "seed", "cut_at") if name in frame]
     frame.astype(dict.fromkeys(whole, "Int64")).to_csv(out / "table.csv", index=False)
     (out / "table.md").write_text(table.markdown(data.config, figures, tests), encoding="utf-8")
-    page, pictures = ablation_page.page(data, figures, tests, gained)
+    page, pictures = ablation_page.page(data, figures, tests, all_gains)
     (out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
     write_pngs(out, pictures)
     return table.flat(data.config, figures)

@@ -1,4 +1,4 @@
-"""All that an ablation's table, tests and page are made of, as it is collected from artifacts.
+"""The data of an ablation's table, tests and page, collected from artifacts.
 
 Legend of suffixes: Q questions, M measures.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 RUN_COLUMNS = ("row", "negatives", "size", "seed", "split")
-"""Of a figure and of a run's questions."""
+"""Columns that identify a figure, and a run's questions."""
 BASELINE = "bm25"
 """The evaluation's run that is the same in all cells."""
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -33,66 +33,66 @@ DIGEST = re.compile("[0-9a-f]{64}")
 Place = tuple[str, int | None, int]
 """Row, size and seed of a cell."""
 Kind = tuple[str, ...]
-"""MEASURES, of the questions with a relevant passage, or HITS, of those with answers."""
+"""MEASURES (of questions with a relevant passage) or HITS (of questions with answers)."""
 Asked = Mapping[tuple[str, Kind], Sequence[str]]
 """{(split, kind): its questions}."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a system found on a split."""
+    """A system's results on a split."""
 
     figures: Mapping[str, Mapping[str, float]]
-    """{measure: {mean, low, high}}, as its evaluation has them."""
+    """{measure: {mean, low, high}}, as in its evaluation."""
     questions: pd.DataFrame
-    """query_id and a column a measure; none (NaN) where the question is not of its kind."""
+    """query_id and one column per measure; NaN if the question is not of that kind."""
     cut_at: int | None = None
-    """Where its lists were cut (pipeline/evaluate/shallow.py); None: nowhere, or not known of an older evaluation."""
+    """Length at which its lists were cut (pipeline/evaluate/shallow.py); None: not cut, or unknown."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What is drawn of a cell."""
+    """A cell's curves."""
 
     loss: Curve | None
-    """Of stage 1."""
+    """Loss of stage 1."""
     dev: Curve | None
-    """MRR@10; None where stage 1 does not validate."""
+    """MRR@10; None if stage 1 does not validate."""
     entropy: Mapping[str, Sequence[float]] | None
-    """Of [CLS]'s attention in nats by layer, of the pre-trained model and the last one."""
+    """Entropy of [CLS] attention in nats by layer, of the pre-trained model and the last one."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of a cell beside its configuration."""
+    """A cell's results."""
 
     runs: Mapping[tuple[str, Negatives], Run]
     """{(split, negatives): run}."""
     curves: Curves | None
-    """None: nothing of it is drawn."""
+    """None: this cell has no curves."""
     inputs: Mapping[str, str]
-    """{stage: digest} of the artifacts that it was read from."""
+    """{stage: digest} of its artifacts."""
 
 
 @dataclass(frozen=True)
 class AblationData:
-    """All that the files and the page of an ablation are made of."""
+    """The data of an ablation's files and page."""
 
     config: AblationConfig
     cells: Sequence[Cell]
-    """In the order of the configuration's."""
+    """In the order of the configuration's cells."""
     label: str
-    """The first stage's."""
+    """Label of the first stage."""
     first_stage: Mapping[str, Run]
-    """{split: run}, where it is the same in all cells."""
+    """{split: run}, if it is the same in all cells."""
     training_questions: int
-    """Those that a cell of all questions is trained on."""
+    """Training questions of a cell that uses all of them."""
     collections: Sequence[str]
-    """Digests; several only where machines made other bytes of one source."""
+    """Digests; several only if machines built different bytes from one source."""
 
 
 def cell_name(config: AblationConfig, n: int) -> str:
-    """`coCondenser, 1,000 questions, seed 42`, without what all cells share."""
+    """Returns `coCondenser, 1,000 questions, seed 42`, without the parts that all cells share."""
     cell = config.cells[n]
     parts = [cell.row]
     parts += [questions_text(cell.size)] if len({c.size for c in config.cells}) > 1 else []
@@ -101,42 +101,42 @@ def cell_name(config: AblationConfig, n: int) -> str:
 
 
 def questions_text(size: int | None) -> str:
-    """`1,000 questions`; `all questions`."""
+    """Returns `1,000 questions` or `all questions`."""
     return "all questions" if size is None else counted(size, "questions")
 
 
 def values(run: Run, kind: Kind) -> np.ndarray:
-    """[Q, M] of the questions of a kind."""
+    """Returns the values of the questions of a kind, [Q, M]."""
     return of_kind(run, kind)[[*kind]].to_numpy(np.float64)
 
 
 def of_kind(run: Run, kind: Kind) -> pd.DataFrame:
-    """The questions of a kind, with all their columns."""
+    """Returns the questions of a kind, with all columns."""
     return run.questions.dropna(subset=[*kind])
 
 
 def known_cut(cut_at: int | None) -> dict[str, int]:
-    """`cut_at` as a row's entry; no entry where nothing was cut."""
+    """Returns `cut_at` as a row's entry; empty if nothing was cut."""
     return {} if cut_at is None else {"cut_at": cut_at}
 
 
 def asked(runs: Iterable[tuple[str, Run]]) -> Asked:
-    """The questions that (split, run) were measured on."""
-    found = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
-    return {place: query_ids for place, query_ids in found.items() if query_ids}
+    """Returns the questions on which each (split, run) was measured."""
+    every = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
+    return {place: query_ids for place, query_ids in every.items() if query_ids}
 
 
 def differing(one: Asked, other: Asked) -> str | None:
-    """The first split of which they have different questions."""
+    """Returns the first split with different questions; None if there is none."""
     return next((place[0] for place in {**one, **other} if one.get(place) != other.get(place)), None)
 
 
 def collect(
     config: AblationConfig, collection: Path, given: Mapping[str, Path | None], progress: Progress
 ) -> AblationData:
-    """What the evaluations, trainings and attentions hold, from the folders `given` to the stage.
+    """Returns the data of the evaluations, trainings and attentions in the folders `given`.
 
-    Raises InputError for questions that are not those of the first cell.
+    Raises InputError if a cell has other questions than the first cell.
     """
     cells: list[Cell] = []
     baselines: list[dict[str, Run]] = []
@@ -163,7 +163,7 @@ def collect(
 
 
 def _check_questions(config: AblationConfig, n: int, first: Asked, own: Asked) -> None:
-    """Raises InputError where cell n was measured on `own` questions that are not the `first` cell's."""
+    """Raises InputError if cell n was measured on other questions (`own`) than the `first` cell."""
     split = differing(first, own)
     if split is not None:
         both = f"{cell_name(config, 0)} and {cell_name(config, n)}"
@@ -173,15 +173,15 @@ def _check_questions(config: AblationConfig, n: int, first: Asked, own: Asked) -
 
 
 def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tuple[str, str], Run]:
-    """{(split, system): run} of an evaluation, by judgements and by answers."""
-    found = {}
+    """Returns {(split, system): run} of an evaluation, by qrels and by answers."""
+    runs = {}
     for (split, system), part in per_query.to_pandas().groupby(["split", "system"], sort=False):
         judged = metrics["splits"][split]
         kinds = (judged["systems"], judged.get("answers", {}).get("systems", {}))
         figures = {name: figure for systems in kinds for name, figure in systems.get(system, {}).items()}
         questions = part[["query_id", *MEASURES, *HITS]].astype(dict.fromkeys((*MEASURES, *HITS), float))
-        found[str(split), str(system)] = Run(figures, questions, judged.get("cut_at", {}).get(system))
-    return found
+        runs[str(split), str(system)] = Run(figures, questions, judged.get("cut_at", {}).get(system))
+    return runs
 
 
 def _same(one: Run | None, other: Run) -> bool:
@@ -192,8 +192,8 @@ def _curves(cell: CellConfig, stage1: Path | None, attention: Path | None) -> Cu
     if stage1 is None and attention is None:
         return None
     loss = loss_by_epoch(stage1, cell.epochs) if stage1 else None
-    looked = entropies(attention) if attention else None
-    ends = {name: looked[name] for name in ("pretrained", next(reversed(looked)))} if looked else None
+    by_model = entropies(attention) if attention else None
+    ends = {name: by_model[name] for name in ("pretrained", next(reversed(by_model)))} if by_model else None
     return Curves(loss, dev_by_epoch(stage1) if stage1 else None, ends)
 
 
@@ -202,6 +202,6 @@ def _digests(folders: Mapping[str, Path | None]) -> dict[str, str]:
 
 
 def training_questions(collection: Path) -> int:
-    """Those with a relevant passage: what a cell of all questions is trained on."""
+    """Returns the number of training questions with a relevant passage, which a cell of all questions uses."""
     train = [("split", "=", "train"), ("relevance", ">=", 1)]
     return len(read_table(collection / "qrels.parquet", ["query_id"], train)["query_id"].unique())

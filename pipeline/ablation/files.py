@@ -1,4 +1,4 @@
-"""All that an ablation's table, tests and page are made of, as three files: written, and read with every check."""
+"""The data of an ablation's table, tests and page as three files; reading checks everything."""
 
 import json
 from collections import Counter
@@ -45,17 +45,17 @@ class Figure(Config):
 
 
 class FirstStage(Config):
-    """The run that is the same in all cells; empty where there is none."""
+    """The run that is the same in all cells; empty if there is none."""
 
     label: str
     figures: dict[str, dict[str, Figure]]
     """{split: {measure: figure}}."""
     cut_at: dict[str, CutAt] = Field(default_factory=dict)
-    """{split: where its lists were cut}, of those where they were."""
+    """{split: length at which its lists were cut}, of splits with cut lists."""
 
 
 class StoredRun(Config):
-    """A column's figures in a cell, on a split; its questions stand in questions.parquet."""
+    """A column's figures in a cell, on a split; its questions are in questions.parquet."""
 
     split: str
     negatives: Negatives
@@ -71,9 +71,9 @@ class Stored(Config):
     collections: list[str]
     first_stage: FirstStage
     runs: list[list[StoredRun]]
-    """Of each cell."""
+    """The runs of each cell."""
     inputs: list[dict[str, str]]
-    """The same."""
+    """The inputs of each cell."""
 
 
 def stored(data: AblationData) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def write(data: AblationData, out: Path) -> None:
 
 
 def _schema() -> "pyarrow.Schema":
-    """Columns of questions.parquet."""
+    """Returns the columns of questions.parquet."""
     import pyarrow as pa
 
     kinds = {"size": pa.int64(), "seed": pa.int64()}
@@ -196,10 +196,10 @@ def build(cells: Stored, curves: Sequence[Curves | None], questions: Mapping[Run
     )
 
 
-def _checked(kind: "TypeAdapter[Any]", found: Any) -> Any:
-    """Raises ValueError with the first fault in a line."""
+def _checked(kind: "TypeAdapter[Any]", value: Any) -> Any:
+    """Returns the validated value. Raises ValueError with the first fault in one line."""
     try:
-        return kind.validate_python(found)
+        return kind.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -208,14 +208,14 @@ def _checked(kind: "TypeAdapter[Any]", found: Any) -> Any:
 
 def _check_curves(curves: Sequence[Curves | None], cells: int) -> None:
     if len(curves) != cells:
-        raise ValueError(f"of {len(curves)} cells, where {CELLS} has {cells}")
+        raise ValueError(f"has {len(curves)} cells, but {CELLS} has {cells}")
     for one in filter(None, curves):
         drawn = [curve for curve in (one.loss, one.dev) if curve]
         if any(len(epochs) != len(figures) for epochs, figures in drawn):
-            raise ValueError("a curve with other numbers of epochs and figures")
+            raise ValueError("a curve with different numbers of epochs and figures")
         numbers = chain(*chain(*drawn), *(one.entropy or {}).values())
         if not all(map(isfinite, numbers)):
-            raise ValueError("a curve with what is no finite number")
+            raise ValueError("a curve with a number that is not finite")
 
 
 def _questions(table: "pyarrow.Table") -> dict[RunPlace, pd.DataFrame]:
@@ -223,17 +223,17 @@ def _questions(table: "pyarrow.Table") -> dict[RunPlace, pd.DataFrame]:
     own, wanted = ([*zip(schema.names, schema.types, strict=True)] for schema in (table.schema, _schema()))
     if own != wanted:
         names = sorted({name for name, _ in {*own} ^ {*wanted}}) or ["their order"]
-        raise ValueError(f"other columns, or of other types: {', '.join(names)}")
+        raise ValueError(f"different columns or types: {', '.join(names)}")
     measures = table.drop_columns([*RUN_COLUMNS])
     found: dict[RunPlace, pd.DataFrame] = {}
     start = 0
     for place, rows in groupby(zip(*(table[name].to_pylist() for name in RUN_COLUMNS), strict=True)):
-        if place in found:
-            raise ValueError(f"the questions of {_name(place)} do not stand together")
+        if place in questions:
+            raise ValueError(f"the questions of {_name(place)} are not consecutive")
         count = sum(1 for _ in rows)
-        found[place] = measures.slice(start, count).to_pandas()
+        questions[place] = measures.slice(start, count).to_pandas()
         start += count
-    return found
+    return questions
 
 
 def _check_places(named: Sequence[RunPlace], questions: Mapping[RunPlace, pd.DataFrame]) -> None:
@@ -252,7 +252,7 @@ def _run(
     place: RunPlace,
     cut_at: int | None,
 ) -> Run:
-    """Raises ValueError where its questions are not there, or their means are not its figures."""
+    """Returns the run of a place. Raises ValueError if its questions are missing or their means are not its figures."""
     if place not in questions:
         raise ValueError(f"no questions of {_name(place)}")
     own = questions[place]
@@ -264,7 +264,7 @@ def _run(
             raise ValueError(f"{measure} of {_name(place)}: no such measure")
         if not abs(own[measure].mean() - figure.mean) <= 10**-DIGITS:
             raise ValueError(
-                f"{measure} of {_name(place)}: its questions' mean is not {figure.mean}, as {CELLS} has it"
+                f"{measure} of {_name(place)}: the mean of its questions is not {figure.mean}, the figure in {CELLS}"
             )
     return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own, cut_at)
 

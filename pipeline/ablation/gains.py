@@ -1,5 +1,5 @@
-"""Columns of an ablation's table against each other, a row at a time: what fine-tuning and mined negatives bring to a
-model, and what the model brings to BM25."""
+"""Compares columns of an ablation's table within each row: the gain of a model from fine-tuning and mined negatives,
+and the gain of BM25 from the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from pipeline.ablation.data import AblationData, values
 from pipeline.ablation.table import Group, differences, groups
 
 DENSE: tuple[Negatives, ...] = (UNTUNED, "bm25", "mined")
-"""Columns of the model alone, in the tables' order."""
+"""Columns of the model without BM25, in the tables' order."""
 
 BySeed = Mapping[int, np.ndarray]
 """{seed: [questions, measures]}."""
 
 
 def gains(data: AblationData) -> list[dict[str, Any]]:
-    """Each column of a row against another, by question: row, reference, reference_negatives, negatives, size, split,
-    measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses.
+    """Returns each column of a row compared with another, by question: row, reference, reference_negatives, negatives,
+    size, split, measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses.
 
     A dense column is compared with the dense one before it (`reference` is the row itself), `fusion` with the first
-    stage alone (reference_negatives None), where that is the same in all cells. Means are over the seeds of both.
+    stage (reference_negatives None) if that is the same in all cells. Means are over the seeds that both have.
     """
     by_group, lines = groups(data), []
     for group, by_row in by_group.items():
@@ -46,20 +46,20 @@ def gains(data: AblationData) -> list[dict[str, Any]]:
 def _earlier(
     by_group: Mapping[Group, Mapping[str, BySeed]], group: Group
 ) -> tuple[Negatives | None, dict[str, BySeed]]:
-    """The nearest dense column before a group's that there is, and what it has of each row."""
+    """Returns the nearest existing dense column before a group's column, and its values of each row."""
     split, negatives, size, kind = group
     for earlier in reversed(DENSE[: DENSE.index(negatives)]):
         untuned = earlier == UNTUNED
-        found = dict(by_group.get((split, earlier, None if untuned else size, kind), {}))
-        if untuned:  # of one seed, for all
-            found = {row: dict.fromkeys(by_group[group].get(row, {}), *one.values()) for row, one in found.items()}
-        if found:
-            return earlier, found
+        rows = dict(by_group.get((split, earlier, None if untuned else size, kind), {}))
+        if untuned:  # it has one seed, used for all
+            rows = {row: dict.fromkeys(by_group[group].get(row, {}), *one.values()) for row, one in rows.items()}
+        if rows:
+            return earlier, rows
     return None, {}
 
 
 def _first_stage(data: AblationData, group: Group, by_row: Mapping[str, BySeed]) -> dict[str, BySeed]:
-    """It for each seed of each row, where it is the same in all cells."""
+    """Returns the first stage's values for each seed of each row; empty if it is not the same in all cells."""
     split, _, _, kind = group
     if split not in data.first_stage:
         return {}

@@ -1,4 +1,4 @@
-"""Tables of one ablation that were made apart, such as on several machines, as one."""
+"""Joins tables of one ablation that were built separately, such as on several machines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
 
 SHARED = {"measures": "measures", "test": "test", "samples": "samples", "seed": "test_seed"}
-"""Fields that parts have in common, and what an ablation's file calls them."""
+"""Fields that all parts must share -> their names in an ablation's file."""
 
 
 def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: Path | None = None) -> AblationConfig:
@@ -26,7 +26,7 @@ def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: 
     together.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--out {out}: a new or an empty folder is asked for")
+        raise InputError(f"--out {out}: must be a new or empty folder")
     if out.resolve() == Path.cwd():
         raise InputError(f"--out {out}: the current folder cannot be replaced; name another")
     if keep is not None and (keep.suffix != ablation_kept.SUFFIX or keep.is_dir() or not keep.parent.is_dir()):
@@ -36,13 +36,13 @@ def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: 
             _check_folder(part)
     data = join([(str(part), ablation_kept.read(part) if _is_kept(part) else read(part)) for part in parts], reference)
     try:
-        to = out.resolve()  # where a link points
-        to.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{to.name}-", dir=to.parent) as beside:
-            made = Path(beside, "made")
-            made.mkdir()
-            render(data, made)
-            made.replace(to)  # all of it or nothing
+        target = out.resolve()  # where a link points
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+            rendered = Path(temporary, "rendered")
+            rendered.mkdir()
+            render(data, rendered)
+            rendered.replace(target)  # all of it or nothing
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror or error}") from error
     if keep is not None:
@@ -55,29 +55,29 @@ def _is_kept(part: Path) -> bool:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises InputError where it is no table of an ablation."""
+    """Raises InputError if the folder is not an ablation's table."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: {'a file, and no folder' if folder.exists() else 'no such folder'}")
-    lacking = next((name for name in FILES if not (folder / name).is_file()), None)
-    if lacking is not None:
+        raise InputError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
+    missing_file = next((name for name in FILES if not (folder / name).is_file()), None)
+    if missing_file is not None:
         within = sorted(str(path.parent) for path in folder.glob(f"*/{FILES[0]}"))
         hint = "or one of an earlier version, which `cocondenser ablation run` builds again"
         if within:
-            hint = f"but holds some: name {' '.join(within)}"
-        raise InputError(f"{folder}: no table of an ablation (it has no {lacking}), {hint}")
+            hint = f"but holds some: use {' '.join(within)}"
+        raise InputError(f"{folder}: not the table of an ablation (it has no {missing_file}), {hint}")
 
 
 def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> AblationData:
-    """The cells of all (name, part): rows, sizes and seeds in the order in which they first stand.
+    """Returns the cells of all (name, part); rows, sizes and seeds in the order of their first occurrence.
 
-    `reference`: None for the first part's, as its title is. Raises InputError, with the parts' names, where they were
-    measured otherwise or have the same cell, and for a reference that is not among the rows.
+    `reference`: None for the first part's; the title is the first part's too. Raises InputError, with the parts' names,
+    if they were measured in different ways or have the same cell, and for a reference that is not a row.
     """
     first_name, first = parts[0]
     for name, part in parts[1:]:
-        said = difference(first, part)
-        if said is not None:
-            raise InputError(f"{first_name} and {name}: {said}")
+        reason = difference(first, part)
+        if reason is not None:
+            raise InputError(f"{first_name} and {name}: {reason}")
     cells = _cells(parts)
     _check_seeds(parts)
     _check_fusions(parts)
@@ -87,7 +87,7 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
         reference = first.config.reference
         named = f"{first_name}: reference {reference}"
     if reference not in rows:
-        raise InputError(f"{named}: no such row; there are {', '.join(rows)}")
+        raise InputError(f"{named}: no such row; known are {', '.join(rows)}")
     placed = {place: cells[place] for place in product(rows, sizes, seeds) if place in cells}
     by_row = [[one for one in placed.values() if one[0].row == row] for row in rows]
     untuned = {_first(own, lambda config, cell: UNTUNED in config.systems) for own in by_row}
@@ -103,67 +103,67 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
 
 
 def _with_cut(split: str, run: Run, parts: Sequence[tuple[str, AblationData]]) -> Run:
-    """The first stage's run, the same in all parts, of which some may not tell where its lists were cut."""
+    """Returns the first stage's run with `cut_at` from any part: the runs are equal, but some lack `cut_at`."""
     return replace(run, cut_at=next((cut for _, part in parts if (cut := part.first_stage[split].cut_at)), None))
 
 
 def _cells(parts: Sequence[tuple[str, AblationData]]) -> dict[Place, tuple[CellConfig, Cell]]:
-    """Those of all parts. Raises InputError for one that two parts have."""
+    """Returns the cells of all parts. Raises InputError for a cell in two parts."""
     cells: dict[Place, tuple[CellConfig, Cell]] = {}
     found_in: dict[Place, str] = {}
     for name, part in parts:
         for config, cell in zip(part.config.cells, part.cells, strict=True):
             place = config.row, config.size, config.seed
             if place in cells:
-                said = f"{config.row}, {questions_text(config.size)}, seed {config.seed} is in both"
-                raise InputError(f"{found_in[place]} and {name}: {said}")
+                reason = f"{config.row}, {questions_text(config.size)}, seed {config.seed} is in both"
+                raise InputError(f"{found_in[place]} and {name}: {reason}")
             cells[place], found_in[place] = (config, cell), name
     return cells
 
 
 def _check_seeds(parts: Sequence[tuple[str, AblationData]]) -> None:
-    """Raises InputError where cells of one row and size are different experiments: their mean would be of neither."""
+    """Raises InputError if cells of one row and size are different experiments: their mean would be meaningless."""
     first: dict[tuple[str, int | None], tuple[str, CellConfig]] = {}
     for name, config in ((name, config) for name, part in parts for config in part.config.cells):
-        before, other = first.setdefault((config.row, config.size), (name, config))
+        first_part, other = first.setdefault((config.row, config.size), (name, config))
         settings = sorted(_settings(other) ^ _settings(config))
         if settings:
             where = f"{config.row}, {questions_text(config.size)}"
-            said = f"seeds of {where} differ in more than their seeds: {', '.join(settings)}"
-            raise InputError(f"{before} and {name}: {said}")
+            reason = f"cells of {where} differ in more than their seeds: {', '.join(settings)}"
+            raise InputError(f"{first_part} and {name}: {reason}")
 
 
 def _check_fusions(parts: Sequence[tuple[str, AblationData]]) -> None:
-    """Raises InputError where BM25 is joined with stage 1 in one part and with stage 2 in another, in one column."""
+    """Raises InputError if one column fuses BM25 with stage 1 in one part and with stage 2 in another."""
     with_stage: dict[bool, str] = {}
     for name, part in parts:
         for cell in part.config.cells:
             if FUSION in cell.systems:
                 with_stage.setdefault("mined" in cell.systems, name)
     if len(with_stage) > 1:
-        said = "BM25 is joined with stage 1 in the first and with stage 2 in the second"
-        raise InputError(f"{with_stage[False]} and {with_stage[True]}: {said}")
+        reason = "BM25 is fused with stage 1 in the first and with stage 2 in the second"
+        raise InputError(f"{with_stage[False]} and {with_stage[True]}: {reason}")
 
 
 def difference(one: AblationData, other: AblationData) -> str | None:
-    """Why their figures cannot stand in one table; None: they can."""
+    """Returns why their figures cannot be in one table; None if they can."""
     for field, name in SHARED.items():
         settings = [getattr(part.config, field) for part in (one, other)]
         if settings[0] != settings[1]:
             texts = (", ".join(value) if isinstance(value, list) else str(value) for value in settings)
-            return f"other {name}: {' and '.join(texts)}"
+            return f"different {name}: {' and '.join(texts)}"
     split = differing(_asked(one), _asked(other))
     if split is not None:
         return f"measured on different questions of {split}"
     if one.training_questions != other.training_questions:
-        return f"other training questions: {one.training_questions:,} and {other.training_questions:,}"
+        return f"different training questions: {one.training_questions:,} and {other.training_questions:,}"
     if _baseline(one) != _baseline(other):
         return f"figures of {one.label or other.label} differ: not the same collection or settings"
     return None
 
 
 def _settings(cell: CellConfig) -> set[str]:
-    """What makes a cell, without its seed."""
+    """Returns what defines a cell, except its seed."""
     seeds = tuple(f"{field}=" for field in SEEDED)
     return {word for word in cell.command if not word.startswith(seeds)} | {f"start: {cell.start}"}
 
@@ -178,13 +178,13 @@ def _baseline(part: AblationData) -> tuple[str, Mapping[str, object]]:
 
 
 def _first(cells: Sequence[tuple[CellConfig, Cell]], has: Callable[[CellConfig, Cell], bool]) -> Place | None:
-    """The first seed of the last size of a row's cells that have it: what stands once a row each part may have made."""
-    there = [config for config, cell in cells if has(config, cell)]
-    return next(((c.row, c.size, c.seed) for c in there if c.size == there[-1].size), None)
+    """Returns the first seed of the last size among a row's cells with `has`: several parts may have built it."""
+    having = [config for config, cell in cells if has(config, cell)]
+    return next(((c.row, c.size, c.seed) for c in having if c.size == having[-1].size), None)
 
 
 def _kept(config: CellConfig, cell: Cell, untuned: bool, drawn: bool) -> tuple[CellConfig, Cell]:
-    """What a table of all cells has of one: the model before fine-tuning and the curves stand once a row."""
+    """Returns a cell for the joined table, which has the model before fine-tuning and the curves once per row."""
     if not untuned:
         config = config.model_copy(update={"systems": {k: run for k, run in config.systems.items() if k != UNTUNED}})
         cell = replace(cell, runs={place: run for place, run in cell.runs.items() if place[1] != UNTUNED})

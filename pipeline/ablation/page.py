@@ -1,4 +1,4 @@
-"""ablation.html: the tables of an ablation, its curves, and the command that makes each cell alone."""
+"""Writes ablation.html: the tables of an ablation, its curves, and the command that builds each cell."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -16,29 +16,29 @@ from pipeline.report.panels import entropy_panels, first_epochs, size_curves, tr
 from pipeline.templates import environment, styles
 
 FIRST_EPOCHS = 10
-"""Drawn of the loss (Condenser, version 1, figure 5)."""
+"""Epochs of the loss curve (Condenser, version 1, figure 5)."""
 
 TITLES = HEADINGS | {"mined": "+ mined negatives"}
-"""Of the pictures."""
+"""Titles of the pictures."""
 
 
 def page(
     data: AblationData, figures: Sequence[Figure], tests: Sequence[Figure], gains: Sequence[Figure]
 ) -> tuple[str, list[Picture]]:
-    """The whole page, which needs no other file and no network, and its pictures. Equal inputs give equal bytes."""
+    """Returns the page, which needs no other file and no network, and its pictures. Equal inputs give equal bytes."""
     from markupsafe import Markup
 
     config = data.config
     split = table.splits(figures)[0]
     first = first_measure(config, figures, split)
-    # What was chosen on dev (checkpoints, the way of joining with BM25) is too good there.
+    # Dev figures are too good for what was chosen on dev (checkpoints, fusion with BM25).
     unseen = "test" if "test" in table.splits(figures) else split
     unseen_first = first_measure(config, figures, unseen)
     by_size = list(size_pictures(data, figures, split, first))
     trainings = list(training_pictures(data))
     panels = list(attention_pictures(data))
     pages = environment()
-    pages.filters["svg"] = Markup  # of pictures alone, whose words are rows and measures
+    pages.filters["svg"] = Markup  # only for pictures, whose texts are rows and measures
     page = pages.get_template("ablation.html").render(
         css=styles("palette.css", "report.css", "ablation.css"),
         title=config.title,
@@ -67,12 +67,12 @@ def page(
 
 
 def first_measure(config: AblationConfig, figures: Sequence[Figure], split: str) -> str:
-    """The first of those to be shown that the split has."""
+    """Returns the first shown measure that the split has."""
     return (table.measures_of(config, figures, split) or config.measures)[0]
 
 
 def lineage(data: AblationData) -> list[tuple[str, str]]:
-    """(`evaluate, coCondenser, seed 1`, digest) of what the data were read from."""
+    """Returns (`evaluate, coCondenser, seed 1`, digest) of the artifacts behind the data."""
     shown = [("collection", digest) for digest in data.collections]
     for n, cell in enumerate(data.cells):
         shown += [(f"{stage}, {cell_name(data.config, n)}", digest) for stage, digest in cell.inputs.items()]
@@ -80,14 +80,14 @@ def lineage(data: AblationData) -> list[tuple[str, str]]:
 
 
 def lead(config: AblationConfig) -> str:
-    """`4 rows, 2 seeds`."""
+    """Returns `4 rows, 2 seeds`."""
     rows, sizes, seeds = ({getattr(cell, name) for cell in config.cells} for name in ("row", "size", "seed"))
     several = [f"{len(sizes)} sizes of training data"] if len(sizes) > 1 else []
     return ", ".join([counted(len(rows), "rows"), *several, counted(len(seeds), "seeds")])
 
 
 def shown(line: table.Line) -> dict[str, Any]:
-    """A row of a table, its figures as text; the first stage has one for all columns."""
+    """Returns a row of a table, its figures as text; the first stage has one figure for all columns."""
     cells = []
     alone = any(figure and figure["negatives"] is None for figure, _ in line.cells)
     for figure, sure in line.cells:
@@ -104,24 +104,24 @@ def headed(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
 def split_tables(
     config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """(heading, rows) of each measure."""
+    """Yields (heading, rows) of each measure."""
     for measure in table.measures_of(config, figures, split):
         lines = table.lines(config, figures, tests, split, measure)
         yield table.heading(measure), [shown(line) for line in lines]
 
 
 def without_run(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
-    """Rows that no index can search."""
-    there = {figure["row"] for figure in figures}
-    return [row for row in dict.fromkeys(cell.row for cell in config.cells) if row not in there]
+    """Returns rows without figures: no index can search them."""
+    with_figures = {figure["row"] for figure in figures}
+    return [row for row in dict.fromkeys(cell.row for cell in config.cells) if row not in with_figures]
 
 
 def difference_rows(
     differences: Sequence[Figure], split: str, measure: str, negatives: str, size: int | None
 ) -> list[dict[str, Any]]:
-    """A measure of each row, of `tests` or `gains`."""
+    """Returns one measure of each row, from `tests` or `gains`."""
     place = (split, negatives, size, measure)
-    found = [t for t in differences if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
+    matching = [t for t in differences if (t["split"], t["negatives"], t["size"], t["measure"]) == place]
     return [
         {
             "row": t["row"],
@@ -131,12 +131,12 @@ def difference_rows(
             "sure": significance.sure(t),
             "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
         }
-        for t in found
+        for t in matching
     ]
 
 
 def compared_with(gains: Sequence[Figure], negatives: str, size: int | None) -> str:
-    """The column before, in the tables' words; `BM25 alone` of what is joined with it."""
+    """Returns the heading of the compared column; `BM25 alone` for a fusion with it."""
     own = [g for g in gains if (g["negatives"], g["size"]) == (negatives, size)]
     if not own:
         return ""
@@ -145,7 +145,7 @@ def compared_with(gains: Sequence[Figure], negatives: str, size: int | None) -> 
 
 
 def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, measure: str) -> Iterator[Picture]:
-    """A measure by training questions, a picture for each kind of negatives."""
+    """Yields a picture of a measure by training questions for each kind of negatives."""
     config = data.config
     if len({cell.size for cell in config.cells}) < 2:
         return
@@ -161,7 +161,7 @@ def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, mea
 
 
 def training_pictures(data: AblationData) -> Iterator[Picture]:
-    """Stage 1: the loss of the first epochs, and where it validates dev MRR@10 and the loss by epoch."""
+    """Yields pictures of stage 1: the loss of the first epochs and, if it validates, dev MRR@10 and loss by epoch."""
     drawn = [(cell, one.curves) for cell, one in zip(data.config.cells, data.cells, strict=True) if one.curves]
     losses = {cell.row: curves.loss for cell, curves in drawn if curves.loss}
     validated = {cell.row: curves.dev for cell, curves in drawn if curves.dev}
@@ -175,7 +175,7 @@ def training_pictures(data: AblationData) -> Iterator[Picture]:
 
 
 def attention_pictures(data: AblationData) -> Iterator[Picture]:
-    """The entropy of [CLS]'s attention by layer, a panel a row, pre-trained against fine-tuned."""
+    """Yields a picture of [CLS] attention entropy by layer, one panel per row, pre-trained and fine-tuned."""
     drawn = zip(data.config.cells, data.cells, strict=True)
     panels = {cell.row: one.curves.entropy for cell, one in drawn if one.curves and one.curves.entropy}
     if panels:
@@ -185,7 +185,7 @@ def attention_pictures(data: AblationData) -> Iterator[Picture]:
 def seed_rows(
     config: AblationConfig, figures: Sequence[Figure], split: str, measure: str
 ) -> list[tuple[str, str, list[str]]]:
-    """(row, column, the measure of each seed), where there are several."""
+    """Returns (row, column, the measure of each seed) if there are several seeds."""
     if len({cell.seed for cell in config.cells}) < 2:
         return []
     own = {
@@ -203,9 +203,9 @@ def seed_rows(
 
 
 def command(cell: CellConfig) -> str:
-    """What makes the cell alone; DIR: the pre-trained checkpoint of the row that it goes on from.
+    """Returns the command that builds only this cell; DIR: the pre-trained checkpoint of the row that it starts from.
 
-    Given as the initial model it is another artifact, so that such a cell is trained again.
+    As an initial model the checkpoint is another artifact, so such a cell is trained again.
     """
     start = ["--set", "initial.pretrained=null", "--set", "initial.checkpoint=DIR"] if cell.start else []
     return shlex.join([*cell.command, *start])

@@ -1,4 +1,4 @@
-"""The figures of an ablation: every cell's, their means over seeds, and how the rows differ from the reference.
+"""The figures of an ablation: of each cell, means over seeds, and differences between rows and the reference.
 
 Legend of suffixes: Q questions, M measures.
 """
@@ -23,14 +23,14 @@ from pipeline.runtime.work import Metrics
 
 HEADINGS: dict[str, str] = {UNTUNED: "not fine-tuned", "bm25": "BM25 negatives", "mined": "+ mined", FUSION: "+ BM25"}
 Figure = Mapping[str, Any]
-"""A row of table.json: row, negatives, size, seed, split, measure, mean, low, high; cut_at where lists were cut."""
+"""A row of table.json: row, negatives, size, seed, split, measure, mean, low, high; cut_at if lists were cut."""
 Group = tuple[str, Negatives, int | None, Kind]
-"""Split, negatives, size and kind of measures: what is averaged and tested together."""
+"""Split, negatives, size and kind of measures, which are averaged and tested together."""
 
 
 def figures(data: AblationData) -> list[dict[str, Any]]:
-    """Every figure, one a dictionary: of the first stage, of each cell as its evaluation has it, and with seed None of
-    the mean over seeds."""
+    """Returns all figures, one dictionary each: of the first stage, of each cell (as in its evaluation), and of means
+    over seeds (with seed None)."""
     config, rows = data.config, []
     cuts: dict[tuple[str, str, int | None, str], int] = {}
     for split, run in data.first_stage.items():
@@ -48,8 +48,8 @@ def figures(data: AblationData) -> list[dict[str, Any]]:
     for (split, negatives, size, kind), by_row in groups(data).items():
         means = {row: np.mean([*by_seed.values()], axis=0) for row, by_seed in by_row.items() if len(by_seed) > 1}
         if means:
-            for row, found in summary(means, kind, [], config.samples, config.seed)["systems"].items():
-                rows += _rows((row, negatives, size, None, split), found, cuts.get((row, negatives, size, split)))
+            for row, by_measure in summary(means, kind, [], config.samples, config.seed)["systems"].items():
+                rows += _rows((row, negatives, size, None, split), by_measure, cuts.get((row, negatives, size, split)))
     return rows
 
 
@@ -58,12 +58,12 @@ def _seeds(config: AblationConfig, cell: CellConfig) -> int:
 
 
 def _size(cell: CellConfig, negatives: Negatives) -> int | None:
-    """Of the column that a run stands in."""
+    """Returns the size of a run's column."""
     return None if negatives == UNTUNED else cell.size
 
 
 def _rows(
-    place: tuple[str, str | None, int | None, int | None, str], found: Mapping[str, Any], cut_at: int | None
+    place: tuple[str, str | None, int | None, int | None, str], by_measure: Mapping[str, Any], cut_at: int | None
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -72,26 +72,26 @@ def _rows(
             **{k: figure[k] for k in ("mean", "low", "high")},
             **known_cut(cut_at),
         }
-        for measure, figure in found.items()
+        for measure, figure in by_measure.items()
     ]
 
 
 def groups(data: AblationData) -> dict[Group, dict[str, dict[int, np.ndarray]]]:
-    """{group: {row: {seed: [Q, M]}}}."""
-    found: dict[Group, dict[str, dict[int, np.ndarray]]] = {}
+    """Returns {group: {row: {seed: [Q, M]}}}."""
+    by_group: dict[Group, dict[str, dict[int, np.ndarray]]] = {}
     for cell, one in zip(data.config.cells, data.cells, strict=True):
         for (split, negatives), run in one.runs.items():
             for kind in (MEASURES, HITS):
                 values_QM = values(run, kind)
                 if len(values_QM):
-                    group = found.setdefault((split, negatives, _size(cell, negatives), kind), {})
+                    group = by_group.setdefault((split, negatives, _size(cell, negatives), kind), {})
                     group.setdefault(cell.row, {})[cell.seed] = values_QM
-    return found
+    return by_group
 
 
 def tests(data: AblationData) -> list[dict[str, Any]]:
-    """Each row against the reference, by the means over seeds of each question: row, reference, negatives, size, split,
-    measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses."""
+    """Returns each row compared with the reference, by each question's mean over seeds: row, reference, negatives,
+    size, split, measure, mean (of the differences), low, high, p, p_holm (over the rows), wins, ties, losses."""
     config, rows = data.config, []
     for (split, negatives, size, kind), by_row in groups(data).items():
         others = [row for row in by_row if row != config.reference]
@@ -109,41 +109,41 @@ def differences(
     means: Mapping[str, np.ndarray],
     pairs: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """A line of each pair and measure, from {name: [Q, M]}: what `pairs` has of the pair, then measure, mean, low,
+    """Returns a line for each pair and measure, from {name: [Q, M]}: the fields in `pairs`, then measure, mean, low,
     high, p, p_holm (over the pairs), wins, ties, losses."""
     if not pairs:
         return []
     samples = {"permutations": config.samples, "samples": config.samples, "seed": config.seed}
-    found = significance.tabulated(means, kind, [*pairs], config.test, **samples)["differences"]
+    by_pair = significance.tabulated(means, kind, [*pairs], config.test, **samples)["differences"]
     return [
         {**place, "measure": measure, **figure}
         for (a, b), place in pairs.items()
-        for measure, figure in found[f"{a} - {b}"].items()
+        for measure, figure in by_pair[f"{a} - {b}"].items()
     ]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table that is shown, of one measure and split."""
+    """A row of the shown table, of one measure and split."""
 
     row: str
     cells: Sequence[tuple[Figure | None, bool]]
-    """(figure, whether it differs from the reference) of each column; None where the row has no run."""
+    """(figure, whether it differs from the reference) of each column; figure None if the row has no run."""
 
 
 def splits(figures: Sequence[Figure]) -> list[str]:
-    """dev first, by which the papers compare on MS MARCO."""
+    """Returns the splits, dev first: the papers compare on it for MS MARCO."""
     return sorted({figure["split"] for figure in figures})
 
 
 def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -> list[str]:
-    """Those to be shown that the split has: hits where its questions have answers."""
-    there = {figure["measure"] for figure in figures if figure["split"] == split}
-    return [measure for measure in config.measures if measure in there]
+    """Returns the shown measures that the split has: it has hits if its questions have answers."""
+    existing = {figure["measure"] for figure in figures if figure["split"] == split}
+    return [measure for measure in config.measures if measure in existing]
 
 
 def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
-    """(negatives, size) of the tables' columns."""
+    """Returns (negatives, size) of the tables' columns."""
     sizes = list(dict.fromkeys(cell.size for cell in config.cells))
     shown = [negatives for negatives in HEADINGS if any(negatives in cell.systems for cell in config.cells)]
     return [(negatives, size) for negatives in shown for size in (sizes if negatives != UNTUNED else [None])]
@@ -152,7 +152,7 @@ def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
 def lines(
     config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str, measure: str
 ) -> list[Line]:
-    """The table of a measure: the first stage, then the rows in their order."""
+    """Returns the table of a measure: the first stage, then the rows in their order."""
     own = [figure for figure in figures if (figure["split"], figure["measure"]) == (split, measure)]
     by_place = {(f["row"], f["negatives"], f["size"]): f for f in own if f["seed"] is None}
     sure = {
@@ -165,14 +165,14 @@ def lines(
     for row in rows:
         places = [(row, negatives, size) for negatives, size in columns(config)]
         cells = [(by_place.get(place), place in sure) for place in places]
-        if (row, None, None) in by_place:  # it reads no training questions: one figure for all columns
+        if (row, None, None) in by_place:  # it uses no training questions: one figure for all columns
             cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)][: len(places)]
         shown.append(Line(row, cells))
     return shown
 
 
 def column_text(negatives: str, size: int | None, sizes: int) -> str:
-    """`BM25 negatives, 1,000`; `+ mined`, where there is one size."""
+    """Returns `BM25 negatives, 1,000`, or `+ mined` if there is only one size."""
     text = HEADINGS[negatives]
     return text if sizes == 1 or negatives == UNTUNED else f"{text}, {'all' if size is None else f'{size:,}'}"
 
@@ -183,12 +183,12 @@ def headings(config: AblationConfig) -> list[str]:
 
 
 def heading(measure: str) -> str:
-    """What the field calls its mean: `MRR@10` of RR@10."""
+    """Returns the usual name of the measure's mean: `MRR@10` for RR@10."""
     return TABLE.get(measure, measure)
 
 
 def cell_text(cell: tuple[Figure | None, bool]) -> str:
-    """`.497* [.475, .519]`; a dash where there is none."""
+    """Returns `.497* [.475, .519]`; a dash if there is no figure."""
     figure, sure = cell
     if figure is None:
         return "–"
@@ -197,7 +197,7 @@ def cell_text(cell: tuple[Figure | None, bool]) -> str:
 
 
 def note(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
-    """What the figures are, in a few lines."""
+    """Returns an explanation of the figures, in a few sentences."""
     seeds = Counter((cell.row, cell.size) for cell in config.cells).values()
     over = f", means over {_range(seeds)} seeds of fine-tuning" if max(seeds) > 1 else ""
     chosen = any(figure["negatives"] == FUSION and figure["split"] == "dev" for figure in figures)
@@ -207,9 +207,10 @@ def note(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figu
 
 
 def shallow_notes(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
-    """Where a shown measure looks deeper than lists go, a sentence for runs alike: `dev, + mined: no list is ...`.
+    """Returns sentences about shown measures that are deeper than lists, one for equal runs:
+    `dev, + mined: no list is ...`.
 
-    A column whose rows are alike is named by its heading, as the first stage is by its own.
+    A column with equal rows is named by its heading, the first stage by its label.
     """
     sizes, notes = len({cell.size for cell in config.cells}), []
     for split in splits(figures):
@@ -228,29 +229,29 @@ def shallow_notes(config: AblationConfig, figures: Sequence[Figure]) -> list[str
 
 
 def marked(config: AblationConfig, tests: Sequence[Figure]) -> str:
-    """What a star says, with the number of comparisons that Holm's correction counts; empty where none was made."""
-    said = tested_text(config, tests, "p < .05")
-    return f" * differs from {config.reference}: {said}." if said else ""
+    """Returns the meaning of a star, with the number of comparisons of Holm's correction; empty without comparisons."""
+    text = tested_text(config, tests, "p < .05")
+    return f" * differs from {config.reference}: {text}." if text else ""
 
 
 def tested_text(config: AblationConfig, lines: Sequence[Figure], p: str) -> str:
-    """`paired randomisation, p < .05 by Holm over 3 comparisons`, of `tests` or `gains`; empty where there are none."""
-    made = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in lines).values()
-    if not made:
+    """Returns `paired randomisation, p < .05 by Holm over 3 comparisons` for `tests` or `gains`; empty without any."""
+    counts = Counter((t["split"], t["negatives"], t["size"], t["measure"]) for t in lines).values()
+    if not counts:
         return ""
-    holm = f" by Holm over {_range(made)} comparisons" if max(made) > 1 else ""
+    holm = f" by Holm over {_range(counts)} comparisons" if max(counts) > 1 else ""
     test = {"randomisation": "paired randomisation", "t": "paired t-test"}[config.test]
     return f"{test}, {p}{holm}"
 
 
 def _range(counts: Collection[int]) -> str:
-    """`2`; `1 to 2`."""
+    """Returns `2` or `1 to 2`."""
     least, most = min(counts), max(counts)
     return str(most) if least == most else f"{least} to {most}"
 
 
 def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure]) -> str:
-    """A table for each split and measure."""
+    """Returns a Markdown table for each split and measure."""
     parts = []
     for split in splits(figures):
         for measure in measures_of(config, figures, split):
@@ -262,7 +263,7 @@ def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[
 
 
 def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
-    """The shown figures as `dev/coCondenser/mined/all/RR@10`."""
+    """Returns the shown figures as `dev/coCondenser/mined/all/RR@10`."""
     return {
         "/".join([f["split"], f["row"], f["negatives"], str(f["size"] or "all"), f["measure"]]): f["mean"]
         for f in figures

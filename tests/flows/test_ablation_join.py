@@ -89,7 +89,7 @@ def test_a_file_is_no_folder_of_a_part(parts: list[str], tmp_path: Path) -> None
     path = Path(parts[0], "cells.json")
     ended = CliRunner().invoke(app, ["ablation", "join", str(path), str(path), "--out", str(tmp_path / "both")])
     assert isinstance(ended.exception, InputError)
-    assert str(ended.exception).startswith(f"{path}: a file, and no folder")
+    assert str(ended.exception).startswith(f"{path}: a file, not a folder")
 
 
 def test_what_does_not_go_together_is_told(parts: list[str], tmp_path: Path) -> None:

@@ -271,10 +271,10 @@ def refused(parts: Sequence[Path], out: Path, reference: str | None = None) -> s
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"measures": ["RR@10"]}, "other measures: RR@10, hits@5 and RR@10"),
-        ({"test": "t"}, "other test: randomisation and t"),
-        ({"samples": 200}, "other samples: 100 and 200"),
-        ({"seed": 8}, "other test_seed: 7 and 8"),
+        ({"measures": ["RR@10"]}, "different measures: RR@10, hits@5 and RR@10"),
+        ({"test": "t"}, "different test: randomisation and t"),
+        ({"samples": 200}, "different samples: 100 and 200"),
+        ({"seed": 8}, "different test_seed: 7 and 8"),
         ({"splits": ["dev"]}, "measured on different questions of test"),
         ({"questions": 14}, "measured on different questions of dev"),
         ({"bm25": 50}, "figures of BM25 differ: not the same collection or settings"),
@@ -291,7 +291,7 @@ def test_another_number_of_training_questions_is_refused(first: Path, others: Pa
     other = shutil.copytree(others, tmp_path / "other")
     text = (other / "cells.json").read_text()
     (other / "cells.json").write_text(text.replace('"training_questions": 40', '"training_questions": 41'))
-    assert refused([first, other], tmp_path / "out") == f"{first} and {other}: other training questions: 40 and 41"
+    assert refused([first, other], tmp_path / "out") == f"{first} and {other}: different training questions: 40 and 41"
 
 
 def test_a_cell_that_two_parts_have_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
@@ -305,37 +305,37 @@ def test_seeds_of_different_experiments_are_refused(make: Made, tmp_path: Path) 
     """Their mean would be of neither."""
     one, two = (make(lambda place, seed=seed: place[2] == seed) for seed in SEEDS)
     longer = damaged(two, tmp_path / "longer", lambda whole: whole["config"]["cells"][0]["command"].append("a.b=9"))
-    said = "seeds of plain, 10 questions differ in more than their seeds: a.b=9"
+    said = "cells of plain, 10 questions differ in more than their seeds: a.b=9"
     assert refused([one, longer], tmp_path / "out").endswith(said)
     started = damaged(two, tmp_path / "started", lambda whole: whole["config"]["cells"][1].update(start="good"))
-    said = "seeds of plain, all questions differ in more than their seeds: start: None, start: good"
+    said = "cells of plain, all questions differ in more than their seeds: start: None, start: good"
     assert refused([one, started], tmp_path / "out").endswith(said)
 
 
 def test_bm25_joined_with_other_stages_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
     """They would stand in one column."""
     unmined = make(lambda place: place[0] == "good", systems={"bm25": "stage1", "fusion": "fusion"})
-    said = f"{unmined} and {first}: BM25 is joined with stage 1 in the first and with stage 2 in the second"
+    said = f"{unmined} and {first}: BM25 is fused with stage 1 in the first and with stage 2 in the second"
     assert refused([first, unmined], tmp_path / "out") == said
 
 
 def test_an_unknown_reference_is_refused(first: Path, others: Path, tmp_path: Path) -> None:
     said = refused([first, others], tmp_path / "out", "best")
-    assert said == "--reference best: no such row; there are plain, good, learned"
-    assert refused([first], tmp_path / "out", reference="") == "--reference : no such row; there are plain"
+    assert said == "--reference best: no such row; known are plain, good, learned"
+    assert refused([first], tmp_path / "out", reference="") == "--reference : no such row; known are plain"
     own = damaged(first, tmp_path / "part", lambda whole: whole["config"].update(reference="best"))
-    assert refused([own], tmp_path / "out") == f"{own}: reference best: no such row; there are plain"
+    assert refused([own], tmp_path / "out") == f"{own}: reference best: no such row; known are plain"
 
 
 def test_folders_without_the_files_are_refused(first: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    said = f"{tmp_path / 'empty'}: no table of an ablation (it has no cells.json), or one of an earlier version"
+    said = f"{tmp_path / 'empty'}: not the table of an ablation (it has no cells.json), or one of an earlier version"
     assert refused([first, tmp_path / "empty"], tmp_path / "out").startswith(said)
     assert refused([tmp_path / "absent"], tmp_path / "out") == f"{tmp_path / 'absent'}: no such folder"
     file = first / "cells.json"
-    assert refused([file], tmp_path / "out") == f"{file}: a file, and no folder"
+    assert refused([file], tmp_path / "out") == f"{file}: a file, not a folder"
     shutil.copytree(first, tmp_path / "kept/42")
-    assert refused([tmp_path / "kept"], tmp_path / "out").endswith(f"but holds some: name {tmp_path / 'kept/42'}")
+    assert refused([tmp_path / "kept"], tmp_path / "out").endswith(f"but holds some: use {tmp_path / 'kept/42'}")
 
 
 def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
@@ -352,17 +352,17 @@ def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
     [
         (lambda whole: whole["runs"][0][0]["figures"].update({"RR@10": None}), r"runs\.0\.0\.figures\.RR@10"),
         (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].pop("low"), r"runs\.0\.0\.figures\.RR@10\.low"),
-        (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].update(mean=0.123), "mean is not 0.123"),
-        (lambda whole: whole["runs"].pop(), "other numbers of cells"),
+        (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].update(mean=0.123), "questions is not 0.123"),
+        (lambda whole: whole["runs"].pop(), "different numbers of cells"),
         (lambda whole: whole.update(collections=None), "collections"),
         (lambda whole: whole.update(training_questions="many"), "training_questions"),
         (lambda whole: whole["config"].update(samples=10**12), r"config\.samples"),
         (lambda whole: whole["runs"][0][0]["figures"]["RR@10"].update(low=0.9, high=0.1), "is above high"),
         (lambda whole: whole["runs"][0][0]["figures"].pop("RR@10"), "RR@10 of .*: cells.json has no figure"),
-        (lambda whole: whole["config"]["cells"][0].update(systems={}), "runs that its systems do not name"),
-        (lambda whole: whole["runs"][0].pop(), "questions of plain, .*, of which cells.json has no run"),
+        (lambda whole: whole["config"]["cells"][0].update(systems={}), "runs that are not in its systems"),
+        (lambda whole: whole["runs"][0].pop(), "questions of plain, .*, but cells.json has no such run"),
         (lambda whole: whole["runs"][0].append(whole["runs"][0][0]), "cells.json has plain, .* twice"),
-        (lambda whole: whole["first_stage"]["figures"].clear(), "questions of BM25, dev, of which cells.json has no"),
+        (lambda whole: whole["first_stage"]["figures"].clear(), "questions of BM25, dev, but cells.json has no such"),
         (
             lambda whole: whole["runs"][0][0]["figures"].update(hits=dict.fromkeys(("mean", "low", "high"), 0.5)),
             "hits of .*: no such measure",
@@ -379,10 +379,10 @@ def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, sa
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda table: table.sort_values("query_id", kind="stable"), "do not stand together"),
-        (lambda table: table[table["query_id"] != "test3"], "its questions' mean is not"),
-        (lambda table: table.assign(**{"RR@10": "a"}), "other columns, or of other types: RR@10"),
-        (lambda table: table.drop(columns="AP"), "other columns, or of other types: AP"),
+        (lambda table: table.sort_values("query_id", kind="stable"), "are not consecutive"),
+        (lambda table: table[table["query_id"] != "test3"], "the mean of its questions is not"),
+        (lambda table: table.assign(**{"RR@10": "a"}), "different columns or types: RR@10"),
+        (lambda table: table.drop(columns="AP"), "different columns or types: AP"),
         (lambda table: table[table["row"] != "plain"], "no questions of plain"),
     ],
 )
@@ -429,7 +429,7 @@ def test_a_link_to_an_empty_folder_is_one(first: Path, tmp_path: Path, monkeypat
     assert (tmp_path / "empty/table.md").is_file()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InputError, match=r"^--out \.: the current folder cannot be replaced; name another$"):
+    with pytest.raises(InputError, match=r"^--out \.: the current folder cannot be replaced; use another$"):
         join_folders([first], Path(), None)
 
 
@@ -439,4 +439,4 @@ def test_what_is_there_is_never_written_over(first: Path, others: Path, tmp_path
     (tmp_path / "file").write_text("")
     for name in ("out", "file"):
         said = refused([first, others], tmp_path / name)
-        assert said == f"--out {tmp_path / name}: a new or an empty folder is asked for"
+        assert said == f"--out {tmp_path / name}: must be a new or empty folder"
