@@ -1,4 +1,4 @@
-"""report.html: one page with the tables, the pictures, questions and what it all was made from."""
+"""Writes report.html: one page with tables, pictures, example questions and lineage."""
 
 import itertools
 import shlex
@@ -31,13 +31,13 @@ class ReportConfig(Config):
     title: str = Field(min_length=1)
     """The page's heading, such as the recipe's name."""
     published: list[Published]
-    """The papers' figures for exactly this recipe, shown beside ours. A recipe that extends another has none of its."""
+    """The papers' figures for exactly this recipe, shown next to ours. A recipe does not inherit another's."""
     examples: int = Field(ge=0)
-    """Questions picked at random, shown with the answers of BM25 and of the dense retriever."""
+    """Number of random questions, shown with the answers of BM25 and of the dense retriever."""
     changes: int = Field(ge=0)
-    """Questions shown of those that gained most from BM25 to the dense retriever, and of those that lost most."""
+    """Number of questions with the largest gains from BM25 to the dense retriever, and with the largest losses."""
     answers: int = Field(ge=1)
-    """Answers shown for each question and system, as far as the evaluation kept them (`evaluate.answers`)."""
+    """Answers shown per question and system, at most those that the evaluation stores (`evaluate.answers`)."""
     seed: Seed
     """Seed that picks the examples."""
 
@@ -53,7 +53,7 @@ def report(
     attention: Path | None = None,
     **checkpoints: Path | None,
 ) -> Metrics:
-    """Write `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
+    """Writes `report.html` and its pictures as `pictures/NAME.png`, from an evaluation and the checkpoints' histories.
 
     `configuration`: what the recipe computes, without paths. `command`: the words of the command that computes it
     again. Equal inputs, these and `lineage` among them, give equal bytes. The page needs no other file and no network.
@@ -63,23 +63,23 @@ def report(
     from pipeline.report.figures import write_pngs
 
     metrics = read_json(evaluate / "metrics.json")
-    found = results.parts(metrics, config.published)
-    figures = examples.places(evaluate, found[0])
+    parts = results.parts(metrics, config.published)
+    figures = examples.places(evaluate, parts[0])
     pair = examples.main_pair(metrics, figures)
-    pictures = draw(metrics, found[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
+    pictures = draw(metrics, parts[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
     if attention is not None:
         pictures["analyses"].append(attention_picture(attention))
-    questions = chosen(config, metrics, found[0], figures, pair, (collection, evaluate))
+    questions = chosen(config, metrics, parts[0], figures, pair, (collection, evaluate))
     page = render(
         title=config.title,
         metrics=metrics,
-        lead=found[0],
-        headline=results.headline(metrics, found[0]),
-        verdict=results.verdict(metrics, found[0]),
-        tables=[results.table(metrics, part) for part in found],
+        lead=parts[0],
+        headline=results.headline(metrics, parts[0]),
+        verdict=results.verdict(metrics, parts[0]),
+        tables=[results.table(metrics, part) for part in parts],
         pair=None if pair is None else [metrics["labels"][name] for name in pair],
         pictures=pictures,
-        neighbours=bool(metrics["splits"][found[0].split].get("neighbours")),
+        neighbours=bool(metrics["splits"][parts[0].split].get("neighbours")),
         questions=questions,
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
@@ -102,7 +102,7 @@ def render(**values: Any) -> str:
     from pipeline.report.figures import colour_of
 
     pages = environment()
-    pages.filters["svg"] = Markup  # of pictures alone, which hold no text of the collection
+    pages.filters["svg"] = Markup  # only for pictures, which contain no text of the collection
     pages.filters["counted"] = counted
     pages.filters["colour"] = colour_of
     pages.filters["estimate"] = estimate_text
@@ -118,7 +118,7 @@ def draw(
     figures: "Figures",
     pair: tuple[str, str] | None,
 ) -> "dict[str, list[Picture]]":
-    """The pictures by the page's section."""
+    """Returns the pictures by section of the page."""
     from pipeline.report.differences import per_question
     from pipeline.report.figures import curves, ladder
     from pipeline.report.neighbours import nb_recall
@@ -127,7 +127,7 @@ def draw(
     ladders = [
         ladder(
             f"ladder-{results.in_file_name(measure)}",
-            {system: found[measure] for system, found in part.systems.items()},
+            {system: by_measure[measure] for system, by_measure in part.systems.items()},
             labels,
             results.HEADS.get(measure, measure),
         )
@@ -163,7 +163,7 @@ def chosen(
     pair: tuple[str, str] | None,
     folders: tuple[Path, Path],
 ) -> dict[str, list[dict[str, Any]]]:
-    """The questions that are shown: those that gained most, that lost most, and some at random."""
+    """Returns the shown questions: those with the largest gains, the largest losses, and random ones."""
     from pipeline.report import examples
 
     systems = pair or [name for name in ("bm25", metrics["dense"]) if name in figures]
@@ -176,7 +176,7 @@ def chosen(
 
 
 def as_yaml(configuration: Mapping[str, JsonValue]) -> Sequence[tuple[str, str]]:
-    """(stage, its fields as YAML), in the recipe's order; what is no stage comes first, as `recipe`."""
+    """Returns (stage, its fields as YAML), in the recipe's order; fields outside stages come first, as `recipe`."""
     import yaml
 
     stages = {name: value for name, value in configuration.items() if isinstance(value, dict)}

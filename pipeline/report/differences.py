@@ -1,4 +1,4 @@
-"""The picture of what each question gains and loses."""
+"""The picture of each question's gain or loss."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from pipeline.evaluate.significance import SAMES
 from pipeline.report.figures import BAD, GOOD, INK, SIZE, Picture, picture
 
 BARS = 240
-"""Questions drawn of more, evenly from the sorted ones."""
+"""Most questions to draw; more are sampled evenly in sorted order."""
 
 
 def per_question(name: str, differences: Sequence[float], title: str, measure: str) -> Picture:
-    """A bar a question, sorted from the greatest gain to the greatest loss; how many there are stands beside them."""
+    """Returns a picture with a bar per question, sorted from the largest gain to the largest loss, with counts."""
     sorted_Q = np.sort(np.asarray(differences, float))[::-1]
     place_B = np.unique(np.linspace(0, len(sorted_Q) - 1, min(BARS, len(sorted_Q))).round().astype(int))
     drawn_B = sorted_Q[place_B]

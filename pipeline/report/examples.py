@@ -1,4 +1,4 @@
-"""Questions with the first answers of two systems beside each other: some at random, and those that changed most."""
+"""Example questions with the first answers of two systems: random ones, and those with the largest changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,43 +11,43 @@ from pipeline.evaluate.compare import Figures, changes, questions_of
 from pipeline.report.results import Part
 
 CHARACTERS = 240
-"""What is shown of a passage."""
+"""Characters of a passage that are shown."""
 MEASURES = {"judged": ("RR@100",), "answers": ("hits@5", "hits@20", "hits@100")}
-"""What tells where a question's first relevant passage stands, or its first one with an answer; the sum counts."""
+"""Measures that give the rank of a question's first relevant passage, or (as a sum) of its first with an answer."""
 WITHIN = {3: "an answer in the first 5", 2: "an answer in the first 20", 1: "an answer in the first 100"}
-"""By how many of the hits a question has."""
+"""{number of a question's hits: text}."""
 
 
 def main_pair(metrics: Mapping[str, Any], figures: Figures) -> tuple[str, str] | None:
-    """The two systems whose questions are shown: BM25 and the last dense retriever; None where one is not there."""
+    """Returns the two compared systems: BM25 and the last dense retriever; None if one is missing."""
     dense = metrics["dense"]
     return ("bm25", dense) if dense in figures and "bm25" in figures else None
 
 
 def places(evaluate: Path, part: Part) -> Figures:
-    """{system: {question: 1 / rank of its first relevant passage, to depth 100; or how many hits it has}}."""
+    """Returns {system: {question: 1 / rank of its first relevant passage (to depth 100), or its number of hits}}."""
     columns = ["query_id", "system", *MEASURES[part.kind]]
     rows = read_table(evaluate / "per_query.parquet", columns=columns, filters=[("split", "=", part.split)])
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for query_id, system, *values in zip(*(rows[name].to_pylist() for name in columns), strict=True):
-        if None not in values:  # the table may hold questions that have no judgement or no answer
-            found.setdefault(system, {})[query_id] = sum(values)
-    return found
+        if None not in values:  # the table may have questions without a judgement or an answer
+            figures.setdefault(system, {})[query_id] = sum(values)
+    return figures
 
 
 def changed(figures: Figures, pair: tuple[str, str] | None, number: int) -> tuple[list[str], list[str]]:
-    """Questions that gained most and that lost most from the first system of `pair` to the second."""
+    """Returns the questions with the largest gains and losses from the first system of `pair` to the second."""
     if pair is None or number == 0:
         return [], []
     query_ids = sorted(questions_of(figures))
-    found = changes(figures, figures, query_ids, pair, len(query_ids))
-    gained = [change.query_id for change in found if change.b > change.a]
-    lost = [change.query_id for change in found if change.b < change.a]
-    return gained[:number], lost[:number]
+    by_size = changes(figures, figures, query_ids, pair, len(query_ids))
+    gains = [change.query_id for change in by_size if change.b > change.a]
+    losses = [change.query_id for change in by_size if change.b < change.a]
+    return gains[:number], losses[:number]
 
 
 def picked(figures: Figures, number: int, seed: int) -> list[str]:
-    """Questions at random."""
+    """Returns random questions."""
     query_ids = sorted(questions_of(figures))
     count = min(number, len(query_ids))
     return [query_ids[i] for i in sorted(np.random.default_rng(seed).choice(len(query_ids), count, False))]
@@ -62,7 +62,7 @@ def shown(
     folders: tuple[Path, Path],
     number: int,
 ) -> list[dict[str, Any]]:
-    """What the template shows of questions: their texts, and the first `number` answers of each system.
+    """Returns the template's values for questions: their texts, and the first `number` answers of each system.
 
     `folders`: the collection and the evaluation.
     """
@@ -97,14 +97,14 @@ def shown(
 
 
 def is_relevant(metrics: Mapping[str, Any], part: Part, answer: Mapping[str, Any]) -> bool:
-    """Judged relevant, or holding an answer."""
+    """Whether a passage is judged relevant, or contains an answer."""
     if part.kind == "answers":
         return bool(answer.get("holds_answer"))
     return (answer["relevance"] or 0) >= metrics["config"]["relevance"]
 
 
 def where(part: Part, figure: float) -> str:
-    """Where the first good passage stands."""
+    """Returns a text about the rank of the first good passage."""
     if part.kind == "answers":
         return WITHIN.get(round(figure), "no answer in the first 100")
     rank = first_rank(figure)
@@ -112,12 +112,12 @@ def where(part: Part, figure: float) -> str:
 
 
 def first_rank(reciprocal: float) -> int | None:
-    """The rank of the first relevant passage; None below rank 100."""
+    """Returns the rank of the first relevant passage; None below rank 100."""
     return round(1 / reciprocal) if reciprocal > 0 else None
 
 
 def read_passages(collection: Path, passage_ids: set[str]) -> dict[str, dict[str, str]]:
-    """{passage_id: {id, title, text}}, texts cut for showing."""
+    """Returns {passage_id: {title, text}}, with texts cut for the page."""
     if not passage_ids:
         return {}
     columns = ["passage_id", "title", "text"]

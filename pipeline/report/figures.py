@@ -1,7 +1,7 @@
-"""The report's pictures: SVG that takes its colours from the page, so that one file serves light, dark and paper; and
-the same as PNG in the light colours, for slides and for Prefect's page.
+"""The report's pictures: SVG with the page's colours, so that one file works in light, dark and print; and PNG in the
+light colours, for slides and for Prefect's page.
 
-Equal figures give equal bytes: no dates, a fixed salt for ids, matplotlib's own settings instead of the user's.
+Equal figures give equal bytes: no dates, a fixed salt for ids, matplotlib's default settings instead of the user's.
 """
 
 import io
@@ -38,18 +38,18 @@ COLOURS = {
     "#020206": "rerank",
     "#020207": "quiet",
 }
-"""Stand-ins in what matplotlib writes -> names of the page's colours (palette.css, report.css)."""
-SYSTEMS = {name: stand_in for stand_in, name in COLOURS.items() if stand_in not in (INK, LINE, GOOD, BAD)}
+"""Placeholder colours in matplotlib's output -> names of the page's colours (palette.css, report.css)."""
+SYSTEMS = {name: placeholder for placeholder, name in COLOURS.items() if placeholder not in (INK, LINE, GOOD, BAD)}
 CURVES = tuple(SYSTEMS[name] for name in ("stage2", "fusion", "bm25", "rerank", "stage1", "quiet"))
 POINTS = 200
-"""Points of a drawn curve; more updates are averaged."""
+"""Most points of a curve; more updates are averaged."""
 DOTS_PER_INCH = 200
-"""Of a PNG."""
+"""Resolution of a PNG."""
 SIZE = (3.6, 2.4)
-"""Inches of a plot."""
+"""Width and height of a plot in inches."""
 
 SETTINGS: Any = {
-    "svg.fonttype": "none",  # letters stay letters: they are read, searched and scale on a phone
+    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched, and scales on a phone
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.titlelocation": "left",
@@ -72,28 +72,28 @@ SETTINGS: Any = {
 @dataclass(frozen=True)
 class Picture:
     name: str
-    """Lower-case words with dashes: its file's name, and the end of its key on Prefect's page."""
+    """Lower-case words with dashes: the name of its file, and the end of its key on Prefect's page."""
     svg: str
-    """An inline `<svg>`, coloured by the page."""
+    """An inline `<svg>` with the page's colours."""
     png: bytes
-    """The same on white."""
+    """The same picture on white."""
 
 
 def write_pngs(out: Path, pictures: Iterable[Picture]) -> None:
-    """As `pictures/NAME.png`, from where Prefect's page takes them."""
+    """Writes `pictures/NAME.png`; Prefect's page reads them there."""
     (out / "pictures").mkdir()
     for one in pictures:
         (out / "pictures" / f"{one.name}.png").write_bytes(one.png)
 
 
 def colour_of(system: str) -> str:
-    """The page's name of a system's colour: rounds have their stage's, a ready model the last one's."""
+    """Returns the page's name of a system's colour: rounds have their stage's, an existing model the last one's."""
     name = "stage2" if system == "model" else re.sub(r"-\d$", "", system)
     return name if name in SYSTEMS else "quiet"
 
 
 def ladder(name: str, figures: Mapping[str, Mapping[str, float]], labels: Mapping[str, str], title: str) -> Picture:
-    """One measure of every system, with its interval. `figures` is {system: {mean, low, high}}."""
+    """Returns a picture of one measure of every system, with intervals. `figures` is {system: {mean, low, high}}."""
 
     def draw(axes: Axes) -> None:
         for y, (system, figure) in enumerate(figures.items()):
@@ -114,7 +114,7 @@ def ladder(name: str, figures: Mapping[str, Mapping[str, float]], labels: Mappin
 
 
 def curves(name: str, history: Mapping[str, Sequence[float]], title: str) -> Picture:
-    """The losses of a training over its updates. Updates that were skipped are left out."""
+    """Returns a picture of a training's losses over its updates, without skipped updates."""
     kept = np.array(history.get("skipped", np.zeros(len(history["step"])))) == 0
     step = np.array(history["step"], float)[kept]
     bins = np.array_split(np.arange(len(step)), min(POINTS, max(len(step), 1)))
@@ -138,13 +138,13 @@ def curves(name: str, history: Mapping[str, Sequence[float]], title: str) -> Pic
 
 
 def below_title(columns: int) -> Any:
-    """A legend in a line under the title, which needs a pad of 20."""
+    """Returns settings of a one-line legend under the title, which needs a pad of 20."""
     place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "ncols": columns}
     return place | {"frameon": False, "handlelength": 0.8, "handletextpad": 0.4, "columnspacing": 1}
 
 
 def picture(name: str, draw: Callable[[Axes], None], inches: tuple[float, float], title: str) -> Picture:
-    """What `draw` puts on the axes."""
+    """Returns a picture of what `draw` puts on the axes."""
     with styled(title):
         figure = Figure(figsize=inches, layout="constrained")
         axes = figure.add_subplot()
@@ -155,7 +155,7 @@ def picture(name: str, draw: Callable[[Axes], None], inches: tuple[float, float]
 
 @contextmanager
 def styled(salt: str) -> Iterator[None]:
-    """The pictures' settings in the place of the user's. `salt`: of an SVG's ids."""
+    """Uses the pictures' settings instead of the user's. `salt`: of an SVG's ids."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS | {"svg.hashsalt": salt})
@@ -163,7 +163,7 @@ def styled(salt: str) -> Iterator[None]:
 
 
 def as_svg(figure: Figure) -> str:
-    """An inline `<svg>`, coloured by the page; within `styled`."""
+    """Returns an inline `<svg>` with the page's colours. Call it within `styled`."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
@@ -175,22 +175,22 @@ def as_svg(figure: Figure) -> str:
     # Fonts are the page's; ids would collide between the pictures of one page.
     text = re.sub(r"(?<=\d)px 'sans-serif'|(?<=\d)px sans-serif", "px var(--font)", text)
     text = re.sub(r'<g id="(?:figure|axes|patch|line2d|matplotlib|text|xtick|ytick|legend)[^"]*">', "<g>", text)
-    for stand_in, name in COLOURS.items():
-        text = text.replace(stand_in, f"var(--{name})")
+    for placeholder, name in COLOURS.items():
+        text = text.replace(placeholder, f"var(--{name})")
     return text
 
 
 def as_png(figure: Figure) -> bytes:
-    """In the page's light colours, which the figure has from then on; within `styled`."""
+    """Returns a PNG in the page's light colours, which the figure then keeps. Call it within `styled`."""
     recolour(figure)
-    figure.set_layout_engine("none")  # as it stands
+    figure.set_layout_engine("none")  # keep the current layout
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=DOTS_PER_INCH, facecolor=light()["paper"], metadata={"Software": None})
     return out.getvalue()
 
 
 def recolour(figure: Figure) -> None:
-    """Gives every part of a drawn figure the light colour that its stand-in names."""
+    """Replaces the placeholder colours of a drawn figure by the light colours."""
     for artist in figure.findobj():
         for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
             read, give = (getattr(artist, f"{verb}_{part}", None) for verb in ("get", "set"))
@@ -204,6 +204,6 @@ def recolour(figure: Figure) -> None:
 
 @cache
 def light() -> dict[str, str]:
-    """{name: colour} of the page's light palette, which stands first in its style sheets."""
+    """Returns {name: colour} of the page's light palette, the first one in its style sheets."""
     sheets = (str(styles(name)).split("@media")[0] for name in ("palette.css", "report.css"))
     return dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6});", "".join(sheets)))

@@ -1,4 +1,4 @@
-"""What pictures of trainings draw, read from the artifacts: losses and dev MRR by epoch, the entropy of attention."""
+"""Reads the data of pictures of trainings from artifacts: loss and dev MRR by epoch, entropy of attention."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from pipeline.evaluate.attention import TABLE
 from pipeline.training.history_file import history_file
 
 Curve = tuple[list[float], list[float]]
-"""(epochs done, figure)."""
+"""(finished epochs, figure)."""
 
 
 def loss_by_epoch(checkpoint: Path, epochs: int) -> Curve | None:
-    """The loss of each update of a fine-tuning of so many epochs; None where the checkpoint has no history.
+    """Returns the loss of each update of a fine-tuning of `epochs` epochs; None if the checkpoint has no history.
 
-    An epoch is the history's updates by `epochs`: all have the same number. Skipped updates are left out, and count.
+    All epochs have the same number of updates. Skipped updates have no loss, but count as updates of an epoch.
     """
     path = history_file(checkpoint)
     if path is None:
@@ -27,7 +27,7 @@ def loss_by_epoch(checkpoint: Path, epochs: int) -> Curve | None:
 
 
 def dev_by_epoch(checkpoint: Path) -> Curve | None:
-    """MRR@10 of dev questions after each epoch (finetune/validation.py); None where fine-tuning did not validate."""
+    """Returns MRR@10 of dev questions after each epoch (finetune/validation.py); None without validation."""
     path = checkpoint / "validation.parquet"
     if not path.exists():
         return None
@@ -36,8 +36,8 @@ def dev_by_epoch(checkpoint: Path) -> Curve | None:
 
 
 def entropies(attention: Path) -> dict[str, list[float]]:
-    """{model: the entropy of [CLS]'s attention in nats, layer by layer} of the stage `attention`."""
-    found: dict[str, list[float]] = {}
+    """Returns {model: entropy of [CLS] attention in nats, layer by layer} from the stage `attention`."""
+    by_model: dict[str, list[float]] = {}
     for row in read_table(attention / TABLE, ["model", "layer", "entropy"]).to_pylist():
-        found.setdefault(row["model"], []).append(row["entropy"])
-    return found
+        by_model.setdefault(row["model"], []).append(row["entropy"])
+    return by_model

@@ -1,4 +1,4 @@
-"""What an artifact was made from, and what that took."""
+"""The lineage of an artifact: what it was built from, with time and GPUs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ class Step:
     stage: str
     digest: str
     code: str
-    """Digest of all that its stage's code is made of."""
+    """Digest of its stage's code."""
     kept: bool
-    """Made by other code than the run's, and accepted for it."""
+    """Built by other code than the run's, but accepted for it."""
     seconds: float | None
-    """Wall clock of the work that made it; None: the store holds no record of it."""
+    """Wall clock of its build; None: the store has no record of it."""
     gpus: int | None
-    """GPUs that its making held; None: not recorded."""
+    """GPUs that its build held; None: not recorded."""
     versions: dict[str, str]
-    """Of the libraries that made it."""
+    """Versions of the libraries that built it."""
     created: str
     """ISO 8601, UTC."""
     notices: tuple[str, ...] = ()
-    """What its making dropped, cut or did not know, a line each (pipeline/notices.py)."""
+    """A line for each notice about dropped, cut or unknown data in its build (pipeline/notices.py)."""
 
 
 SHOWN = 12
-"""Characters of a code's digest."""
+"""Characters of a code's digest that are shown."""
 
 
 def summary(steps: Sequence[Step]) -> dict[str, Any]:
-    """What the page shows: rows, totals, versions."""
+    """Returns the page's values: rows, totals, versions."""
     known = [step for step in steps if step.seconds is not None]
     first = {step.digest: step.node for step in reversed(steps)}
     days = sorted({step.created[:10] for step in known})
@@ -61,26 +61,26 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def called(step: Step, first: str) -> str:
-    """The node; of bytes that an earlier node has too, with that node's name."""
+    """Returns the node's name; if an earlier node has equal bytes, with that node's name."""
     return step.node if step.node == first else f"{step.node} (equal to {first})"
 
 
 def notices(steps: Sequence[Step]) -> list[tuple[str, str]]:
-    """(node, line) of every notice, in the order of the steps."""
+    """Returns (node, line) of every notice, in the order of the steps."""
     return [(step.node, line) for step in steps for line in step.notices]
 
 
 def versions(steps: Sequence[Step]) -> dict[str, str]:
-    """{library: its version}, or versions where steps differ."""
-    found: dict[str, set[str]] = {}
+    """Returns {library: its version, or all its versions if steps differ}."""
+    versions_of: dict[str, set[str]] = {}
     for step in steps:
         for name, version in step.versions.items():
-            found.setdefault(name, set()).add(version)
-    return {name: ", ".join(sorted(found[name])) for name in sorted(found)}
+            versions_of.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(versions_of[name])) for name in sorted(versions_of)}
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `5 h 07 min`."""
+    """Returns `0.4 s`, `12 s`, `3 min 20 s`, `5 h 07 min`."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     if seconds < 3599.5:
@@ -89,6 +89,6 @@ def duration(seconds: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """`0`, `0.25`, `31.4`."""
+    """Returns hours as `0`, `0.25`, `31.4`."""
     value = seconds / 3600
     return "0" if value == 0 else "< 0.01" if value < 0.005 else f"{value:.2f}" if value < 9.995 else f"{value:,.1f}"

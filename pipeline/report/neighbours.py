@@ -10,13 +10,13 @@ from pipeline.report.figures import CURVES, SIZE, Picture, picture
 STYLES = ("-", "--", ":", "-.")
 
 
-def nb_recall(name: str, found: Sequence[Mapping[str, Any]], labels: Mapping[str, str], title: str) -> Picture:
-    """Recall over k: a colour for each pair of runs, a style of line for each n.
+def nb_recall(name: str, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, str], title: str) -> Picture:
+    """Returns a picture of recall over k: a colour for each pair of runs, a line style for each n.
 
-    `found`: {earlier, later, n, k: depths, recall: one for each}.
+    `rows`: {earlier, later, n, k: depths, recall: one for each}.
     """
-    pairs = list(dict.fromkeys((row["earlier"], row["later"]) for row in found))
-    depths = sorted({row["n"] for row in found})
+    pairs = list(dict.fromkeys((row["earlier"], row["later"]) for row in rows))
+    depths = sorted({row["n"] for row in rows})
     lines = [
         (
             row,
@@ -24,7 +24,7 @@ def nb_recall(name: str, found: Sequence[Mapping[str, Any]], labels: Mapping[str
             STYLES[depths.index(row["n"]) % len(STYLES)],
             f"{labels[row['later']]}'s first {row['n']} in {labels[row['earlier']]}",
         )
-        for row in found
+        for row in rows
     ]
 
     def draw(axes: Axes) -> None:
@@ -32,7 +32,7 @@ def nb_recall(name: str, found: Sequence[Mapping[str, Any]], labels: Mapping[str
             axes.plot(
                 row["k"], row["recall"], style, color=colour, marker="o", markersize=3, linewidth=1.5, label=label
             )
-        ks = sorted({k for row in found for k in row["k"]})
+        ks = sorted({k for row in rows for k in row["k"]})
         if ks[-1] >= 20 * ks[0]:
             axes.set_xscale("log")
         shown = ks if len(ks) <= 6 else [ks[round(i * (len(ks) - 1) / 5)] for i in range(6)]

@@ -1,6 +1,6 @@
-"""Pictures of several models or rows beside each other, in the page's colours (figures.py).
+"""Pictures that compare several models or rows, in the page's colours (figures.py).
 
-What a line is stands in a legend below the axes, where no line can run. Rows without a point are left out.
+The legend is below the axes, so that it never covers a line. Rows without a point are left out.
 """
 
 import math
@@ -18,29 +18,29 @@ from pipeline.evaluate.short_tables import label
 from pipeline.report.figures import GOOD, POINTS, SYSTEMS, Picture, as_png, as_svg, styled
 
 Style = dict[str, Any]
-"""Of a line."""
+"""Settings of a line."""
 
 COLOURS = (SYSTEMS["stage2"], SYSTEMS["fusion"], GOOD, SYSTEMS["rerank"], SYSTEMS["stage1"], SYSTEMS["bm25"])
 DASHES = ("-", (0, (3, 1.5)), (0, (1, 1.2)))
-"""Of the first lines, and where the colours begin again."""
+"""Line styles: of the first lines, and of each repetition of the colours."""
 WIDTH, HEIGHT = 3.6, 2.3
-"""Inches of a picture without its legend."""
+"""Inches of a picture, without its legend."""
 LINE_HEIGHT = 0.17
-"""Inches of the legend's lines."""
+"""Inches of a line of the legend."""
 LETTERS = 54
-"""That fit on such a line."""
+"""Letters that fit on a line of the legend."""
 HANDLE = 5
-"""Letters that a line's sample takes."""
+"""Width of a line's sample, in letters."""
 SMOOTHED = 60
-"""Stretches of the first epochs, over each of which the loss is averaged."""
+"""Intervals of the first epochs; the loss is averaged over each."""
 MARKED = 40
-"""Most points of a line that are marked."""
+"""Most points of a line with markers."""
 WIDE = 5
-"""Largest figure by smallest from which a logarithmic axis has a logarithm's ticks."""
+"""Smallest ratio of largest to smallest figure for logarithmic ticks."""
 
 
 def entropy_panels(name: str, models: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Picture:
-    """The entropy of [CLS]'s attention by layer, a panel a model, on one scale (Condenser, figure 2).
+    """Returns a picture of [CLS] attention entropy by layer, one panel per model, on one scale (Condenser, figure 2).
 
     `models`: {panel's label: {"pretrained", "fine-tuned" or a stage: [entropy in nats, by layer]}}.
     """
@@ -76,7 +76,7 @@ def entropy_panels(name: str, models: Mapping[str, Mapping[str, Sequence[float]]
 
 
 def entropy_style(kind: str, place: int) -> Style:
-    """Pre-trained models are grey and dashed, stages have their own colours."""
+    """Returns a line's style: grey and dashed for pre-trained models, the stage's colour otherwise."""
     if kind == "pretrained":
         return style_of(0) | {"color": SYSTEMS["quiet"], "linestyle": DASHES[1]}
     return style_of(max(place - 1, 0)) | ({"color": SYSTEMS[kind]} if kind in SYSTEMS else {})
@@ -85,7 +85,7 @@ def entropy_style(kind: str, place: int) -> Style:
 def size_curves(
     name: str, rows: Mapping[str, Sequence[tuple[float, float, float, float]]], measure: str, title: str
 ) -> Picture:
-    """A measure over the size of the training set, with intervals (Condenser, tables 3 and 5).
+    """Returns a picture of a measure over the size of the training set, with intervals (Condenser, tables 3 and 5).
 
     `rows`: {row: [(training questions, mean, low, high)]}.
     """
@@ -97,18 +97,18 @@ def size_curves(
         axes = headed(figure, title)
         axes.set_xscale("log")
         for n, (row, points) in enumerate(drawn.items()):
-            # Beside each other, so that no interval hides another.
+            # Shifted sideways, so that no interval hides another.
             apart = ScaledTranslation((n - (len(drawn) - 1) / 2) * 2 / 72, 0, figure.dpi_scale_trans)
             shifted: Any = {"transform": axes.transData + apart, "color": styles[row]["color"]}
             for size, _, low, high in points:
                 axes.plot([size, size], [low, high], linewidth=1, **shifted)
             x, mean = [point[0] for point in points], [point[1] for point in points]
             axes.plot(x, mean, marker="o", markersize=3.5, **styles[row] | shifted)
-        if sizes:  # matplotlib finds no limits of what is moved
+        if sizes:  # matplotlib does not compute limits of shifted points
             ends = [end for points in drawn.values() for _, *figures in points for end in figures]
             room = 0.06 * (max(ends) - min(ends) or 1.0)
-            beside = max(1.25, (sizes[-1] / sizes[0]) ** 0.08)
-            axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
+            factor = max(1.25, (sizes[-1] / sizes[0]) ** 0.08)
+            axes.set_xlim(sizes[0] / factor, sizes[-1] * factor)
             axes.set_ylim(min(ends) - room, max(ends) + room)
         axes.set_xticks(apart_enough(sizes), [compact(size) for size in apart_enough(sizes)])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -123,14 +123,14 @@ def size_curves(
 def first_epochs(
     name: str, losses: Mapping[str, tuple[Sequence[float], Sequence[float]]], epochs: int, title: str
 ) -> Picture:
-    """The loss of the first epochs, averaged over short stretches, on a logarithmic scale (Condenser v1, figure 5).
+    """Returns a picture of the first epochs' loss, averaged over short intervals, logarithmic (Condenser v1, figure 5).
 
-    `losses`: {row: (epochs done, loss)}, a point an update.
+    `losses`: {row: (finished epochs, loss)}, one point per update.
     """
     drawn = {}
     for row, (x, y) in losses.items():
         curve = averaged(x, y, min(float(epochs), max(x, default=0.0)), SMOOTHED)
-        drawn[row] = curve[0], np.where(curve[1] > 0, curve[1], np.nan)  # what has no logarithm is a gap
+        drawn[row] = curve[0], np.where(curve[1] > 0, curve[1], np.nan)  # a value without a logarithm becomes a gap
     drawn = {row: curve for row, curve in drawn.items() if np.isfinite(curve[1]).any()}
     styles = {row: style_of(n) for n, row in enumerate(drawn)}
 
@@ -153,7 +153,7 @@ def first_epochs(
 def training_curves(
     name: str, rows: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str, title: str
 ) -> Picture:
-    """Dev MRR or the loss over training (ABS against other batches). `rows`: {row: (epochs done, figure)}."""
+    """Returns a picture of dev MRR or loss over training (ABS and other batches). `rows`: {row: (epochs, figure)}."""
     drawn = {row: averaged(x, y, max(x), POINTS) for row, (x, y) in rows.items() if len(x)}
     styles = {row: style_of(n) for n, row in enumerate(drawn)}
 
@@ -169,21 +169,21 @@ def training_curves(
     return picture(name, draw, HEIGHT, title, styles)
 
 
-def averaged(x: Sequence[float], y: Sequence[float], end: float, stretches: int) -> tuple[np.ndarray, np.ndarray]:
-    """Means of x and y over so many stretches of equal width of x up to `end`; the points themselves where few."""
+def averaged(x: Sequence[float], y: Sequence[float], end: float, intervals: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns means of x and y over equal intervals of x up to `end`; the points themselves if there are few."""
     at, values = np.asarray(x, float), np.asarray(y, float)
     at, values = at[at <= end], values[at <= end]
-    if len(at) <= stretches:
+    if len(at) <= intervals:
         return at, values
-    stretch = np.minimum((at / end * stretches).astype(int), stretches - 1)
-    count = np.maximum(np.bincount(stretch, minlength=stretches), 1)
-    means = [np.bincount(stretch, numbers, stretches) / count for numbers in (at, values)]
-    filled = np.unique(stretch)
+    interval = np.minimum((at / end * intervals).astype(int), intervals - 1)
+    count = np.maximum(np.bincount(interval, minlength=intervals), 1)
+    means = [np.bincount(interval, numbers, intervals) / count for numbers in (at, values)]
+    filled = np.unique(interval)
     return means[0][filled], means[1][filled]
 
 
 def apart_enough(sizes: Sequence[float]) -> list[float]:
-    """Those of sorted sizes whose labels have room on a logarithmic axis, the first among them."""
+    """Returns the sorted sizes whose labels have space on a logarithmic axis, always with the first one."""
     least = math.log(sizes[-1] / sizes[0]) / 10 if sizes else 0.0
     kept: list[float] = []
     for size in sizes:
@@ -193,7 +193,7 @@ def apart_enough(sizes: Sequence[float]) -> list[float]:
 
 
 def compact(size: float) -> str:
-    """`500`, `1K`, `2.5K`, `503K`, `1.2M`."""
+    """Returns `500`, `1K`, `2.5K`, `503K`, `1.2M`."""
     for unit, of in (("M", 1e6), ("K", 1e3)):
         if size >= of:
             return f"{size / of:.3g}{unit}" if size < 10 * of else f"{round(size / of):,}{unit}"
@@ -201,7 +201,7 @@ def compact(size: float) -> str:
 
 
 def style_of(place: int) -> Style:
-    """The line of the row at a place: another colour each, and other dashes where these begin again."""
+    """Returns the line style of the row at a place: each has its own colour, then colours repeat with other dashes."""
     turn, colour = divmod(place, len(COLOURS))
     return {"color": COLOURS[colour], "linestyle": DASHES[turn % len(DASHES)], "linewidth": 1.5}
 
@@ -213,7 +213,7 @@ def headed(figure: Figure, title: str) -> Axes:
 
 
 def over_epochs(axes: Axes, most: float) -> None:
-    """The x axis of a training."""
+    """Formats the x axis of a training."""
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=most >= 2))
     quieten(axes)
@@ -227,7 +227,7 @@ def quieten(axes: Axes) -> None:
 def picture(
     name: str, draw: Callable[[Figure], None], height: float, title: str, styles: Mapping[str, Style]
 ) -> Picture:
-    """What `draw` puts on a figure, over a legend of `styles`."""
+    """Returns a picture of what `draw` puts on a figure, above a legend of `styles`."""
     longest = max(map(len, styles), default=0)
     columns = max(1, min(len(styles), LETTERS // (longest + HANDLE)))
     legend = LINE_HEIGHT * math.ceil(len(styles) / columns)

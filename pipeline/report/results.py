@@ -1,4 +1,4 @@
-"""The tables of results: our figures, the papers' beside them, and differences."""
+"""The tables of results: our figures, the papers' figures, and differences."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from pipeline.formatting import counted, estimate_text, p_text, share_text
 from pipeline.report.published import Published
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
-"""What the field calls the means of measures that have another name here."""
+"""Usual names of the means of measures that have another name here."""
 LEADS = {"judged": "RR@10", "answers": "hits@20"}
-"""The measure that tells a table in a second."""
+"""The main measure of a table."""
 
 Figures = Mapping[str, Mapping[str, float]]
 """{measure: {mean, low, high}}"""
@@ -21,7 +21,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Part:
-    """What was measured on a split, by judgements or by answer strings."""
+    """The measures of a split, by qrels or by answer strings."""
 
     split: str
     kind: str
@@ -31,14 +31,14 @@ class Part:
     columns: tuple[str, ...]
     """Measures of its table."""
     differences: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    """By pair, `stage2 - bm25`."""
+    """{pair, such as `stage2 - bm25`: figures}."""
     without_results: Mapping[str, int] = field(default_factory=dict)
     without_relevant: int = 0
     published: tuple[Published, ...] = ()
 
     @property
     def lead(self) -> str:
-        """The measure of the headline: the usual one, unless others were published and it was not."""
+        """The measure of the headline: the usual one, unless only other measures were published."""
         named = [m for m in self.columns if any(m in row.measures for row in self.published)]
         usual = LEADS[self.kind]
         return usual if usual in (named or self.columns) else (named or self.columns)[0]
@@ -49,39 +49,41 @@ class Part:
 
 
 def parts(metrics: Mapping[str, Any], published: Sequence[Published]) -> list[Part]:
-    """Everything that was measured, test before dev; but first what was published, on the most questions."""
-    found = []
+    """Returns all parts, test before dev; the part with published figures and the most questions comes first."""
+    every = []
     for split in [name for name in ("test", "dev") if name in metrics["splits"]]:
-        given = metrics["splits"][split]
+        figures = metrics["splits"][split]
         of_split = [row for row in published if row.split == split]
-        if given.get("systems"):
-            found.append(_part(split, "judged", given, of_split))
-        if given.get("answers"):
-            found.append(_part(split, "answers", given["answers"], of_split))
-    first = max((part for part in found if part.published), key=lambda part: part.questions, default=found[0])
-    return [first, *(part for part in found if part is not first)]
+        if figures.get("systems"):
+            every.append(_part(split, "judged", figures, of_split))
+        if figures.get("answers"):
+            every.append(_part(split, "answers", figures["answers"], of_split))
+    first = max((part for part in every if part.published), key=lambda part: part.questions, default=every[0])
+    return [first, *(part for part in every if part is not first)]
 
 
-def _part(split: str, kind: str, given: Mapping[str, Any], published: Sequence[Published]) -> Part:
-    measured = [*next(iter(given["systems"].values()))]
+def _part(split: str, kind: str, figures: Mapping[str, Any], published: Sequence[Published]) -> Part:
+    measured = [*next(iter(figures["systems"].values()))]
     named = {measure for row in published for measure in row.measures}
     columns = [m for m in measured if kind == "answers" or m in TABLE or m in named]
-    columns.sort(key=lambda m: [*TABLE].index(m) if m in TABLE else len(TABLE))  # the short table's first
+    columns.sort(
+        key=lambda m: [*TABLE].index(m) if m in TABLE else len(TABLE)
+    )  # measures of the short table come first
     return Part(
         split,
         kind,
-        given["questions"],
-        given["systems"],
+        figures["questions"],
+        figures["systems"],
         tuple(columns),
-        given.get("differences", {}),
-        given.get("questions_without_results", {}),
-        given.get("questions_without_relevant", 0),
+        figures.get("differences", {}),
+        figures.get("questions_without_results", {}),
+        figures.get("questions_without_relevant", 0),
         tuple(row for row in published if {*row.measures} & {*columns}),
     )
 
 
 def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
-    """What the template shows of a part."""
+    """Returns the template's values for a part."""
     return {
         "split": part.split,
         "kind": part.kind,
@@ -98,17 +100,17 @@ def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
 
 
 def rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
-    """A row a system, `best` marking the highest mean of each measure; below it what was published of it."""
-    top = {m: max(found[m]["mean"] for found in part.systems.values()) for m in part.columns}
+    """Returns one row per system with its published rows; `best` marks the highest mean of each measure."""
+    top = {m: max(figures[m]["mean"] for figures in part.systems.values()) for m in part.columns}
     return [
         {
             "system": name,
             "label": metrics["labels"].get(name, name),
-            "cells": [{"best": found[m]["mean"] == top[m], **cell(found[m])} for m in part.columns],
+            "cells": [{"best": figures[m]["mean"] == top[m], **cell(figures[m])} for m in part.columns],
             "published": [published_row(part, row) for row in part.published if row.row == name],
             "without_results": part.without_results.get(name, 0),
         }
-        for name, found in part.systems.items()
+        for name, figures in part.systems.items()
     ]
 
 
@@ -118,14 +120,14 @@ def published_row(part: Part, row: Published) -> dict[str, Any]:
 
 
 def difference_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
-    """A row a pair; `sure` as in pipeline/evaluate/significance.py, `counts` are questions by the leading measure."""
-    found = []
+    """Returns one row per pair; `sure` as in pipeline/evaluate/significance.py, `counts` by the leading measure."""
+    lines = []
     for pair, figures in part.differences.items():
         lead = figures.get(part.lead, {})
         counts = {name: int(lead[name]) for name in ("wins", "ties", "losses")} if "wins" in lead else None
         cells = [{"sure": sure(figures[m]), **signed(cell(figures[m])), "p": p_of(figures[m])} for m in part.columns]
-        found.append({"label": pair_label(metrics, pair, " − "), "cells": cells, "counts": counts})
-    return found
+        lines.append({"label": pair_label(metrics, pair, " − "), "cells": cells, "counts": counts})
+    return lines
 
 
 def pair_label(metrics: Mapping[str, Any], pair: str, between: str) -> str:
@@ -133,7 +135,7 @@ def pair_label(metrics: Mapping[str, Any], pair: str, between: str) -> str:
 
 
 def p_of(figure: Mapping[str, float]) -> str:
-    """`p = .043`, `p < .001`: corrected, where it was tested."""
+    """Returns the corrected p as `p = .043` or `p < .001`; empty if the difference was not tested."""
     if "p_holm" not in figure:
         return ""
     p = p_text(figure["p_holm"])
@@ -141,7 +143,7 @@ def p_of(figure: Mapping[str, float]) -> str:
 
 
 def headline(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
-    """The page's first figures: the leading measure of BM25, the last dense retriever and their fusion."""
+    """Returns the page's first figures: the leading measure of BM25, the last dense retriever and their fusion."""
     systems = [name for name in ("bm25", metrics["dense"], "fusion") if name in part.systems]
     return [
         {
@@ -162,7 +164,7 @@ def headline(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
 
 
 def verdict(metrics: Mapping[str, Any], part: Part) -> str | None:
-    """A sentence on the last dense retriever and what it is compared with first; None where nothing is."""
+    """Returns a sentence about the last dense retriever and its first comparison; None if there is none."""
     dense = metrics["dense"]
     pair = next((pair for pair in part.differences if pair.split(" - ")[0] == dense), None)
     if pair is None:
@@ -179,16 +181,16 @@ def verdict(metrics: Mapping[str, Any], part: Part) -> str | None:
 
 
 def cell(figure: Mapping[str, float]) -> dict[str, str]:
-    """Mean and interval as text."""
+    """Returns mean and interval as text."""
     mean, interval = estimate_text(figure).split(" ", 1)
     return {"mean": mean, "interval": interval}
 
 
 def signed(cell: Mapping[str, str]) -> dict[str, str]:
-    """The cell of a difference: a gain has a plus."""
+    """Returns the cell of a difference, with a plus for a gain."""
     return {**cell, "mean": cell["mean"] if cell["mean"].startswith("−") else f"+{cell['mean']}"}
 
 
 def in_file_name(text: str) -> str:
-    """Lower-case words with dashes."""
+    """Returns lower-case words with dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""What the page says of the trainings and their models."""
+"""Texts about the trainings and their models for the page."""
 
 import re
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ TRAININGS = {"condenser": "Condenser", "cocondenser": "coCondenser", "ict": "Inv
 
 
 def training(name: str) -> str:
-    """What the page calls a training: `Stage 1`, `Cross-encoder 2`."""
+    """Returns a training's name on the page: `Stage 1`, `Cross-encoder 2`."""
     return TRAININGS.get(name) or re.sub(r"-(?=\d+$)", " ", label(name).capitalize())
 
 
 def history(folder: Path | None) -> dict[str, list[float]] | None:
-    """Columns of a training's history."""
+    """Returns the columns of a training's history."""
     path = folder and history_file(folder)
     return read_table(path).to_pydict() if path else None
 
 
 def architecture(folder: Path | None) -> str | None:
-    """A line on the model in a checkpoint."""
+    """Returns a line about the model in a checkpoint."""
     if folder is None:
         return None
     path = next((p for p in (folder / "config.json", folder / "query" / "config.json") if p.exists()), None)
@@ -39,7 +39,7 @@ def architecture(folder: Path | None) -> str | None:
 
 
 def shown_counts(counts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Counts of ingest.json, nested ones with their path, zeros left out."""
+    """Returns counts of ingest.json, nested ones with their path, without zeros."""
     shown: dict[str, str] = {}
     for name, value in counts.items():
         label = f"{prefix}{name}".replace("_", " ")

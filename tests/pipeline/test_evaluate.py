@@ -350,7 +350,7 @@ def test_bad_runs_are_refused(collection, folders, tmp_path):
 
 def test_no_relevant_passage_is_an_error(collection, folders, tmp_path):
     write_table(collection / "qrels.parquet", schemas()["qrels"], [("test", "t3", "p0", 0)])
-    with pytest.raises(InputError, match=r"qrels\.parquet: no dev or test question has a relevant passage"):
+    with pytest.raises(InputError, match=r"qrels\.parquet: no dev or test question has a run and a relevant passage"):
         evaluated(collection, tmp_path / "out", **folders)
 
 

@@ -120,7 +120,7 @@ def test_bad_input_is_said_before_anything_is_written(tmp_path):
         ([first, first], {}, "one: duplicate run file"),
         ([first, tmp_path / "no"], {}, "no: no such file"),
         ([first, second], {"qrels": tmp_path / "no"}, "no: no such file"),
-        ([first, second], {"weight": 1.0}, "--weight 1: must be greater than 0 and less than 1"),
+        ([first, second], {"weight": 1.0}, "--weight 1: must be greater than 0"),
         ([first, second], {}, r"two:\d+: this passage appears twice for its question"),
     ):
         with pytest.raises(InputError, match=message):

@@ -165,14 +165,14 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
     [
         ("n.tsv", "", r"n\.tsv: empty file"),
         ("n.tsv", "q2\tp5\nq2 p6\n", r"n\.tsv:2: 2 or 3 columns expected, 1 found"),
-        ("n.tsv", "q2\tp5\tbest\n", r"n\.tsv:1: score 'best' is no number"),
-        ("n.tsv", "q2\tp5\t1_0\n", r"n\.tsv:1: score '1_0' is no number"),
-        ("n.tsv", "q2\tp5\tnan\n", r"n\.tsv:1: score 'nan' is no number"),
+        ("n.tsv", "q2\tp5\tbest\n", r"n\.tsv:1: score 'best' is not a number"),
+        ("n.tsv", "q2\tp5\t1_0\n", r"n\.tsv:1: score '1_0' is not a number"),
+        ("n.tsv", "q2\tp5\tnan\n", r"n\.tsv:1: score 'nan' is not a number"),
         ("n.tsv", "q2\tp5\t1e39\n", r"n\.tsv:1: score '1e39' is not a number from -1e\+38 to 1e\+38"),
         (
             "n.jsonl",
             f'{{"query_id": "q2", "passage_id": "p5", "score": {400 * "9"}}}\n',
-            rf"n\.jsonl:1: score '{59 * '9'}…' is no number",
+            rf"n\.jsonl:1: score '{59 * '9'}…' is not a number",
         ),
         ("n.tsv", "query_id\tpassage_id\n", r"n\.tsv: no row"),
         ("n.jsonl", '{"query_id": "q2"}\n', r"n\.jsonl:1: no text in field 'passage_id'"),
