@@ -1,4 +1,4 @@
-"""What a model card says beside how the model is loaded: figures, trainings, and what it all was made from."""
+"""The model card besides instructions for loading: figures, trainings and lineage."""
 
 import json
 import re
@@ -18,11 +18,11 @@ COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "tr
 TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "dense-retrieval")
 
 BY = {"judged": "", "answers": " with answers"}
-"""What the heading of a table says of its questions, by how they were measured."""
+"""Kind of measures -> addition to a table's heading."""
 
 
 def card(source: Source) -> dict[str, Any]:
-    """The card's parts by the template's names."""
+    """Returns the card's parts by the template's names."""
     return {
         "header": header(source),
         "title": source.settings.get("title") or source.recipe,
@@ -35,7 +35,7 @@ def card(source: Source) -> dict[str, Any]:
 
 
 def header(source: Source) -> str:
-    """The YAML that the Hugging Face hub reads. No licence: it is that of the collection and of the first model."""
+    """Returns YAML for the Hugging Face hub. No licence: it depends on the collection and the initial model."""
     lines = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
     initial = source.settings.get("initial", {})
     if initial.get("pretrained") and not initial.get("checkpoint"):
@@ -44,18 +44,18 @@ def header(source: Source) -> str:
 
 
 def counts(source: Source) -> str:
-    """`11,500 documents, 25,000 passages and 3,000 training questions`, as far as they are known.
+    """Returns `11,500 documents, 25,000 passages and 3,000 training questions`, with the known counts.
 
-    An index is exported without its collection, which may be gone.
+    An index can be exported without its collection, which may be missing.
     """
     path = source.collection / "ingest.json"
-    found = read_json(path) if path.exists() else {}
-    said = [f"{found[name]:,} {what}" for name, what in COUNTS.items() if isinstance(found.get(name), int)]
-    return " and ".join(part for part in (", ".join(said[:-1]), *said[-1:]) if part)
+    known = read_json(path) if path.exists() else {}
+    texts = [f"{known[name]:,} {what}" for name, what in COUNTS.items() if isinstance(known.get(name), int)]
+    return " and ".join(part for part in (", ".join(texts[:-1]), *texts[-1:]) if part)
 
 
 def trainings(source: Source) -> Iterator[dict[str, str]]:
-    """The trainings that lead to the model, in order: what it went through, and what mined its negatives."""
+    """Yields the trainings that lead to the model, in order, including those of the models that mined its negatives."""
     for node in source.artifacts:
         if node in TRAININGS or re.fullmatch(r"stage[12](-\d)?", node):
             config = source.settings.get(re.sub(r"-\d$", "", node), {})
@@ -71,7 +71,7 @@ def trainings(source: Source) -> Iterator[dict[str, str]]:
 
 
 def length(config: Mapping[str, Any]) -> str:
-    """How long it trains, in the unit that the recipe gives."""
+    """Returns the length of a training, in the recipe's unit."""
     for name in ("steps", "tokens", "epochs"):
         if config.get(name) is not None:
             return counted(config[name], "updates" if name == "steps" else name)
@@ -80,18 +80,18 @@ def length(config: Mapping[str, Any]) -> str:
 
 def batch(config: Mapping[str, Any]) -> str:
     names = ("batch_queries", "batch_documents", "batch_blocks", "batch_passages", "batch_tokens")
-    given = next((name for name in names if config.get(name) is not None), None)
-    return f"{config[given]:,} {'questions' if given == 'batch_queries' else given[6:]}" if given else ""
+    field = next((name for name in names if config.get(name) is not None), None)
+    return f"{config[field]:,} {'questions' if field == 'batch_queries' else field[6:]}" if field else ""
 
 
 def tables(source: Source) -> list[dict[str, Any]]:
-    """What was measured of each split; `own` marks the row of the exported model."""
+    """Returns the table of each split; `own` marks the row of the exported model."""
     if not source.metrics.get("splits"):
         return []
-    found = []
+    every = []
     for part in parts(source.metrics, []):
         shown = rows(source.metrics, part)
-        found.append(
+        every.append(
             {
                 "heading": f"{part.split}, {counted(part.questions, 'questions')}{BY[part.kind]}",
                 "heads": [HEADS.get(name, name) for name in part.columns],
@@ -99,10 +99,10 @@ def tables(source: Source) -> list[dict[str, Any]]:
                 "shallow": shallow_notes(source.metrics, part.split, part.columns, part.systems),
             }
         )
-    return found
+    return every
 
 
 def markdown(text: object) -> str:
-    """Text that Markdown shows as it is, in a line and in a table's cell."""
+    """Returns text escaped for Markdown, in one line and for a table's cell."""
     flat = " ".join(str(text).split())
     return re.sub(r"([\\`*_\[\]|#])", r"\\\1", flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))

@@ -1,4 +1,4 @@
-"""Copies of a run's files, and the two that no artifact holds: judgements, and the fused run."""
+"""Copies a run's files, and writes two that no artifact contains: qrels and the fused run."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,14 +19,14 @@ CHUNK = 1 << 24
 
 
 def copy(files: Iterable[tuple[Path, Path]], progress: Progress) -> None:
-    """Copy (from, to), never link: what is written is the user's, and the store's stays its own."""
+    """Copies files (from, to). Never links: the user may change the copies, but not the store's files."""
     pairs = [*files]
     total, done = sum(source.stat().st_size for source, _ in pairs), 0
     for source, target in pairs:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with source.open("rb") as given, target.open("wb") as taken:
-            while chunk := given.read(CHUNK):
-                taken.write(chunk)
+        with source.open("rb") as file_in, target.open("wb") as file_out:
+            while chunk := file_in.read(CHUNK):
+                file_out.write(chunk)
                 done += len(chunk)
                 progress(done, total, "bytes")
 
@@ -38,12 +38,12 @@ def write_index(source: Source, folder: Path, progress: Progress) -> None:
 
 
 def index_files(served: Path) -> list[str]:
-    """Names of an index's own files, without what a store keeps beside them. Raises InputError where one is absent."""
+    """Returns the names of an index's own files, without the store's files. Raises InputError if one is missing."""
     return ["index.json", *read_description(served).files]
 
 
 def write_runs(source: Source, folder: Path, progress: Progress) -> None:
-    """Write each run as NAME.trec and NAME.parquet, the fused one too, and qrels.SPLIT.trec."""
+    """Writes each run, including the fused one, as NAME.trec and NAME.parquet, and qrels.SPLIT.trec."""
     runs = ((path / f"run{end}", folder / f"{name}{end}") for name, path in source.runs.items() for end in ENDS)
     copy((pair for pair in runs if pair[0].is_file()), progress)
     for split in SPLITS:
@@ -53,8 +53,8 @@ def write_runs(source: Source, folder: Path, progress: Progress) -> None:
 
 
 def write_qrels(collection: Path, split: str, path: Path) -> None:
-    """TREC's four columns, ids as in the runs. No file where the split has no judgement."""
-    judged = [(q, p, grade) for q, found in read_qrels(collection, [split]).items() for p, grade in found.items()]
+    """Writes TREC's four columns, with ids as in the runs. Writes no file if the split has no judgements."""
+    judged = [(q, p, grade) for q, grades in read_qrels(collection, [split]).items() for p, grade in grades.items()]
     if judged:
         queries, passages = (trec_ids(pa.chunked_array([[row[n] for row in judged]], pa.string())) for n in (0, 1))
         grades = [str(grade) for *_, grade in judged]
@@ -63,19 +63,19 @@ def write_qrels(collection: Path, split: str, path: Path) -> None:
 
 
 def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
-    """BM25 and the model's run joined as the evaluation has joined them, as deep as the latter."""
+    """Writes the fusion of BM25 and the model's run, as in the evaluation, to the depth of the model's run."""
     passage_ids = passage_id_array(source.collection)
     own = folder / "fusion"
     own.mkdir()
     with writer(own) as write:
         for split in SPLITS:
-            asked = pa.array([q.query_id for q in read_queries(source.collection, [split])], pa.string())
-            found = [read(source.runs[name], split, asked, passage_ids) for name in ("bm25", "run")]
-            parts = [run for run in found if run is not None]
+            query_ids = pa.array([q.query_id for q in read_queries(source.collection, [split])], pa.string())
+            both = [read(source.runs[name], split, query_ids, passage_ids) for name in ("bm25", "run")]
+            parts = [run for run in both if run is not None]
             if len(parts) == 2:
                 run = fuse(parts, choice, source.reciprocal_k)
                 top_R = run.rank_R <= source.depth
-                query_R = asked.take(pa.array(run.question_R[top_R])).to_pylist()
+                query_R = query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
                 write(split, query_R, passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist(), run.score_R[top_R])
     for end in ENDS:
         (own / f"run{end}").rename(folder / f"fusion{end}")

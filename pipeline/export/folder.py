@@ -1,4 +1,4 @@
-"""A folder that is there as a whole or not at all."""
+"""Writes a folder completely or not at all."""
 
 import fcntl
 import json
@@ -12,15 +12,15 @@ from typing import Any
 from pipeline.errors import InputError
 
 MARK = "export.json"
-"""What tells an export from a folder that must not be replaced. Its `files` are all that the export wrote."""
+"""File that identifies an export, which may be replaced. Its `files` are all files that the export wrote."""
 
 
 def check(out: Path, overwrite: bool) -> None:
-    """Raise InputError where `out` cannot become an export: a file, or a folder with something in it.
+    """Raises InputError if `out` cannot become an export: it is a file, or a folder that is not empty.
 
-    With `overwrite` an earlier export may be there, if nothing has been added to it.
+    With `overwrite` it may be an earlier export without additional files.
     """
-    for path in (out, *_beside(out)):
+    for path in (out, *_temporary_folders(out)):
         path.exists()  # raises OSError for a name that is too long
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: a file, not a folder")
@@ -29,33 +29,33 @@ def check(out: Path, overwrite: bool) -> None:
     if not overwrite:
         raise InputError(f"{out}: not empty; --overwrite replaces an earlier export")
     if not (out / MARK).is_file():
-        raise InputError(f"{out}: no earlier export (it has no {MARK}), so that --overwrite leaves it as it is")
+        raise InputError(f"{out}: not an earlier export (it has no {MARK}); --overwrite does not replace it")
     added = _added(out)
     if added is not None:
         raise InputError(
-            f"{added}: not of the earlier export, so that --overwrite leaves all as it is; move it away first"
+            f"{added}: not a file of the earlier export; --overwrite replaces nothing; move the file away first"
         )
 
 
-def _beside(out: Path) -> tuple[Path, Path]:
-    """Where the next export is written, and where the earlier one waits to be removed."""
+def _temporary_folders(out: Path) -> tuple[Path, Path]:
+    """Returns the temporary folders of the new export and of the earlier one before its removal."""
     return out.with_name(f".{out.name}.partial"), out.with_name(f".{out.name}.earlier")
 
 
-def mark(made: Path, named: dict[str, Any]) -> None:
-    """Write export.json: what is `named`, and the files that `made` then holds."""
-    files = [str(path.relative_to(made)) for path in sorted(made.rglob("*")) if path.is_file()]
-    (made / MARK).write_text(json.dumps({**named, "files": [*files, MARK]}, indent=1) + "\n", "utf-8")
+def mark(folder: Path, fields: dict[str, Any]) -> None:
+    """Writes export.json: `fields`, and the files in `folder`."""
+    files = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
+    (folder / MARK).write_text(json.dumps({**fields, "files": [*files, MARK]}, indent=1) + "\n", "utf-8")
 
 
 def _added(out: Path) -> Path | None:
-    """The first file or folder that the export in `out` did not write."""
+    """Returns the first file or folder in `out` that the export did not write; None if there is none."""
     try:
         files = [out / name for name in json.loads((out / MARK).read_bytes())["files"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
-            f"{out / MARK}: does not list the files of the earlier export, so that --overwrite leaves all as it is; "
-            "remove the folder, or export to another place"
+            f"{out / MARK}: does not list the files of the earlier export; --overwrite replaces nothing; "
+            "remove the folder, or export to another folder"
         ) from None
     written = {one for file in files for one in (file, *file.parents)}
     return next((path for path in sorted(out.rglob("*")) if path not in written), None)
@@ -63,12 +63,12 @@ def _added(out: Path) -> Path | None:
 
 @contextmanager
 def whole(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder beside `out` that takes its place when the block ends; none is left where the block raises.
+    """Yields a temporary folder that replaces `out` when the block ends; it is removed if the block raises.
 
-    What a killed one has left is removed by the next. Raises InputError where another is at it, and where `check` does,
-    before the block and after it.
+    The next export removes the files of a killed one. Raises InputError if another export writes `out`, and as `check`
+    does, before and after the block.
     """
-    partial, earlier = _beside(out)
+    partial, earlier = _temporary_folders(out)
     if earlier.exists() and not out.exists():  # killed between the two renames below
         earlier.rename(out)
     partial.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ def whole(out: Path, overwrite: bool) -> Iterator[Path]:
         try:
             check(out, overwrite)
             yield partial
-            check(out, overwrite)  # it may have come meanwhile
+            check(out, overwrite)  # another may have created it meanwhile
             shutil.rmtree(earlier, ignore_errors=True)
             if out.exists() and any(out.iterdir()):
                 out.rename(earlier)
@@ -95,10 +95,10 @@ def whole(out: Path, overwrite: bool) -> Iterator[Path]:
 def _lock(descriptor: int, partial: Path, out: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine = os.fstat(descriptor).st_ino == partial.stat().st_ino  # else another has just finished
+        own = os.fstat(descriptor).st_ino == partial.stat().st_ino  # else another has just finished
     except (BlockingIOError, FileNotFoundError):
-        mine = False
-    if not mine:
+        own = False
+    if not own:
         raise InputError(f"{out}: another export is writing it")
 
 

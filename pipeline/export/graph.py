@@ -1,4 +1,4 @@
-"""An encoder as one ONNX graph: from a padded batch of ids to finished vectors.
+"""Writes an encoder as one ONNX graph, from a padded batch of token ids to final vectors.
 
 Shapes: B texts, L tokens of the longest, D dimensions of the backbone, H heads, E dimensions of a vector.
 """
@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from pipeline.modeling.biencoder import Encoder
 
 OPSET = 20
-"""The first in which GELU is one node. ONNX Runtime reads it from 1.17 on."""
+"""The first version with GELU as one node. ONNX Runtime supports it since 1.17."""
 INPUTS, OUTPUT = ("input_ids", "attention_mask"), "vector"
 
 
 class Graph(nn.Module):
-    """What `pipeline.modeling.biencoder.vectors` computes, of padded rows in the place of packed ones.
+    """Computes `pipeline.modeling.biencoder.vectors` for padded rows instead of packed ones.
 
-    Padding stands at the end. With CLS pooling the last layer runs at the first tokens alone.
+    Padding is at the end. With CLS pooling the last layer runs only on the first tokens.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -32,10 +32,10 @@ class Graph(nn.Module):
         self.pooling, self.normalise = encoder.pooling, encoder.normalise
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """int64 [B, L] and [B, L] (1: a token, 0: padding) to float32 [B, E]."""
+        """Maps int64 [B, L] and [B, L] (1: a token, 0: padding) to float32 [B, E]."""
         model: Any = self.parts["model"]
         ids_BL, kept_BL1 = input_ids, attention_mask[:, :, None].float()
-        # RoBERTa counts positions from its padding id + 1 on.
+        # RoBERTa's first position is its padding id + 1.
         first = model.config.pad_token_id + 1 if model.config.model_type == "roberta" else 0
         place_1L = torch.arange(ids_BL.shape[1])[None] + first
         hidden_BLD = model.embeddings(input_ids=ids_BL, token_type_ids=torch.zeros_like(ids_BL), position_ids=place_1L)
@@ -52,22 +52,22 @@ class Graph(nn.Module):
         return nn.functional.normalize(vector_BE, dim=1) if self.normalise else vector_BE
 
 
-def apply(layer: Any, asking_BRD: Tensor, hidden_BLD: Tensor, hidden_from_B11L: Tensor) -> Tensor:
-    """One transformer layer at the R rows `asking`, [B, R, D]; `hidden_from` is added to what each token attends to."""
+def apply(layer: Any, queries_BRD: Tensor, hidden_BLD: Tensor, hidden_from_B11L: Tensor) -> Tensor:
+    """Runs one transformer layer for R query tokens, [B, R, D]; `hidden_from` is added to the attention scores."""
     own = layer.attention.self
 
     def heads(x_BLD: Tensor) -> Tensor:
         return x_BLD.unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2)
 
-    query, key, value = heads(own.query(asking_BRD)), heads(own.key(hidden_BLD)), heads(own.value(hidden_BLD))
+    query, key, value = heads(own.query(queries_BRD)), heads(own.key(hidden_BLD)), heads(own.value(hidden_BLD))
     weight_BHRL = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + hidden_from_B11L).softmax(-1)
     context_BRD = (weight_BHRL @ value).transpose(1, 2).flatten(2)
-    attended_BRD = layer.attention.output(context_BRD, asking_BRD)
+    attended_BRD = layer.attention.output(context_BRD, queries_BRD)
     return layer.output(layer.intermediate(attended_BRD), attended_BRD)
 
 
 def write_graph(encoder: Encoder, path: Path) -> None:
-    """Write the encoder as ONNX, float32, any batch and length. Equal encoders give equal bytes."""
+    """Writes the encoder as ONNX, float32, for any batch and length. Equal encoders give equal bytes."""
     import onnx
 
     ids = torch.ones(2, 8, dtype=torch.int64)
@@ -84,16 +84,17 @@ def write_graph(encoder: Encoder, path: Path) -> None:
             verbose=False,
         )
     if program is None:
-        raise RuntimeError("torch gave no ONNX program")
+        raise RuntimeError("torch returned no ONNX program")
     model = program.model_proto
-    _forget_the_making(model)
+    _remove_metadata(model)
     onnx.save_model(model, str(path))
 
 
-def _forget_the_making(model: Any) -> None:
-    """Take out the source lines, with this machine's paths, that the exporter notes at each node.
+def _remove_metadata(model: Any) -> None:
+    """Removes the source lines, with paths of this machine, that the exporter stores in each node.
 
-    Shapes in between too: of weights that it has turned round it notes those from before, which no checker accepts.
+    It also removes intermediate shapes: for transposed weights the exporter stores the old shapes, which checkers
+    reject.
     """
     graph = model.graph
     del graph.value_info[:]
@@ -105,7 +106,7 @@ def _forget_the_making(model: Any) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch and onnxruntime tell of their own libraries."""
+    """Silences log messages and warnings of torch and onnxruntime."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""What retrieval loses where questions are encoded otherwise, searched in the run's own index.
+"""Measures retrieval with other encodings of the questions, in the run's own index.
 
 Shapes: Q questions, K passages of each, R rows of a run, M measures, E dimensions of a vector.
 """
@@ -22,17 +22,17 @@ from pipeline.tokenization.token_files import Tokens
 
 SHOWN = ("RR@10", "nDCG@10")
 DEPTH = 10
-"""What `SHOWN` look at."""
+"""Deepest rank of the measures SHOWN."""
 ENCODED = 64
-"""Questions between two reports of progress."""
+"""Questions per report of progress."""
 
 
 def retrieval(
     source: Source, ways: Mapping[str, Callable[[Ids], np.ndarray]], progress: Progress
 ) -> dict[str, Any] | None:
-    """Measures of the judged dev questions (test ones where there are none) by each way of encoding them.
+    """Returns measures of the judged dev questions (or test if there are none) for each way of encoding them.
 
-    None where the run has no index by this model.
+    Returns None if the run has no index by this model.
     """
     if source.index is None:
         return None

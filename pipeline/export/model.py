@@ -1,7 +1,7 @@
-"""The model as a folder for sentence-transformers (6 or newer) and AutoModel, reading texts as the project does.
+"""Exports the model for sentence-transformers (6 or newer) and AutoModel, which then read texts as the project does.
 
-What a checkpoint's own files leave to the reader is said here: how long questions and passages may be, how a title is
-joined to its text (the tokenizer's form of a pair), and that `[SEP]` in a text is text.
+The export adds settings that a checkpoint's files lack: maximum lengths of questions and passages, the separator
+between title and text (the tokenizer's template for a pair), and that `[SEP]` in a text is text.
 """
 
 import json
@@ -28,11 +28,11 @@ from pipeline.modeling.sentence_transformers_files import (
 from pipeline.tokenization.tokenizer import special_tokens
 
 SIDES = {"query": "query", "passage": "document"}
-"""Folders of an untied model, and what sentence-transformers calls the side."""
+"""Folders of an untied model -> names of the two sides in sentence-transformers."""
 
 
 def write_model(checkpoint: Path, folder: Path, encoder: EncoderConfig, passage_tokens: int) -> None:
-    """Write the model of `checkpoint`; untied ones as `query/` and `passage/`, under a router that knows both.
+    """Writes the model of `checkpoint`; an untied one as `query/` and `passage/`, with a router for both.
 
     Raises InputError for a folder without a loadable model.
     """
@@ -51,16 +51,16 @@ def _write(folder: Path, checkpoint: Path, model: Encoder, encoder: EncoderConfi
     vector = replace(read_vector(checkpoint), question_prefix=question, passage_prefix=passage)
     save_checkpoint(folder, model.model, checkpoint, vector=vector)
     settings: dict[str, Any] = {f"{SIDES[side]}_length": longest for side, longest in lengths.items()}
-    # Else transformers reports a pooler that is missing, and makes a random one that nothing uses.
+    # Otherwise transformers warns about a missing pooler, and creates an unused random one.
     settings["model_kwargs"] = {"add_pooling_layer": False}
     write_json(folder / "sentence_bert_config.json", settings)
     write_tokenizer(checkpoint, folder, encoder.title_join, [*lengths.values()][-1])
 
 
 def write_tokenizer(source: Path, folder: Path, title_join: str, longest: int) -> None:
-    """Write `source`'s tokenizer with this project's row as its form of a text, and of a pair of title and text.
+    """Writes `source`'s tokenizer with this project's input format for a text, and for a pair of title and text.
 
-    `longest`: tokens that are kept where nobody says how many.
+    `longest`: default maximum number of tokens.
     """
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     specials, names = special_tokens(tokenizer)

@@ -1,4 +1,4 @@
-"""ONNX graphs of a model, float32 and int8, with what was measured of them.
+"""Writes ONNX graphs of a model, float32 and int8, and measures them.
 
 Shapes: N texts, E dimensions of a vector, Q questions.
 """
@@ -22,28 +22,28 @@ from pipeline.modeling.sentence_transformers_files import side, write_json
 from pipeline.runtime.work import Progress
 
 MOST_DIFFERENCE = 1e-4
-"""Of a vector's length: a float32 graph that differs more from torch is not the same model."""
+"""Share of a vector's norm: a float32 graph with a larger difference from torch is wrong."""
 BATCH = 16
-"""Rows that are padded together: lengths differ, so that a graph that reads padding is seen."""
+"""Rows that are padded together: their lengths differ, so that a graph that reads padding is detected."""
 BUDGET = 2048
-"""Tokens of a forward call of torch; about 2,000 stay in a CPU's cache."""
+"""Tokens of a forward call of torch; about 2,000 fit into a CPU's cache."""
 SPEED_SAMPLE = 100
 Encode = Callable[[Ids], np.ndarray]
-"""Rows to vectors, [N, E], each by itself."""
+"""Encodes rows one by one to vectors, [N, E]."""
 
 
 @dataclass(frozen=True)
 class Measured:
     figures: dict[str, Any]
-    """What onnx.json holds."""
+    """Content of onnx.json."""
     milliseconds: dict[str, float]
-    """Median of a question by itself on one thread, of this machine."""
+    """Median time of a single question on one thread of this machine."""
 
 
 def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
-    """Write `model.onnx` and `model.int8.onnx` (untied: `query.` and `passage.`), the tokenizer and onnx.json.
+    """Writes `model.onnx` and `model.int8.onnx` (untied: `query.` and `passage.`), the tokenizer and onnx.json.
 
-    Raises InputError where the float32 graph gives other vectors than torch.
+    Raises InputError if the float32 graph gives other vectors than torch.
     """
     folder.mkdir()
     questions, passages = load_encoders(source.checkpoint)
@@ -83,9 +83,9 @@ def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
 
 
 def quantise(exact: Path, small: Path) -> None:
-    """Weights of matrix products and embeddings in 8 bits, activations as the data asks for (dynamic quantisation).
+    """Quantises weights of matrix products and embeddings to 8 bits; activations are quantised dynamically.
 
-    Unsigned weights: with signed ones sums overflow 16 bits on processors without VNNI, which loses more, and the
+    Weights are unsigned: with signed ones sums overflow 16 bits on processors without VNNI, which loses more, and the
     vectors would depend on the machine.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -101,7 +101,7 @@ def quantise(exact: Path, small: Path) -> None:
 
 
 def session(path: Path) -> Any:
-    """An ONNX Runtime session on one thread."""
+    """Returns an ONNX Runtime session with one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -110,27 +110,27 @@ def session(path: Path) -> Any:
 
 
 def session_encode(path: Path) -> Encode:
-    ready = session(path)
-    return lambda rows: np.concatenate([padded(ready, [row]) for row in rows])
+    model = session(path)
+    return lambda rows: np.concatenate([padded(model, [row]) for row in rows])
 
 
-def padded(ready: Any, rows: Ids) -> np.ndarray:
-    """Vectors of rows that are padded to the longest, [N, E]."""
+def padded(model: Any, rows: Ids) -> np.ndarray:
+    """Returns vectors of rows that are padded to the longest, [N, E]."""
     ids_NL = np.zeros((len(rows), max(map(len, rows))), np.int64)
     mask_NL = np.zeros_like(ids_NL)
     for row, (ids_L, mask_L) in zip(rows, zip(ids_NL, mask_NL, strict=True), strict=True):
         ids_L[: len(row)], mask_L[: len(row)] = row, 1
-    return ready.run(None, dict(zip(INPUTS, (ids_NL, mask_NL), strict=True)))[0]
+    return model.run(None, dict(zip(INPUTS, (ids_NL, mask_NL), strict=True)))[0]
 
 
 def checked(path: Path, rows: Ids, expected_NE: np.ndarray) -> float:
-    """The greatest distance of a vector from `expected`, by the latter's length; the graph is given padded batches."""
-    ready = session(path)
-    found_NE = np.concatenate([padded(ready, rows[at : at + BATCH]) for at in range(0, len(rows), BATCH)])
+    """Returns the largest relative distance of a vector from `expected`; the graph gets padded batches."""
+    model = session(path)
+    found_NE = np.concatenate([padded(model, rows[at : at + BATCH]) for at in range(0, len(rows), BATCH)])
     distance_N = np.linalg.norm(found_NE - expected_NE, axis=1) / np.linalg.norm(expected_NE, axis=1)
     worst = float(distance_N.max())
     if not worst <= MOST_DIFFERENCE:  # NaN too
-        raise InputError(f"{path.name}: its vectors differ from torch's by {worst:.1e} of their length")
+        raise InputError(f"{path.name}: its vectors differ from torch's by {worst:.1e} of their norm")
     return worst
 
 
@@ -141,7 +141,7 @@ def cosines(found_NE: np.ndarray, expected_NE: np.ndarray) -> dict[str, float]:
 
 
 def speed(ways: Mapping[str, Encode], rows: Sequence[np.ndarray]) -> dict[str, float]:
-    """Milliseconds a row, by itself on one thread, the median; the ways take turns, so that all meet the same noise."""
+    """Returns median milliseconds per single row on one thread; the ways alternate, so noise affects all equally."""
     import torch
 
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -150,9 +150,9 @@ def speed(ways: Mapping[str, Encode], rows: Sequence[np.ndarray]) -> dict[str, f
     try:
         for row in [rows[0], *rows]:  # the first warms up
             for name, encode in ways.items():
-                begun = time.perf_counter()
+                started_at = time.perf_counter()
                 encode([row])
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(time.perf_counter() - started_at)
     finally:
         torch.set_num_threads(threads)
-    return {name: 1000 * float(np.median(taken[1:])) for name, taken in seconds.items()}
+    return {name: 1000 * float(np.median(times[1:])) for name, times in seconds.items()}

@@ -1,4 +1,4 @@
-"""README.md of an export."""
+"""Writes the README.md of an export."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,9 +15,9 @@ def write_page(
     reading: Mapping[str, int] | None,
     onnx: Mapping[str, Any] | None,
 ) -> None:
-    """Write what stands in `folder` and how each part is loaded; every block of code runs in that folder.
+    """Writes a description of `folder` and how to load each part; every code block runs in that folder.
 
-    `reading`: what `reading.differing` gives; `onnx`: what onnx.json holds.
+    `reading`: the result of `reading.differing`; `onnx`: the content of onnx.json.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -51,7 +51,7 @@ def write_page(
 
 
 def _of_model(checkpoint: Path) -> dict[str, Any]:
-    """What the page says of the model, where that is exported."""
+    """Returns the page's values about an exported model."""
     from pipeline.modeling.model_config import model_config
     from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
     from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens

@@ -1,4 +1,4 @@
-"""Whether the exported tokenizer reads texts as the project's encoders have read them."""
+"""Compares the exported tokenizer's inputs with those of the project's encoders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from pipeline.runtime.work import Progress
 
 
 def differing(source: Source, folder: Path, texts: Sample, progress: Progress) -> dict[str, int]:
-    """Of the sample: questions and passages, and those of which the model in `folder` would read other tokens.
+    """Returns the sample's numbers of questions and passages, and of those that `folder`'s model reads differently.
 
-    These are passages whose title is longer than the project keeps of it.
+    These are passages with a title that the project cuts.
     """
     from transformers import AutoTokenizer
 
@@ -23,24 +23,24 @@ def differing(source: Source, folder: Path, texts: Sample, progress: Progress) -
     passage = AutoTokenizer.from_pretrained(side(folder, "passage"))
     queries = read_queries(source.collection)
     before = prompt(source.encoder.question_prefix)
-    asked = [before + queries[place].text for place in texts.questions]
-    passages = at_rows(source.collection / "passages.parquet", texts.passages, ["title", "text"]).to_pylist()
-    given = [_given(source, passage["title"], passage["text"]) for passage in passages]
-    progress(0, len(asked) + len(given), "texts")
+    questions = [before + queries[place].text for place in texts.questions]
+    rows = at_rows(source.collection / "passages.parquet", texts.passages, ["title", "text"]).to_pylist()
+    passages = [_passage_input(source, row["title"], row["text"]) for row in rows]
+    progress(0, len(questions) + len(passages), "texts")
     return {
-        "questions": len(asked),
-        "questions_differing": _unequal(query, asked, source.encoder.question_tokens, texts.question_rows),
-        "passages": len(given),
-        "passages_differing": _unequal(passage, given, source.passage_tokens, texts.passage_rows),
+        "questions": len(questions),
+        "questions_differing": _unequal(query, questions, source.encoder.question_tokens, texts.question_rows),
+        "passages": len(passages),
+        "passages_differing": _unequal(passage, passages, source.passage_tokens, texts.passage_rows),
     }
 
 
-def _given(source: Source, title: str, text: str) -> str | tuple[str, str]:
-    """A passage as it is handed to sentence-transformers, after its prompt."""
+def _passage_input(source: Source, title: str, text: str) -> str | tuple[str, str]:
+    """Returns a passage as input of sentence-transformers, after its prompt."""
     before = prompt(source.encoder.passage_prefix)
     return (before + title, text) if title and source.encoder.title_tokens else before + text
 
 
 def _unequal(tokenizer: Any, texts: Sequence[Any], longest: int, rows: Sequence[np.ndarray]) -> int:
-    found = [tokenizer([text], truncation=True, max_length=longest)["input_ids"][0] for text in texts]
-    return sum(ids != row.tolist() for ids, row in zip(found, rows, strict=True))
+    token_ids = [tokenizer([text], truncation=True, max_length=longest)["input_ids"][0] for text in texts]
+    return sum(ids != row.tolist() for ids, row in zip(token_ids, rows, strict=True))

@@ -1,4 +1,4 @@
-"""What of a finished run is exported, and the texts that exports are checked on."""
+"""The parts of a finished run to export, and sample texts for checks of exports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,36 +14,36 @@ from pipeline.modeling.inputs import Form, passage_rows, question_rows, read_for
 from pipeline.tokenization.token_files import Tokens
 
 SAMPLE = 200
-"""Questions, and passages, that are looked at."""
+"""Number of questions, and of passages, to check."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Folders are artifacts."""
+    """The parts of a run to export; folders are artifacts."""
 
     recipe: str
     model: str
-    """The node whose model it is."""
+    """The node that trained the model."""
     checkpoint: Path
     encoder: EncoderConfig
     passage_tokens: int
     collection: Path
     tokens: Path
     relevance: int
-    """Least judgement that is relevant."""
+    """Smallest relevant judgement."""
     index: Path | None
-    """Of the judged passages by this model; None where the run has none."""
+    """Index of the judged passages by this model; None if the run has none."""
     served: Path | None
-    """The index that `cocondenser search` answers from."""
+    """The index that `cocondenser search` uses."""
     runs: Mapping[str, Path]
-    """By the name that they get: `run` is the model's own."""
+    """{name in the export: run}; `run` is the model's own."""
     fusion: Choice | None
-    """How `bm25` and `run` were joined."""
+    """How `bm25` and `run` were fused."""
     reciprocal_k: float
     depth: int
-    """Passages of a question in `run`."""
+    """Passages per question in `run`."""
     question: str
-    """An example."""
+    """An example question."""
     system: str
     """The model's row in `metrics`."""
     metrics: Mapping[str, Any]
@@ -51,14 +51,14 @@ class Source:
     settings: Mapping[str, Any]
     """The run's recipe, as JSON values."""
     command: Sequence[str]
-    """The words of the command that computes it again."""
+    """The command that computes the run again, as arguments."""
     artifacts: Mapping[str, str]
-    """{node: digest} of the run, each after what it was made from."""
+    """{node: digest} of the run, each after its inputs."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Places in the collection's tables, evenly spread, and what the encoders read there."""
+    """Evenly spread rows of the collection's tables, with the encoders' inputs."""
 
     questions: np.ndarray
     passages: np.ndarray
@@ -67,7 +67,7 @@ class Sample:
 
 
 def question(collection: Path) -> str | None:
-    """The first of a collection's; None where it has none."""
+    """Returns the collection's first question; None if it has none."""
     return next((query.text for query in read_queries(collection)), None)
 
 
@@ -88,16 +88,16 @@ def sample(source: Source, size: int = SAMPLE) -> Sample:
 
 
 def spread(number: int, size: int) -> np.ndarray:
-    """At most `size` places of `number`, evenly spread."""
+    """Returns at most `size` of `number` places, evenly spread."""
     return np.unique(np.linspace(0, number - 1, min(size, number)).astype(np.int64))
 
 
 def judged_places(source: Source, split: str, query_ids: list[str]) -> list[int]:
-    """Rows of queries.parquet of these questions of a split."""
+    """Returns the rows of queries.parquet of these questions of a split."""
     place = {q.query_id: row for row, q in enumerate(read_queries(source.collection)) if q.split == split}
     return [place[query_id] for query_id in query_ids]
 
 
 def prompt(prefix: str) -> str:
-    """A prefix as text that is put before another: the project takes its tokens for themselves."""
+    """Returns a prefix as text before another text, with a space: the project tokenizes the prefix separately."""
     return prefix if not prefix or prefix[-1].isspace() else prefix + " "

@@ -110,7 +110,9 @@ def test_a_second_export_replaces_the_first_only_when_told_to(store, tmp_path):
     call(store, tmp_path / "out", only=["index"], overwrite=True)
     assert held(tmp_path / "out") == ["README.md", "export.json", "index"]
     (tmp_path / "out/index/notes.txt").touch()
-    refused(store, tmp_path / "out", "out/index/notes.txt: not of the earlier export", only=["run"], overwrite=True)
+    refused(
+        store, tmp_path / "out", "out/index/notes.txt: not a file of the earlier export", only=["run"], overwrite=True
+    )
 
 
 def test_a_link_to_a_folder_stays_one(store, tmp_path):

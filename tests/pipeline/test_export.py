@@ -194,7 +194,7 @@ def test_a_graph_of_other_vectors_is_refused(bert):
     expected = encode_rows(load_encoders(bert.source.checkpoint)[0], rows, 999)
     assert checked(path, rows, expected) < 1e-5
     expected[3] *= 1 + 2e-4
-    with pytest.raises(InputError, match=r"^model.onnx: its vectors differ from torch's by 2.0e-04 of their length$"):
+    with pytest.raises(InputError, match=r"^model.onnx: its vectors differ from torch's by 2.0e-04 of their norm$"):
         checked(path, rows, expected)
     expected[3] = np.nan
     with pytest.raises(InputError, match="by nan"):

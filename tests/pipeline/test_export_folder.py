@@ -49,7 +49,7 @@ def test_what_is_no_export_stays(tmp_path):
     (out / "letters.txt").touch()
     with pytest.raises(InputError, match=r"out: not empty; --overwrite replaces an earlier export$"):
         check(out, overwrite=False)
-    with pytest.raises(InputError, match=r"out: no earlier export \(it has no export.json\), so that --overwrite"):
+    with pytest.raises(InputError, match=r"out: not an earlier export \(it has no export.json\); --overwrite"):
         check(out, overwrite=True)
     with pytest.raises(InputError, match=r"letters.txt: a file, not a folder$"):
         check(out / "letters.txt", overwrite=True)
@@ -71,7 +71,7 @@ def test_what_was_added_to_an_export_stays(tmp_path, name):
     else:
         added.touch()
     first = out / name.removesuffix("/notes")  # a folder of the user's comes before what is in it
-    line = f"^{first}: not of the earlier export, so that --overwrite leaves all as it is; move it away first$"
+    line = f"^{first}: not a file of the earlier export; --overwrite replaces nothing; move the file away first$"
     with pytest.raises(InputError, match=line):
         check(out, overwrite=True)
     with pytest.raises(InputError, match=line):
@@ -83,7 +83,7 @@ def test_what_was_added_to_an_export_stays(tmp_path, name):
 def test_what_is_added_while_another_is_written_stays(tmp_path):
     out = tmp_path / "out"
     write(out, "one")
-    with pytest.raises(InputError, match="notes: not of the earlier export"), whole(out, True):
+    with pytest.raises(InputError, match="notes: not a file of the earlier export"), whole(out, True):
         (out / "notes").touch()
     assert held(out) == [MARK, "notes", "part"]
 
@@ -91,7 +91,7 @@ def test_what_is_added_while_another_is_written_stays(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"files": 3}', '{"files": [3]}', "[" * 9999])
 def test_an_export_that_does_not_list_its_files_stays(tmp_path, content):
     (tmp_path / MARK).write_text(content)
-    line = "export.json: does not list the files of the earlier export, so that --overwrite leaves all as it is; remove"
+    line = "export.json: does not list the files of the earlier export; --overwrite replaces nothing; remove"
     with pytest.raises(InputError, match=line):
         check(tmp_path, overwrite=True)
 
