@@ -1,1 +1,1 @@
-"""Sentence similarity: what a model's vectors are worth without a collection (Condenser, its sentence tasks)."""
+"""Sentence similarity: quality of a model's vectors without a collection (Condenser, sentence tasks)."""

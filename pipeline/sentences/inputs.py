@@ -1,4 +1,4 @@
-"""Sentences as rows of ids, tokenised as they are needed: a batch's tokens take no time beside its update."""
+"""Tokenizes sentences batch by batch: this takes negligible time compared with the update."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 
 
 class Sentences:
-    """How a checkpoint of stage `sentence_model` reads sentences."""
+    """Tokenizes sentences for a checkpoint of stage `sentence_model`."""
 
     def __init__(self, checkpoint: Path, encoder: SentenceEncoder) -> None:
-        """Raises InputError where the prefix leaves no room for a sentence."""
+        """Raises InputError if the prefix leaves no room for a sentence."""
         self._tokenizer = read_tokenizer(checkpoint)
         self.specials = special_tokens(self._tokenizer)[0]
         self._prefix, self._limit = read_vector(checkpoint).question_prefix, encoder.tokens
@@ -23,11 +23,11 @@ class Sentences:
         check_room("encoder.prefix", before, "encoder.tokens", self._limit)
 
     def rows(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """`[CLS] prefix sentence [SEP]` of each, int64 [at most `tokens`]; a sentence's end is cut."""
-        read = self._tokenizer.encode_batch_fast([self._prefix + text for text in texts], add_special_tokens=False)
+        """Returns `[CLS] prefix sentence [SEP]` of each, int64 [at most `tokens`]; long sentences are cut."""
+        encodings = self._tokenizer.encode_batch_fast([self._prefix + text for text in texts], add_special_tokens=False)
         cls, sep, room = self.specials.cls, self.specials.sep, self._limit - 2
-        return [np.array([cls, *one.ids[:room], sep], np.int64) for one in read]
+        return [np.array([cls, *one.ids[:room], sep], np.int64) for one in encodings]
 
     def cut(self, rows: Sequence[np.ndarray]) -> int:
-        """How many rows may have lost their end: those that fill the room."""
+        """Returns the number of rows of maximum length, which may be cut."""
         return sum(len(row) == self._limit for row in rows)

@@ -1,6 +1,6 @@
 """Measures of sentence tasks.
 
-Legend of suffixes: N pairs or triplets, T trainings (from other seeds), S resamples.
+Legend of suffixes: N pairs or triplets, T trainings (with different seeds), S resamples.
 """
 
 import warnings
@@ -16,14 +16,14 @@ CELLS = 4_000_000
 
 class Estimate(NamedTuple):
     mean: float
-    """Over the trainings."""
+    """Mean over the trainings."""
     low: float
-    """Of the 95 % interval over pairs."""
+    """Lower end of the 95 % interval over pairs; `high`: the upper end."""
     high: float
 
 
 def correlations(cosine_N: np.ndarray, score_N: np.ndarray) -> dict[str, float | None]:
-    """Spearman's and Pearson's correlation; None where all cosines are equal."""
+    """Returns Spearman's and Pearson's correlation; None if all cosines are equal."""
     from scipy import stats
 
     if np.ptp(cosine_N) == 0:
@@ -35,10 +35,10 @@ def correlations(cosine_N: np.ndarray, score_N: np.ndarray) -> dict[str, float |
 
 
 def spearman(cosine_TN: np.ndarray, score_N: np.ndarray, samples: int, seed: int) -> Estimate:
-    """Mean of the trainings' Spearman correlations, and its 95 % interval by a bootstrap over the pairs.
+    """Returns the mean of the trainings' Spearman correlations, and its 95 % interval by a bootstrap over the pairs.
 
-    One resample serves all trainings. Resamples in which all scores or cosines are equal are left out; NaN where a
-    training's cosines all are.
+    All trainings share the resamples. Resamples with only equal scores or cosines are left out; the result is NaN if
+    all cosines of a training are equal.
     """
     from scipy import stats
 
@@ -56,13 +56,13 @@ def spearman(cosine_TN: np.ndarray, score_N: np.ndarray, samples: int, seed: int
         chosen_SN = random.integers(pairs, size=(min(block, samples - i), pairs))
         resampled.append(of_ranks(cosine_TN[:, chosen_SN], score_N[chosen_SN]).mean(0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nothing but NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # if all are NaN
         low, high = np.nanquantile(np.concatenate(resampled), [0.025, 0.975])
     return Estimate(rounded(mean), rounded(low), rounded(high))
 
 
 def accuracy(right_TN: np.ndarray, samples: int, seed: int) -> Estimate:
-    """Mean share of triplets that are `right` (bool), and its 95 % interval by a bootstrap over the triplets."""
+    """Returns the mean share of `right` triplets (bool), and its 95 % interval by a bootstrap over the triplets."""
     share_N1 = right_TN.mean(0)[:, None]
     low, high = (float(end[0]) for end in interval(resampled_means(share_N1, samples, seed)))
     return Estimate(rounded(share_N1.mean()), rounded(low), rounded(high))

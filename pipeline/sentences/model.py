@@ -1,4 +1,4 @@
-"""A stage: a model of any origin, as a checkpoint whose pooling, prefix and tokenizer are settled."""
+"""Stage `sentence_model`: converts any model into a checkpoint with fixed pooling, prefix and tokenizer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 PADDING = 128
-"""Embeddings are filled up to a multiple of it at most."""
+"""A vocabulary may be padded to at most a multiple of this number of embeddings."""
 
 
 class SentenceEncoder(Config):
-    """How a sentence becomes a vector, for every stage of the sentence tasks."""
+    """How a sentence becomes a vector, in all stages of the sentence tasks."""
 
     pooling: Literal["own", "cls", "mean"]
-    """What of the last layer is the vector. `own`: as the model's folder says; CLS where it says nothing."""
+    """Pooling of the last layer. `own`: the pooling of the model's folder, or CLS if it has none."""
     prefix: str | None
-    """Text before each sentence, such as E5's `query: `. null: what the model's folder names for questions."""
+    """Text before each sentence, such as E5's `query: `. null: the question prefix of the model's folder."""
     tokens: int = Field(ge=3, le=512)
-    """Tokens of a sentence's input, prefix and special tokens included; the rest is cut."""
+    """Tokens of a sentence's input, including prefix and special tokens; the rest is cut."""
 
 
 class SentenceModelConfig(Config):
@@ -42,7 +42,7 @@ class SentenceModelConfig(Config):
     revision: str
     """Branch, tag or commit of `pretrained`. Only a commit pins the content."""
     tokenizer: Path | None
-    """A folder with a tokenizer, or a WordPiece `vocab.txt` of BERT's uncased kind, for a model that came without."""
+    """A folder with a tokenizer, or an uncased WordPiece `vocab.txt` as BERT's, for a model without a tokenizer."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -52,33 +52,33 @@ class SentenceModelConfig(Config):
 
 
 def missing(config: SentenceModelConfig) -> list[str]:
-    """Lines that say how to bring what the stage would download and cannot, or what is wrong with the folder."""
+    """Returns lines about faults of the folder, or how to get files that the stage cannot download."""
     from pipeline.modeling.initial import FILES
 
     if config.checkpoint is not None and config.checkpoint.exists():
         try:
-            ready = _read(config, one_encoder(config.checkpoint))
-            if not ready.own_tokenizer:
-                _tokenizer(config, ready)
+            existing = _read(config, one_encoder(config.checkpoint))
+            if not existing.own_tokenizer:
+                _tokenizer(config, existing)
         except InputError as error:
             return [f"models: {error}"]
     return hub.missing(config.pretrained, config.revision, FILES, "models.LABEL")
 
 
 def one_encoder(folder: Path) -> Path:
-    """The folder. Raises InputError where it holds an encoder of questions and another one of passages."""
+    """Returns the folder. Raises InputError if it has separate encoders for questions and passages."""
     from pipeline.modeling.sentence_transformers_files import is_tied
 
     if not is_tied(folder):
-        raise InputError(f"{folder}: holds two encoders; name one, {folder.name}/query or {folder.name}/passage")
+        raise InputError(f"{folder}: holds two encoders; choose {folder.name}/query or {folder.name}/passage")
     return folder
 
 
 def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: Work) -> Metrics:
-    """Write the encoder as a checkpoint with its own tokenizer, or where it has none with `config.tokenizer`.
+    """Writes the encoder as a checkpoint with its own tokenizer, or with `config.tokenizer` if it has none.
 
-    Raises InputError where modeling/existing_model.py does, where it cannot be loaded, has no tokenizer that is known
-    here or fewer entries than that, or has fewer positions than `encoder.tokens`.
+    Raises InputError as modeling/existing_model.py does, and if the model cannot be loaded, has no known tokenizer or
+    fewer embeddings than it, or has fewer positions than `encoder.tokens`.
     """
     import json
 
@@ -92,24 +92,24 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
         folder = one_encoder(config.checkpoint)
     else:
         assert config.pretrained is not None
-        wanted = [*HUB_FILES, "*.json", "*_Pooling/*", "*_Dense/*"]
-        folder = hub.fetch(config.pretrained, config.revision, wanted, FILES)
-    ready = _read(config, folder)
-    model = load_encoder(ready.folder)
-    tokenizer = _tokenizer(config, ready)
+        patterns = [*HUB_FILES, "*.json", "*_Pooling/*", "*_Dense/*"]
+        folder = hub.fetch(config.pretrained, config.revision, patterns, FILES)
+    existing = _read(config, folder)
+    model = load_encoder(existing.folder)
+    tokenizer = _tokenizer(config, existing)
     specials, names = special_tokens(tokenizer)
     vector = replace(
-        CLS if ready.pooling is None else read_vector(folder),
-        pooling=encoder.pooling if encoder.pooling != "own" else ready.pooling or "cls",
-        question_prefix=ready.question_prefix if encoder.prefix is None else encoder.prefix,
-        passage_prefix=ready.passage_prefix,
+        CLS if existing.pooling is None else read_vector(folder),
+        pooling=encoder.pooling if encoder.pooling != "own" else existing.pooling or "cls",
+        question_prefix=existing.question_prefix if encoder.prefix is None else encoder.prefix,
+        passage_prefix=existing.passage_prefix,
     )
     check_fits(Encoder(model, vector.pooling), specials, folder, "encoder.tokens", encoder.tokens)
     files = work.checkpoints / "tokenizer"
     files.mkdir(parents=True, exist_ok=True)
     (files / "tokenizer.json").write_text(tokenizer.to_str(pretty=True) + "\n", "utf-8")
     description = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # it takes tokenizer.json as it is
+        "tokenizer_class": "PreTrainedTokenizerFast",  # it uses tokenizer.json unchanged
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **names,
@@ -127,25 +127,25 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
 
 
 def _read(config: SentenceModelConfig, folder: Path) -> "Ready":
-    """What the folder says of itself. Raises InputError where neither it nor the config has a tokenizer."""
+    """Reads the folder's settings. Raises InputError if neither it nor the config has a tokenizer."""
     from pipeline.modeling.existing_model import read, read_whole
 
     return read_whole(folder) if config.tokenizer is None else read(folder)
 
 
-def _tokenizer(config: SentenceModelConfig, ready: "Ready") -> "Tokenizer":
-    """The model's own; the config's where it has none. Raises InputError where that one has another size."""
+def _tokenizer(config: SentenceModelConfig, existing: "Ready") -> "Tokenizer":
+    """Returns the model's tokenizer, or the config's if it has none. Raises InputError if that has another size."""
     from pipeline.modeling.model_config import model_config
     from pipeline.tokenization.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary
     from pipeline.tokenization.wordpiece import Normal
 
-    if config.tokenizer is None or ready.own_tokenizer:
-        return read_tokenizer(ready.folder)
-    given = read_tokenizer_or_vocabulary(
+    if config.tokenizer is None or existing.own_tokenizer:
+        return read_tokenizer(existing.folder)
+    tokenizer = read_tokenizer_or_vocabulary(
         config.tokenizer, Normal(lowercase=True, split_identifiers=False, drop_rules=False)
     )
-    entries, embeddings = given.get_vocab_size(), model_config(ready.folder)["vocab_size"]
+    entries, embeddings = tokenizer.get_vocab_size(), model_config(existing.folder)["vocab_size"]
     if not embeddings - PADDING < entries <= embeddings:
-        both = f"{entries:,} entries, but the model {ready.folder} has {embeddings:,} token embeddings"
+        both = f"{entries:,} entries, but the model {existing.folder} has {embeddings:,} token embeddings"
         raise InputError(f"tokenizer {config.tokenizer}: {both}")
-    return given
+    return tokenizer

@@ -1,4 +1,4 @@
-"""Tables of sentences from any CSV: scored pairs, labelled pairs or triplets. Faults are told by file and line."""
+"""Reads tables of sentences from any CSV: scored pairs, labelled pairs or triplets. Errors name file and line."""
 
 import math
 from collections import Counter
@@ -20,19 +20,19 @@ SEPARATORS = {"tab": "\t", "comma": ",", "semicolon": ";"}
 
 
 class Layout(Config):
-    """How the lines of a table are written. The same for train, dev and test."""
+    """The format of a table's lines, the same for train, dev and test."""
 
     separator: Literal["tab", "comma", "semicolon"]
-    """What stands between two fields."""
+    """Separator of fields."""
     quotes: bool
-    """Fields may stand in double quotes, then hold separators and ends of lines (RFC 4180). False: a quote is a letter,
-    as in STS-b's files, whose sentences hold single ones."""
+    """Fields may be in double quotes and then contain separators and line ends (RFC 4180). False: a quote is a normal
+    character, as in STS-b's files, whose sentences contain single quotes."""
     header: bool
     """The first line names the columns."""
 
 
 class ScoredConfig(Config):
-    """Pairs with a score of their similarity, as STS-b has them (Cer et al. 2017)."""
+    """Pairs with a similarity score, as in STS-b (Cer et al. 2017)."""
 
     kind: Literal["scored"]
     """Names this reader."""
@@ -46,7 +46,7 @@ class ScoredConfig(Config):
     sentence2: Column
     score: Column
     highest: float = Field(gt=0)
-    """Score of two sentences that mean the same. 5 in STS-b; the lowest is 0."""
+    """Score of two sentences with the same meaning. 5 in STS-b; the lowest is 0."""
 
     @model_validator(mode="after")
     def _columns_are_told_apart(self) -> Self:
@@ -54,31 +54,31 @@ class ScoredConfig(Config):
 
 
 class LabelledConfig(Config):
-    """Pairs with one of three labels, as natural language inference has them (SNLI, MultiNLI)."""
+    """Pairs with one of three labels, as in natural language inference (SNLI, MultiNLI)."""
 
     kind: Literal["labelled"]
     """Names this reader."""
     train: Path
     dev: Path | None
-    """Measured after the training, where given."""
+    """Measured after the training, if it is set."""
     layout: Layout
     sentence1: Column
     sentence2: Column
     label: Column
     labels: Annotated[list[str], Field(min_length=3, max_length=3)]
-    """The three labels as the files write them."""
+    """The three labels as in the files."""
     left_out: list[str]
-    """Labels of lines that are passed over and counted, such as SNLI's `-`: no agreement."""
+    """Labels of lines that are skipped and counted, such as SNLI's `-` (no agreement)."""
 
     @model_validator(mode="after")
     def _columns_are_told_apart(self) -> Self:
         if len({*self.labels, *self.left_out}) != 3 + len(self.left_out):
-            raise ValueError("labels and left_out: no label may stand twice")
+            raise ValueError("labels and left_out: duplicate label")
         return checked(self)
 
 
 class TripletConfig(Config):
-    """A sentence, one that is nearer to it and one that is less near, as sections give them (Dor et al. 2018)."""
+    """A sentence with a nearer and a farther sentence, from sections of articles (Dor et al. 2018)."""
 
     kind: Literal["triplets"]
     """Names this reader."""
@@ -90,9 +90,9 @@ class TripletConfig(Config):
     layout: Layout
     anchor: Column
     positive: Column
-    """Of the same section."""
+    """A sentence of the same section."""
     negative: Column
-    """Of another section of the same article."""
+    """A sentence of another section of the same article."""
 
     @model_validator(mode="after")
     def _columns_are_told_apart(self) -> Self:
@@ -106,35 +106,35 @@ TEXTS = {
 }
 """Fields that name a column of sentences."""
 TARGETS = {"scored": "score", "labelled": "label"}
-"""Fields that name the column of what is to be learnt."""
+"""Fields that name the column of the training target."""
 
 
 def fields(kind: str) -> tuple[str, ...]:
-    """The configuration's fields that name a column, which are the columns of the table made."""
+    """Returns the configuration's fields that name a column; they are the columns of the written table."""
     return (*TEXTS[kind], *([TARGETS[kind]] if kind in TARGETS else []))
 
 
 def checked(config: Any) -> Any:
-    """ValueError where two fields name one column, or a column is named in a file that has no names."""
+    """Returns the configuration. Raises ValueError for a shared column, and for a column name without a header."""
     named = {name: getattr(config, name) for name in fields(config.kind)}
     for name, column in named.items():
         if isinstance(column, str) and not config.layout.header:
-            raise ValueError(f"{name}: {column!r} is a name, but layout.header is false: give the column's number")
+            raise ValueError(f"{name}: {column!r} is a name, but layout.header is false: use the column's number")
     if len({*named.values()}) != len(named):
-        raise ValueError(f"{', '.join(named)}: each takes a column of its own")
+        raise ValueError(f"{', '.join(named)}: must be different columns")
     return config
 
 
 def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any, ...]]:
-    """(line, the sentences, score or label) of each row of a split's file, by one of the three configurations.
+    """Yields (line, the sentences, score or label) of each row of a split's file, for one of the three configurations.
 
-    Scores become 0 to 1, labels their place in `labels`. `left_out` counts rows passed over, by label. Raises
-    InputError for a row with too few fields or more than the header names, an empty sentence, a score that is no number
-    of 0 to `highest`, and an unknown label.
+    Scores become 0 to 1, labels their place in `labels`. `left_out` counts skipped rows, by label. Raises InputError
+    for a row with too few fields or more than the header, an empty sentence, a score that is not a number from 0 to
+    `highest`, and an unknown label.
     """
     path: Path = getattr(config, split)
     records = _records(path, config.layout)
-    advice = "; a field with a separator stands in double quotes" if config.layout.quotes else ""
+    advice = "; a field with a separator must be in double quotes" if config.layout.quotes else ""
     named, names = next(records, (1, [])) if config.layout.header else (1, None)
     places = _places(f"{path}:{named}", config, names)
     for line, record in records:
@@ -145,14 +145,14 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
             raise InputError(
                 f"{path}:{line}: {len(record)} fields, but {name} is in column {places[name] + 1}{_hint(record)}"
             )
-        found: list[Any] = [line]
+        row: list[Any] = [line]
         for name in TEXTS[config.kind]:
             text = record[places[name]].strip()
             if not text:
                 raise InputError(f"{path}:{line}: {name} is empty")
-            found.append(text)
+            row.append(text)
         if config.kind == "scored":
-            found.append(_score(f"{path}:{line}", record[places["score"]], config.highest))
+            row.append(_score(f"{path}:{line}", record[places["score"]], config.highest))
         if config.kind == "labelled":
             label = record[places["label"]].strip()
             if label in config.left_out:
@@ -160,12 +160,12 @@ def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any,
                 continue
             if label not in config.labels:
                 raise InputError(f"{path}:{line}: label '{one_line(label)}' is none of {', '.join(config.labels)}")
-            found.append(config.labels.index(label))
-        yield tuple(found)
+            row.append(config.labels.index(label))
+        yield tuple(row)
 
 
 def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """(the line where it ends, fields) of each record."""
+    """Yields (line of its end, fields) of each record."""
     separator = SEPARATORS[layout.separator]
     if not layout.quotes:
         yield from delimited.unquoted(path, separator)
@@ -174,22 +174,22 @@ def _records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         for _, last, record in delimited.records(path, separator):
             yield last, record
     except delimited.UnclosedQuote as error:
-        raise InputError(f"{error}; where a quote is but a letter, layout.quotes is to be false") from None
+        raise InputError(f"{error}; set layout.quotes to false if a quote is a normal character") from None
 
 
 def _places(where: str, config: Any, header: list[str] | None) -> dict[str, int]:
-    """{field: index of its column}. `header`: the names of the columns, which stand at `where`."""
+    """Returns {field: index of its column}. `header`: the names of the columns; `where`: their place."""
     columns = {name: getattr(config, name) for name in fields(config.kind)}
     names = [name.strip() for name in header or ()]
     for field, column in columns.items():
         if isinstance(column, str) and names.count(column) != 1:
             times = "no" if column not in names else "more than one"
             raise InputError(
-                f"{where}: {times} column '{one_line(column)}' for {field}; there are {', '.join(names)}{_hint(names)}"
+                f"{where}: {times} column '{one_line(column)}' for {field}; known are {', '.join(names)}{_hint(names)}"
             )
     places = {name: names.index(column) if isinstance(column, str) else column - 1 for name, column in columns.items()}
     if len({*places.values()}) != len(places):
-        raise InputError(f"{where}: {', '.join(places)}: two of them name the same column")
+        raise InputError(f"{where}: {', '.join(places)}: two of them are the same column")
     return places
 
 
@@ -204,7 +204,7 @@ def _score(place: str, text: str, highest: float) -> float:
             raise ValueError
         score = float(text)
     except ValueError:
-        raise InputError(f"{place}: score '{one_line(text)}' is no number") from None
+        raise InputError(f"{place}: score '{one_line(text)}' is not a number") from None
     if not math.isfinite(score) or not 0 <= score <= highest:
-        raise InputError(f"{place}: score '{one_line(text)}' is not within 0 and {highest:g}")
+        raise InputError(f"{place}: score '{one_line(text)}' is not between 0 and {highest:g}")
     return score / highest

@@ -1,4 +1,4 @@
-"""A stage: the table of a sentence task, a row a model and size, from all its trainings."""
+"""Stage `summary`: the table of a sentence task, one row per model and size, from all its trainings."""
 
 import json
 from pathlib import Path
@@ -18,15 +18,15 @@ class Training(Config):
     """One training of the table."""
 
     run: str
-    """The input that holds it."""
+    """The stage's input with this training."""
     model: str
     """The row's label."""
     size: int = Field(ge=0)
-    """Training rows asked for; 0: all."""
+    """Requested training rows; 0: all."""
     epochs: int = Field(ge=0)
-    """0: nothing was trained, whatever the size."""
+    """0: the model was not trained, whatever the size."""
     repeat: int = Field(ge=1)
-    """Trainings of other seeds have other numbers."""
+    """Number of the repeat; each has its own seed."""
 
 
 class SummaryConfig(Config):
@@ -38,12 +38,12 @@ class SummaryConfig(Config):
 
 
 def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
-    """Write `summary.json`: the measure, and a row for each model and size, in the order given.
+    """Writes `summary.json`: the measure, and a row for each model and size, in the order of `config.trainings`.
 
-    Of a row's candidate numbers of epochs the one is taken whose mean over the repeats is best on dev, the smaller of
-    equal ones. Its test figure is the mean over the repeats, with a 95 % interval by a bootstrap over the test's rows;
-    size is 0 for the model as it is and null for all training rows. Raises InputError where two trainings were
-    measured on other rows.
+    A row uses the candidate number of epochs with the best mean over the repeats on dev, the smaller of equal ones. Its
+    test figure is the mean over the repeats, with a 95 % interval by a bootstrap over the test's rows; size is 0 for
+    the untrained model and null for all training rows. Raises InputError if two trainings were measured on different
+    rows.
     """
     cells: dict[tuple[str, int, bool], dict[int, list[Training]]] = {}
     for one in config.trainings:
@@ -75,13 +75,13 @@ def summary(config: SummaryConfig, work: Work, **runs: Path) -> Metrics:
         if measure == "spearman":
             row["pearson"] = _mean([results[one.run]["test_pearson"] for one in chosen])
         rows.append(row)
-    found = {"measure": measure, "rows": rows}
-    (work.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    content = {"measure": measure, "rows": rows}
+    (work.out / "summary.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     return {"measure": measure, "rows": len(rows)}
 
 
 def _order(value: float | None) -> float:
-    """Nothing is worse than no correlation at all."""
+    """Returns a sort key: a missing correlation is the worst."""
     return -2.0 if value is None else value
 
 
@@ -93,7 +93,7 @@ def _mean(values: list[float | None]) -> float | None:
 def _estimate(measure: str, folders: list[Path], config: SummaryConfig) -> Estimate:
     tables = [read_table(folder / "predictions.parquet", filters=[("split", "==", "test")]) for folder in folders]
     if any(not table["line"].equals(tables[0]["line"]) for table in tables):
-        raise InputError("trainings of one row were measured on other rows of the test")
+        raise InputError("trainings of one row were measured on different rows of the test")
     if measure == "spearman":
         cosine_TN = np.stack([table["cosine"].to_numpy() for table in tables])
         return spearman(cosine_TN, tables[0]["score"].to_numpy(), config.bootstrap_samples, config.seed)

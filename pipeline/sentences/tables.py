@@ -1,4 +1,4 @@
-"""A stage: tables of sentences, read from any CSV and written as Parquet."""
+"""Stage `sentence_table`: reads tables of sentences from any CSV and writes Parquet."""
 
 import json
 from collections import Counter
@@ -24,16 +24,16 @@ AnyTable = ScoredConfig | LabelledConfig | TripletConfig
 
 
 def missing(config: AnyTable) -> list[str]:
-    """A line for each file that is not there, with the commands that bring STS-b."""
+    """Returns a line for each missing file, with the commands that download STS-b."""
     from pipeline.data import text_files
 
     return text_files.missing((getattr(config, split, None) for split in SPLITS), COMMANDS, folders=False)
 
 
 def sentence_table(config: AnyTable, work: Work) -> Metrics:
-    """Write train.parquet, dev.parquet and test.parquet, and `table.json` with the kind of the table and the counts.
+    """Writes train.parquet, dev.parquet and test.parquet, and `table.json` with the table's kind and the counts.
 
-    Columns: line (int32, where the row ends in its file), the sentences (strings), then score (float64, 0 to 1) or
+    Columns: line (int32, the last line of the row in its file), the sentences (strings), then score (float64, 0 to 1) or
     label (int8, its place in `labels`). Raises InputError as `split_rows` does.
     """
     import pyarrow as pa
@@ -45,16 +45,16 @@ def sentence_table(config: AnyTable, work: Work) -> Metrics:
         if getattr(config, split, None) is None:
             continue
         left_out: Counter[str] = Counter()
-        found = split_rows(config, split, left_out, work.progress)
-        texts = [row[1 : 1 + len(TEXTS[kind])] for row in found]
-        counts[split] = len(found)
+        rows_of_split = split_rows(config, split, left_out, work.progress)
+        texts = [row[1 : 1 + len(TEXTS[kind])] for row in rows_of_split]
+        counts[split] = len(rows_of_split)
         if split == "train":
             known = {*texts}
         else:
             counts[f"{split}_in_train"] = sum(text in known for text in texts)
         if left_out:
             counts[f"{split}_left_out"] = left_out.total()
-        columns = [list(column) for column in zip(*found, strict=True)]
+        columns = [list(column) for column in zip(*rows_of_split, strict=True)]
         table = pa.table(dict(zip(schema(kind).names, columns, strict=True)), schema=schema(kind))
         write_parquet(table, work.out / f"{split}.parquet")
     labels = {"labels": config.labels} if isinstance(config, LabelledConfig) else {}
@@ -64,31 +64,31 @@ def sentence_table(config: AnyTable, work: Work) -> Metrics:
 
 
 def row_counts(config: AnyTable) -> dict[str, int]:
-    """The rows of each split. Raises InputError as `split_rows` does."""
+    """Returns the number of rows of each split. Raises InputError as `split_rows` does."""
     splits = [split for split in SPLITS if getattr(config, split, None) is not None]
     return {split: len(split_rows(config, split, Counter(), silent)) for split in splits}
 
 
 def split_rows(config: AnyTable, split: str, left_out: Counter[str], progress: Progress) -> list[tuple[Any, ...]]:
-    """All rows of a split, as the reader gives them.
+    """Returns all rows of a split, as the reader yields them.
 
-    Raises InputError as the reader does, for a split without rows, and for dev or test without two scores that differ.
+    Raises InputError as the reader does, for a split without rows, and for dev or test with only equal scores.
     """
     path: Path = getattr(config, split)
-    found = []
+    every = []
     for row in rows(config, split, left_out):
-        found.append(row)
-        if len(found) % 10_000 == 0:
-            progress(len(found), None, f"rows of {split}")
-    if not found:
+        every.append(row)
+        if len(every) % 10_000 == 0:
+            progress(len(every), None, f"rows of {split}")
+    if not every:
         raise InputError(f"{path}: no rows")
-    if config.kind == "scored" and split != "train" and len({row[-1] for row in found}) < 2:
-        raise InputError(f"{path}: all scores are equal, so that nothing correlates with them")
-    return found
+    if config.kind == "scored" and split != "train" and len({row[-1] for row in every}) < 2:
+        raise InputError(f"{path}: all scores are equal, so the correlation is undefined")
+    return every
 
 
 def schema(kind: str) -> "pa.Schema":
-    """Columns of a table of `kind`."""
+    """Returns the columns of a table of `kind`."""
     import pyarrow as pa
 
     types = {"score": pa.float64(), "label": pa.int8()}
@@ -97,10 +97,10 @@ def schema(kind: str) -> "pa.Schema":
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """`table.json` of a table's artifact. Raises InputError."""
+    """Reads `table.json` of a table's artifact. Raises InputError."""
     return read_json(folder / DESCRIPTION, "kind", "train")
 
 
 def read(folder: Path, split: str) -> "pa.Table":
-    """A split's rows. Raises InputError."""
+    """Reads a split's rows. Raises InputError."""
     return read_table(folder / f"{split}.parquet")

@@ -1,6 +1,6 @@
-"""The training on a table of sentences, in a process of its own (`pipeline.runtime.launch`).
+"""Trains on a table of sentences, in a separate process (`pipeline.runtime.launch`).
 
-Shapes: Q rows of the table in a batch, R sentences of them (all first ones, all second ones, ...), N rows of a split,
+Shapes: Q rows of the table in a batch, R their sentences (all first ones, all second ones, ...), N rows of a split,
 E dimensions.
 """
 
@@ -36,9 +36,9 @@ from pipeline.sentences.validation import Validation
 from pipeline.training import loop
 
 MEASURE = {"scored": "spearman", "labelled": "accuracy", "triplets": "accuracy"}
-"""What chooses among epochs, by kind of table."""
+"""Kind of table -> measure that selects the best epoch."""
 SUBSET = 5
-"""First word of the subset's seed, which no draw of pipeline/finetune/examples.py has."""
+"""First number of the subset's seed; no other draw of pipeline/finetune/examples.py uses it."""
 LABELS = 3
 
 
@@ -55,58 +55,61 @@ def train(
     checkpoints: str,
     machine: dict[str, Any],
 ) -> Metrics:
-    """What each rank runs: its pieces of every batch; rank 0 writes the checkpoint."""
-    c, t, e = TuneConfig(**config), TuneTraining(**settings), SentenceEncoder(**encoder)
-    how, seed = Machine.model_validate(machine), t.optimiser.seed
+    """Runs on each rank, on its part of every batch; rank 0 writes the checkpoint."""
+    tune_config, training = TuneConfig(**config), TuneTraining(**settings)
+    encoder_config, machine_config = SentenceEncoder(**encoder), Machine.model_validate(machine)
+    seed = training.optimiser.seed
     description = tables.describe(Path(table))
     kind = description["kind"]
-    sentences = Sentences(Path(start), e)
-    towers = starting(Path(start), kind, t, e, sentences, device)
-    rows = subset(tables.read(Path(table), "train"), c.max_rows, t.subset_seed)
-    edges = examples.batches(len(rows), t.batch)
+    sentences = Sentences(Path(start), encoder_config)
+    towers = starting(Path(start), kind, training, encoder_config, sentences, device)
+    rows = subset(tables.read(Path(table), "train"), tune_config.max_rows, training.subset_seed)
+    edges = examples.batches(len(rows), training.batch)
     epoch_steps = len(edges) - 1
     folder = Path(checkpoints)
 
-    def judged(split: str) -> tuple[dict[str, np.ndarray], Metrics]:
-        given = tables.read(Path(table), split)
-        ids = [row for name in TEXTS[kind] for row in sentences.rows(given[name].to_pylist())]
-        found_RE = encode_all(towers.encoders[0], ids, how.token_budget)
-        columns, figures = measured(kind, found_RE.cpu(), given, towers.scorer)
+    def measure_split(split: str) -> tuple[dict[str, np.ndarray], Metrics]:
+        table_N = tables.read(Path(table), split)
+        ids = [row for name in TEXTS[kind] for row in sentences.rows(table_N[name].to_pylist())]
+        vectors_RE = encode_all(towers.encoders[0], ids, machine_config.token_budget)
+        columns, figures = measured(kind, vectors_RE.cpu(), table_N, towers.scorer)
         return columns, {**figures, "sentences_cut": sentences.cut(ids)}
 
     validation = None
     if "dev" in description:
-        validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(judged("dev")[1], kind), folder)
+        validation = Validation(towers.trained, MEASURE[kind], lambda: value_of(measure_split("dev")[1], kind), folder)
 
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
         chosen_Q = examples.order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
         batch = rows.take(chosen_Q)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
-        return update(towers, ids, 0, loss_of(kind, batch, t.margin, towers, device), how, (seed, i), device)
+        return update(
+            towers, ids, 0, loss_of(kind, batch, training.margin, towers, device), machine_config, (seed, i), device
+        )
 
-    steps = c.epochs * epoch_steps
+    steps = tune_config.epochs * epoch_steps
     validate = loop.between_epochs(validation.after if validation else None, epoch_steps)
-    history = train_loop(towers, step, validate, steps, t, folder, how, progress, device)
-    kept = c.epochs
+    history = train_loop(towers, step, validate, steps, training, folder, machine_config, progress, device)
+    kept = tune_config.epochs
     if validation and steps:
-        validation.after(c.epochs, steps)
-        if t.select == "best":
+        validation.after(tune_config.epochs, steps)
+        if training.select == "best":
             kept = validation.keep_best()
     splits = [split for split in ("dev", "test") if split in description]
-    found = {split: judged(split) for split in splits}
-    figures = {f"{split}_{name}": value for split in splits for name, value in found[split][1].items()}
+    results = {split: measure_split(split) for split in splits}
+    figures = {f"{split}_{name}": value for split in splits for name, value in results[split][1].items()}
     metrics = {"rows": len(rows), "epoch": kept, **figures, **summary(history)}
     if rank() == 0:
         write(Path(out), Path(start), towers, history, metrics)
-        write_tables(Path(out), {split: found[split][0] for split in splits}, validation.rows if validation else [])
+        write_tables(Path(out), {split: results[split][0] for split in splits}, validation.rows if validation else [])
     return metrics
 
 
 def starting(
     start: Path, kind: str, config: TuneTraining, encoder: SentenceEncoder, sentences: Sentences, device: str
 ) -> Towers:
-    """The encoder of checkpoint `start`; for labelled pairs with a new classifier, a function of the seed."""
+    """Returns the encoder of checkpoint `start`; for labelled pairs with a new classifier, initialised by the seed."""
     one = load_encoders(start)[0]
     check_fits(one, sentences.specials, start, "encoder.tokens", encoder.tokens)
     loop.set_dropout(one.model, config.dropout)
@@ -117,14 +120,14 @@ def starting(
 
 
 def subset(rows: pa.Table, number: int, seed: int) -> pa.Table:
-    """The first `number` rows of a seeded shuffle, 0: all. Smaller ones lie within larger ones."""
+    """Returns the first `number` rows of a seeded shuffle, 0: all. A smaller subset is part of a larger one."""
     if not number:
         return rows
     return rows.take(np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(rows))[:number]))
 
 
 def loss_of(kind: str, batch: pa.Table, margin: float, towers: Towers, device: str) -> Callable[[Tensor], Tensor]:
-    """The loss of a batch as a function of its vectors [R, E]."""
+    """Returns the loss of a batch as a function of its vectors [R, E]."""
     if kind == "scored":
         score_Q = torch.tensor(batch["score"].to_pylist(), device=device)
         return lambda vectors_RE: losses.scored(vectors_RE, score_Q)
@@ -145,7 +148,7 @@ def train_loop(
     progress: Progress,
     device: str,
 ) -> list[dict[str, float]]:
-    """The history; empty where nothing is to be trained."""
+    """Trains and returns the history; empty if there are no updates."""
     if not steps:
         return []
     minutes = machine.checkpoint_minutes
@@ -157,22 +160,22 @@ def summary(history: list[dict[str, float]]) -> Metrics:
 
 
 def measured(
-    kind: str, vectors_RE: Tensor, given: pa.Table, classifier: nn.Linear | None
+    kind: str, vectors_RE: Tensor, table_N: pa.Table, classifier: nn.Linear | None
 ) -> tuple[dict[str, np.ndarray], Metrics]:
-    """(columns of predictions.parquet, figures) of a split's vectors, in float64."""
-    line_N = given["line"].to_numpy()
+    """Returns (columns of predictions.parquet, figures) of a split's vectors, in float64."""
+    line_N = table_N["line"].to_numpy()
     if kind == "labelled":
         assert classifier is not None
         with torch.inference_mode():
             logits_NL = classifier(losses.features(vectors_RE.to(classifier.weight.device)))
         predicted_N = logits_NL.argmax(1).cpu().numpy()
-        label_N = given["label"].to_numpy()
+        label_N = table_N["label"].to_numpy()
         right = rounded((predicted_N == label_N).mean())
         return {"line": line_N, "label": label_N, "predicted": predicted_N.astype(np.int8)}, {"accuracy": right}
     parts = vectors_RE.double().chunk(len(TEXTS[kind]))
     if kind == "scored":
         cosine_N = F.cosine_similarity(parts[0], parts[1]).numpy()
-        score_N = given["score"].to_numpy()
+        score_N = table_N["score"].to_numpy()
         return {"line": line_N, "score": score_N, "cosine": cosine_N}, {**measures.correlations(cosine_N, score_N)}
     anchor_NE, positive_NE, negative_NE = parts
     near_N, far_N = ((anchor_NE - other_NE).norm(dim=1).numpy() for other_NE in (positive_NE, negative_NE))
@@ -187,7 +190,7 @@ def value_of(figures: Metrics, kind: str) -> float | None:
 
 
 def write(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:
-    """The checkpoint with the tokenizer, pooling and prefix of `start`, and the metrics."""
+    """Writes the checkpoint with the tokenizer, pooling and prefix of `start`, and the metrics."""
     one = towers.encoders[0]
     projection = one.projection.weight if one.projection else None
     vector = replace(read_vector(start), projection_ED=projection)
@@ -200,7 +203,9 @@ def write(out: Path, start: Path, towers: Towers, history: list[dict[str, float]
 
 def write_tables(out: Path, predictions: dict[str, dict[str, np.ndarray]], validation: list[dict[str, Any]]) -> None:
     if predictions:
-        parts = [pa.table({"split": [split] * len(found["line"]), **found}) for split, found in predictions.items()]
+        parts = [
+            pa.table({"split": [split] * len(columns["line"]), **columns}) for split, columns in predictions.items()
+        ]
         write_parquet(pa.concat_tables(parts), out / "predictions.parquet")
     if validation:
         write_parquet(pa.Table.from_pylist(validation), out / "validation.parquet")

@@ -1,4 +1,4 @@
-"""The measure on dev after each epoch, and the weights of the best one."""
+"""Measures on dev after each epoch, and keeps the weights of the best epoch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from pipeline.training.best_weights import Best, Row
 
 
 class Validation:
-    """`measure()`: the figure on dev of the weights as they are, the same on each rank; None where it has no value."""
+    """`measure()`: the current weights' figure on dev, equal on each rank; None if it is undefined."""
 
     def __init__(self, trained: nn.Module, name: str, measure: Callable[[], float | None], folder: Path) -> None:
         self._measure, self._best = measure, Best(trained, name, folder)
@@ -20,11 +20,11 @@ class Validation:
         return self._best.rows
 
     def after(self, epoch: int, step: int) -> None:
-        """Measure the weights after `epoch` epochs and `step` updates; keep them where they are the best so far."""
+        """Measures the weights after `epoch` epochs and `step` updates; keeps them if they are the best so far."""
         self._best.add(epoch, step, self._measure())
 
     def keep_best(self) -> int:
-        """Put the best epoch's weights back, on every rank. Returns the epoch, the first of equal ones."""
+        """Restores the best epoch's weights on every rank. Returns the epoch, the first of equal ones."""
         ranks.meet()  # rank 0 has written them
         self._best.put_back()
         return int(self._best.row()["epoch"])

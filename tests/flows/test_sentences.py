@@ -263,9 +263,9 @@ def test_a_plan_refuses_what_the_run_would(tmp_path: Path) -> None:
     dev = tmp_path / "sts-dev.csv"
     good = dev.read_text()
     dev.write_text(good + "main\tmade\t2012\t1\tsix\ta\tb\n")
-    assert planned(tmp_path) == f"{dev}:21: score 'six' is no number"
+    assert planned(tmp_path) == f"{dev}:21: score 'six' is not a number"
     dev.write_text("main\tmade\t2012\t1\t3\ta\tb\n" * 2)
-    assert planned(tmp_path) == f"{dev}: all scores are equal, so that nothing correlates with them"
+    assert planned(tmp_path) == f"{dev}: all scores are equal, so the correlation is undefined"
     dev.unlink()
     assert planned(tmp_path).startswith(f"{dev} does not exist")
     assert not (tmp_path / "store" / "objects").exists() or not [*(tmp_path / "store" / "objects").iterdir()]

@@ -158,7 +158,7 @@ def test_smaller_sets_lie_within_larger_ones_and_too_large_ones_are_refused(give
     assert sets[0] < sets[1] < sets[2]
     assert subset(rows, 10, 2)["line"].to_pylist() != sorted(sets[0])
     assert tuned(given, "scored", work("few"), epochs=1, rows=10)[0]["rows"] == 10
-    with pytest.raises(InputError, match="121 training rows asked for, but the table has 120"):
+    with pytest.raises(InputError, match="121 training rows requested, but the table has 120"):
         tuned(given, "scored", work("many"), rows=121)
 
 

@@ -56,18 +56,18 @@ def test_columns_by_number_under_a_header(read) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b,score\nx,y,2\n", r"table\.csv:2: score '2' is not within 0 and 1"),
-        ("a,b,score\nx,y,-0.1\n", r"table\.csv:2: score '-0\.1' is not within"),
-        ("a,b,score\nx,y,1\nx,y,nan\n", r"table\.csv:3: score 'nan' is not within"),
-        ("a,b,score\nx,y,inf\n", r"table\.csv:2: score 'inf' is not within"),
-        ("a,b,score\nx,y,\n", r"table\.csv:2: score '' is no number"),
-        ("a,b,score\nx,y,high\n", r"table\.csv:2: score 'high' is no number"),
-        ("a,b,score\nx,y,0_1\n", r"table\.csv:2: score '0_1' is no number"),
-        ("a,b,score\nx,y,\u0661\n", r"table\.csv:2: score '\u0661' is no number"),
+        ("a,b,score\nx,y,2\n", r"table\.csv:2: score '2' is not between 0 and 1"),
+        ("a,b,score\nx,y,-0.1\n", r"table\.csv:2: score '-0\.1' is not between"),
+        ("a,b,score\nx,y,1\nx,y,nan\n", r"table\.csv:3: score 'nan' is not between"),
+        ("a,b,score\nx,y,inf\n", r"table\.csv:2: score 'inf' is not between"),
+        ("a,b,score\nx,y,\n", r"table\.csv:2: score '' is not a number"),
+        ("a,b,score\nx,y,high\n", r"table\.csv:2: score 'high' is not a number"),
+        ("a,b,score\nx,y,0_1\n", r"table\.csv:2: score '0_1' is not a number"),
+        ("a,b,score\nx,y,\u0661\n", r"table\.csv:2: score '\u0661' is not a number"),
         ("a,b,score\nx, ,1\n", r"table\.csv:2: sentence2 is empty"),
         ("a,b,score\nx,y\n", r"table\.csv:2: 2 fields, but score is in column 3"),
         ("a,b,score\nx,y,z,1\n", r"table\.csv:2: 4 fields, but the first line names 3; .* in double quotes"),
-        ("a,b,scores\nx,y,1\n", r"table\.csv:1: no column 'score' for score; there are a, b, scores"),
+        ("a,b,scores\nx,y,1\n", r"table\.csv:1: no column 'score' for score; known are a, b, scores"),
         ("a,b,score,a\nx,y,1,z\n", r"table\.csv:1: more than one column 'a' for sentence1"),
         ('a,b,score\n"x,y,1\nx,y,1\n', r"table\.csv:2: a quote that is not closed.*layout\.quotes is to be false"),
         ('a,b,score\n"x" z,y,1\n', r"table\.csv:2: .*layout\.quotes is to be false"),
@@ -103,11 +103,11 @@ def test_triplets(read) -> None:
     ("of", "class_", "fields", "message"),
     [
         (STSB, ScoredConfig, {"score": "score"}, "layout.header is false"),
-        (STSB, ScoredConfig, {"score": 6}, "a column of its own"),
+        (STSB, ScoredConfig, {"score": 6}, "must be different columns"),
         (STSB, ScoredConfig, {"highest": 0}, "greater than 0"),
         (NLI, LabelledConfig, {"labels": ["a", "b"]}, "at least 3"),
-        (NLI, LabelledConfig, {"labels": ["a", "b", "a"]}, "no label may stand twice"),
-        (NLI, LabelledConfig, {"left_out": ["neutral"]}, "no label may stand twice"),
+        (NLI, LabelledConfig, {"labels": ["a", "b", "a"]}, "duplicate label"),
+        (NLI, LabelledConfig, {"left_out": ["neutral"]}, "duplicate label"),
     ],
 )
 def test_configurations_that_cannot_be_meant(read, of, class_, fields, message) -> None:
@@ -116,7 +116,7 @@ def test_configurations_that_cannot_be_meant(read, of, class_, fields, message) 
 
 
 def test_one_column_by_name_and_by_number_is_refused(read) -> None:
-    with pytest.raises(InputError, match="two of them name the same column"):
+    with pytest.raises(InputError, match="two of them are the same column"):
         read("a,b,score\nx,y,1\n", sentence2=1)
 
 
