@@ -32,21 +32,21 @@ def ancestry(store: Store, ends: Iterable[Made]) -> list[Made]:
     finished: dict[str, Made] = {}
     path: dict[str, tuple[Made, Iterator[tuple[str, str]]]] = {}
 
-    def enter(made: Made) -> None:
-        path[made.node] = made, iter(made.record.inputs.items() if made.record is not None else ())
+    def enter(artifact: Made) -> None:
+        path[artifact.node] = artifact, iter(artifact.record.inputs.items() if artifact.record is not None else ())
 
     for end in ends:
         if end.node not in finished:
             enter(end)
         while path:  # no recursion: a chain may be longer than Python's stack
-            node, (made, inputs) = next(reversed(path.items()))
+            node, (artifact, inputs) = next(reversed(path.items()))
             next_input = next(inputs, None)
             if next_input is None:
-                finished[node] = made
+                finished[node] = artifact
                 del path[node]
-            elif made.record is not None:
+            elif artifact.record is not None:
                 parameter, identity = next_input
-                record = chooser.choose(made.record, parameter, path.keys(), finished.keys())
+                record = chooser.choose(artifact.record, parameter, path.keys(), finished.keys())
                 parent = Made(parameter, identity, record)
                 if parent.node not in finished:
                     enter(parent)

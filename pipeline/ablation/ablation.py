@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from pipeline.ablation.data import AblationData
 
 
-def ablation(config: AblationConfig, collection: Path, work: Work, **given: Path | None) -> Metrics:
+def ablation(config: AblationConfig, collection: Path, work: Work, **inputs: Path | None) -> Metrics:
     """Writes the files of `render`.
 
-    `given`: `evaluate_n` of each cell n; for cells with curves also `stage1_n` (a checkpoint with its history) and
+    `inputs`: `evaluate_n` of each cell n; for cells with curves also `stage1_n` (a checkpoint with its history) and
     `attention_n`. Raises InputError if a cell was measured on other questions than the first.
     """
     from pipeline.ablation import data as ablation_data
 
-    return render(ablation_data.collect(config, collection, given, work.progress), work.out)
+    return render(ablation_data.collect(config, collection, inputs, work.progress), work.out)
 
 
 def render(data: "AblationData", out: Path) -> Metrics:

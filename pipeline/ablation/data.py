@@ -132,9 +132,9 @@ def differing(one: Asked, other: Asked) -> str | None:
 
 
 def collect(
-    config: AblationConfig, collection: Path, given: Mapping[str, Path | None], progress: Progress
+    config: AblationConfig, collection: Path, inputs: Mapping[str, Path | None], progress: Progress
 ) -> AblationData:
-    """Returns the data of the evaluations, trainings and attentions in the folders `given`.
+    """Returns the data of the evaluations, trainings and attentions in the folders `inputs`.
 
     Raises InputError if a cell has other questions than the first cell.
     """
@@ -143,7 +143,7 @@ def collect(
     label = ""
     first: Asked = {}
     for n, cell in enumerate(config.cells):
-        folders = {stage: given.get(f"{stage}_{n}") for stage in ("evaluate", "stage1", "attention")}
+        folders = {stage: inputs.get(f"{stage}_{n}") for stage in ("evaluate", "stage1", "attention")}
         evaluate = folders["evaluate"]
         assert evaluate is not None
         metrics = read_json(evaluate / "metrics.json", "labels", "splits")

@@ -68,7 +68,7 @@ def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: 
     sections_file.write_text(json.dumps({"rows": row_N.tolist(), "models": [str(path) for path in models.values()]}))
     arguments = {
         "tokens": str(tokens),
-        "given": str(sections_file),
+        "sections_file": str(sections_file),
         "length": length,
         "folder": str(folder),
         "token_budget": work.machine.token_budget,
@@ -113,7 +113,7 @@ def run(
     progress: Progress,
     device: str,
     tokens: str,
-    given: str,
+    sections_file: str,
     length: int,
     folder: str,
     token_budget: int,
@@ -124,7 +124,7 @@ def run(
     from pipeline.modeling.checkpoint import load_encoder
     from pipeline.tokenization.token_files import Tokens
 
-    data, job = Tokens.open(Path(tokens)), json.loads(Path(given).read_text())
+    data, job = Tokens.open(Path(tokens)), json.loads(Path(sections_file).read_text())
     rows, models = job["rows"], job["models"]
 
     @lru_cache(1)

@@ -72,18 +72,18 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     from pipeline.evaluate.questions import read_asked
     from pipeline.evaluate.split import Common, split_figures
 
-    given = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
-    joined = fusion_rows(config, [*given])
+    folders = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
+    joined = fusion_rows(config, [*folders])
     passage_ids = passage_id_array(collection)
-    asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
-    query_ids = {split: questions.query_ids for split, questions in asked.items()}
+    by_split = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
+    query_ids = {split: questions.query_ids for split, questions in by_split.items()}
     others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
     common = Common(config, collection, passage_ids, joined, depths(bm25), work)
     choices: dict[str, Chosen] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
-    for split, questions in asked.items():
-        own = read_runs(given, split, questions.query_ids, passage_ids) if len(questions.query_ids) else {}
+    for split, questions in by_split.items():
+        own = read_runs(folders, split, questions.query_ids, passage_ids) if len(questions.query_ids) else {}
         if not own and not others[split]:
             continue
         result = split_figures(common, split, questions, own, others[split], choices)
@@ -95,7 +95,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         raise InputError(
             f"{collection / 'qrels.parquet'}: no dev or test question has a run and a relevant passage or answers"
         )
-    metrics = assembled(config, given, joined, choices, counts, splits)
+    metrics = assembled(config, folders, joined, choices, counts, splits)
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
     per_query.write(work.out, tables)
     return flat(metrics)
@@ -103,18 +103,18 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
 
 def assembled(
     config: EvaluateConfig,
-    given: Mapping[str, Path],
+    folders: Mapping[str, Path],
     joined: Mapping[str, Sequence[str]],
     choices: Mapping[str, "Chosen"],
     counts: Mapping[str, Mapping[str, Any]],
     splits: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the content of metrics.json. `counts`: of the rows of other systems' files."""
-    dense = last_dense(given)
+    dense = last_dense(folders)
     chosen = {name: {**asdict(one.choice), "chosen_on_dev": one.on_dev} for name, one in choices.items()}
     return {
         "config": config.model_dump(exclude={"systems"}),
-        "labels": labels(given.get("bm25"), [*given, *sorted(config.systems)], joined),
+        "labels": labels(folders.get("bm25"), [*folders, *sorted(config.systems)], joined),
         "dense": dense,
         "fusion": chosen.pop(FUSION, None),
         "fusions": chosen,

@@ -33,16 +33,16 @@ def measure_rows(
 
 
 def answer_rows(
-    split: str, system: str, run: Run, asked: Asked, passage_ids: pa.Array, hits: Qrels, depth: int
+    split: str, system: str, run: Run, questions: Asked, passage_ids: pa.Array, hits: Qrels, depth: int
 ) -> pa.Table:
     """Returns the first `depth` passages of each question, with their judgements (or null) and whether they hold an
     answer (null if the question has none). `hits`: {question: {passage that holds an answer: 1}}."""
     top_R = run.rank_R <= depth
-    query_R = asked.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
+    query_R = questions.query_ids.take(pa.array(run.question_R[top_R])).to_pylist()
     passage_R = passage_ids.take(pa.array(run.passage_R[top_R])).to_pylist()
     rows = [*zip(query_R, passage_R, strict=True)]
-    grades = [asked.qrels.get(q, {}).get(p) for q, p in rows]
-    holding = [p in hits.get(q, {}) if q in asked.answers else None for q, p in rows]
+    grades = [questions.qrels.get(q, {}).get(p) for q, p in rows]
+    holding = [p in hits.get(q, {}) if q in questions.answers else None for q, p in rows]
     return pa.table(
         {
             "split": pa.array([split] * len(query_R), pa.string()),

@@ -67,60 +67,62 @@ class Common:
 def split_figures(
     common: Common,
     split: str,
-    asked: Asked,
-    given: Mapping[str, Run],
+    questions: Asked,
+    own_runs: Mapping[str, Run],
     others: Mapping[str, Run],
     choices: MutableMapping[str, Chosen],
 ) -> SplitFigures:
-    """Returns measures of the flow's own runs, `given`, of `others`, and of their fusions.
+    """Returns measures of the flow's own runs, `own_runs`, of `others`, and of their fusions.
 
     Chooses fusions that are missing in `choices`, and adds them.
     """
     config, passage_ids, progress = common.config, common.passage_ids, common.work.progress
-    query_ids = asked.query_ids.to_pylist()
-    answers = [asked.answers.get(query_id, ()) for query_id in query_ids]
-    runs = {**given, **others}
+    query_ids = questions.query_ids.to_pylist()
+    answers = [questions.answers.get(query_id, ()) for query_id in query_ids]
+    runs = {**own_runs, **others}
     looked = look(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
-    joined = fused(common, split, asked, runs, looked, choices)
+    joined = fused(common, split, questions, runs, looked, choices)
     runs |= joined
     looked = look(common.collection, [*joined.values()], answers, looked, progress)
-    hits = looked.qrels(asked.query_ids, passage_ids)
+    hits = looked.qrels(questions.query_ids, passage_ids)
     done = 0
 
     def tick() -> None:
         nonlocal done
         done += 1
-        progress(done, len(runs) * (bool(asked.qrels) + bool(asked.answers)), "runs")
+        progress(done, len(runs) * (bool(questions.qrels) + bool(questions.answers)), "runs")
 
-    judged, without = measured(runs, given, asked, asked.qrels, config.relevance, PROVIDERS, passage_ids, tick)
-    dense = {name: run for name, run in given.items() if is_dense(name)}
+    judged, without = measured(
+        runs, own_runs, questions, questions.qrels, config.relevance, PROVIDERS, passage_ids, tick
+    )
+    dense = {name: run for name, run in own_runs.items() if is_dense(name)}
     figures: dict[str, Any] = {
-        "questions": len(asked.qrels),
-        "questions_without_relevant": asked.without_relevant,
+        "questions": len(questions.qrels),
+        "questions_without_relevant": questions.without_relevant,
         "questions_without_results": without,
         "cut_at": cuts(common, runs),
         **_table(common, judged, MEASURES),
         "neighbours": neighbours(dense, len(query_ids), config.neighbours),
     }
-    holding = {query_id: hits.get(query_id, {}) for query_id in asked.answers}
-    hit, without = measured(runs, given, asked, holding, 1, HIT_PROVIDERS, passage_ids, tick)
+    holding = {query_id: hits.get(query_id, {}) for query_id in questions.answers}
+    hit, without = measured(runs, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)
     if hit:
         counts = {"questions": len(holding), "questions_without_results": without}
         figures["answers"] = {**counts, **_table(common, hit, HITS)}
-    figures_Q = {name: dict(zip(asked.qrels, values, strict=True)) for name, values in judged.items()}
+    figures_Q = {name: dict(zip(questions.qrels, values, strict=True)) for name, values in judged.items()}
     hits_Q = {name: dict(zip(holding, values, strict=True)) for name, values in hit.items()}
     return SplitFigures(
         figures,
         [per_query.measure_rows(split, n, query_ids, figures_Q.get(n, {}), hits_Q.get(n, {})) for n in runs],
-        [per_query.answer_rows(split, n, run, asked, passage_ids, hits, config.answers) for n, run in runs.items()],
-        looked.table(split, asked.query_ids, passage_ids) if asked.answers else None,
+        [per_query.answer_rows(split, n, run, questions, passage_ids, hits, config.answers) for n, run in runs.items()],
+        looked.table(split, questions.query_ids, passage_ids) if questions.answers else None,
     )
 
 
 def fused(
     common: Common,
     split: str,
-    asked: Asked,
+    questions: Asked,
     runs: Mapping[str, Run],
     looked: Looked,
     choices: MutableMapping[str, Chosen],
@@ -131,15 +133,15 @@ def fused(
         if runs.keys() >= {*members}:
             parts = [runs[member] for member in members]
             if name not in choices:
-                choices[name] = choose_fusion(common, split, parts, asked, looked)
+                choices[name] = choose_fusion(common, split, parts, questions, looked)
             fusions[name] = fuse(parts, choices[name].choice, common.config.reciprocal_k)
     return fusions
 
 
 def measured(
     runs: Mapping[str, Run],
-    given: Container[str],
-    asked: Asked,
+    own_runs: Container[str],
+    questions: Asked,
     qrels: Qrels,
     relevance: int,
     providers: Providers,
@@ -148,14 +150,14 @@ def measured(
 ) -> tuple[Values, dict[str, int]]:
     """Returns (figures of each run over the questions of `qrels`, number of these without results).
 
-    A system without a row of these questions is left out, unless it is one of the flow's own, `given`.
+    A system without a row of these questions is left out, unless it is one of the flow's own, `own_runs`.
     """
     values: Values = {}
     without: dict[str, int] = {}
     query_ids = pa.array([*qrels], pa.string())
     for name, run in runs.items() if qrels else ():
-        part = among(run, asked.query_ids, query_ids)
-        if name in given or len(part.question_R):
+        part = among(run, questions.query_ids, query_ids)
+        if name in own_runs or len(part.question_R):
             ranks = as_ranks(top(part, providers), query_ids, passage_ids)
             values[name] = measure(ranks, [*qrels], qrels, relevance, providers)
             without[name] = len(qrels) - len(ranks)
@@ -189,7 +191,7 @@ def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str,
     return tabulated(values, measures, pairs, config.test, **samples)
 
 
-def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked, looked: Looked) -> Chosen:
+def choose_fusion(common: Common, split: str, runs: Sequence[Run], questions: Asked, looked: Looked) -> Chosen:
     """Returns the best fusion on dev, by qrels, or by answers if there are none (passages below the first 100 of each
     run then count as no hit). Test never chooses: without dev runs, or if nothing relevant is found on dev, the result
     is `fusion.untuned`."""
@@ -199,11 +201,11 @@ def choose_fusion(common: Common, split: str, runs: Sequence[Run], asked: Asked,
     if split != "dev":
         return default
     relevant = looked.question_P[looked.holds_P], looked.passage_P[looked.holds_P]
-    if asked.qrels:
-        pairs = [(q, p) for q, grades in asked.qrels.items() for p, g in grades.items() if g >= config.relevance]
+    if questions.qrels:
+        pairs = [(q, p) for q, grades in questions.qrels.items() for p, g in grades.items() if g >= config.relevance]
         passage_R = pc.index_in(pa.array([p for _, p in pairs], pa.string()), value_set=common.passage_ids)
-        question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=asked.query_ids)
+        question_R = pc.index_in(pa.array([q for q, _ in pairs], pa.string()), value_set=questions.query_ids)
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
-    best = choose(runs, relevant, len(asked.query_ids), methods, weights, config.reciprocal_k)
+    best = choose(runs, relevant, len(questions.query_ids), methods, weights, config.reciprocal_k)
     return Chosen(best, on_dev=True) if best else default

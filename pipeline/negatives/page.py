@@ -153,9 +153,9 @@ def asked_words(text: str) -> set[str]:
     return set([w for w in distinct if w not in COMMON][:MARKED_WORDS] or distinct[:MARKED_WORDS])
 
 
-def looked_for(asked: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
+def looked_for(question_words: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
     """Returns a pattern that finds answers and words of the question, longer ones first; None if there are none."""
-    parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(asked, key=lambda w: (-len(w), w))]
+    parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(question_words, key=lambda w: (-len(w), w))]
     return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, parts))})(?!\w)", re.IGNORECASE) if parts else None
 
 

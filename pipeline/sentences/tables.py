@@ -31,9 +31,9 @@ def missing(config: AnyTable) -> list[str]:
 
 
 def sentence_table(config: AnyTable, work: Work) -> Metrics:
-    """Writes train.parquet, dev.parquet and test.parquet, and `table.json` with the table's kind and the counts.
+    """Writes train.parquet, dev.parquet and test.parquet, and `table.json` with kind and counts.
 
-    Columns: line (int32, the last line of the row in its file), the sentences (strings), then score (float64, 0 to 1) or
+    Columns: line (int32, the row's last line in its file), the sentences (strings), then score (float64, 0 to 1) or
     label (int8, its place in `labels`). Raises InputError as `split_rows` does.
     """
     import pyarrow as pa
