@@ -64,7 +64,7 @@ def make_key(
 ) -> Key:
     """Returns the key of what `stage` builds from the other arguments. The order of names in a mapping is ignored.
 
-    Leave an optional input that is absent out of `inputs`. `libraries` comes from `versions.of([...])`.
+    Leave a missing optional input out of `inputs`. `libraries` comes from `versions.of([...])`.
     """
     components = {
         "stage": stage,

@@ -44,7 +44,7 @@ class Packed:
     path: Path
     recipe: str
     created: str
-    """Of the run; ISO 8601, UTC."""
+    """Time of the run; ISO 8601, UTC."""
     artifacts: int
     left_out: list[str]
     """Nodes whose files are not in the pack."""

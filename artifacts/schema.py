@@ -45,7 +45,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """A SHA-256."""
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_no_control)]
-"""Of a stage, node, recipe or machine."""
+"""Name of a stage, node, recipe or machine."""
 RunName = Annotated[str, Field(min_length=1, max_length=LONGEST_RUN_NAME), AfterValidator(_no_control)]
 FileName = Annotated[str, Field(pattern="^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=255)]
 """The name of one file or folder, without a path."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FIELD = "sha256"
-"""Of the JSON of all other fields, sorted by name."""
+"""Field with the SHA-256 of the JSON of all other fields, sorted by name."""
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:

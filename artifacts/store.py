@@ -402,13 +402,13 @@ def _check_format(path: Path) -> None:
 
 def _start(work: Path, since: datetime | None) -> Path:
     """Returns the folder of checkpoints; removes those of a build that started before `since`."""
-    begun = work / "begun"
-    if since is not None and begun.exists() and begun.stat().st_mtime < since.timestamp():
+    start = work / "begun"
+    if since is not None and start.exists() and start.stat().st_mtime < since.timestamp():
         shutil.rmtree(work)
     checkpoints = work / "checkpoints"
     checkpoints.mkdir(parents=True, exist_ok=True)
-    if not begun.exists():
-        begun.touch()
+    if not start.exists():
+        start.touch()
     return checkpoints
 
 

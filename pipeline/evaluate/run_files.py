@@ -26,7 +26,7 @@ Estimates = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Counts:
-    """What of a file is not measured, or counts as zero."""
+    """Parts of a file that are not measured, or count as zero."""
 
     rows: int
     rows_of_other_questions: int

@@ -241,9 +241,9 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         with parquet_file(path) as file:
             names = file.schema_arrow.names
-            absent = set(COLUMNS[:2]) - set(names)
-            if absent:
-                raise InputError(f"{path}: no column {' and '.join(sorted(absent))}; it has {', '.join(names)}")
+            lacking = set(COLUMNS[:2]) - set(names)
+            if lacking:
+                raise InputError(f"{path}: no column {' and '.join(sorted(lacking))}; it has {', '.join(names)}")
             columns = [name for name in COLUMNS if name in names]
             for batch in file.iter_batches(batch_size=ROWS, columns=columns):
                 for i, record in enumerate(batch.to_pylist(), done + 1):
