@@ -225,7 +225,7 @@ def _questions(table: "pyarrow.Table") -> dict[RunPlace, pd.DataFrame]:
         names = sorted({name for name, _ in {*own} ^ {*wanted}}) or ["their order"]
         raise ValueError(f"different columns or types: {', '.join(names)}")
     measures = table.drop_columns([*RUN_COLUMNS])
-    found: dict[RunPlace, pd.DataFrame] = {}
+    questions: dict[RunPlace, pd.DataFrame] = {}
     start = 0
     for place, rows in groupby(zip(*(table[name].to_pylist() for name in RUN_COLUMNS), strict=True)):
         if place in questions:

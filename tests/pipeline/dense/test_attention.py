@@ -12,7 +12,8 @@ from small import make
 from transformers import BertConfig, BertForMaskedLM, BertModel, RobertaConfig, RobertaModel
 
 from pipeline.errors import InputError
-from pipeline.evaluate.attention import AttentionConfig, attention, drawn, entropy, entropy_rows
+from pipeline.evaluate.attention import AttentionConfig, attention, drawn
+from pipeline.evaluate.attention_entropy import entropy, entropy_rows
 from pipeline.modeling.bert import new_head
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.inputs import pack

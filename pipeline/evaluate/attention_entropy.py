@@ -1,0 +1,64 @@
+"""The entropy of [CLS]'s attention (Clark et al. 2019, "What Does BERT Look At?", section 3.2).
+
+Shapes: N rows, B rows of a chunk, T tokens of a chunk, L layers, H heads, D dimensions (d of a head), S rows of one
+length.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.modeling.bert import embed, keys_values, rest_of_layer
+from pipeline.modeling.inputs import Ids, Packed, pack
+from pipeline.modeling.packing import Rows, cut
+
+
+def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
+    """Returns entropies of rows in their order, float32 [N, L, H]. `model`: a `BertModel` or `RobertaModel` without
+    dropout.
+
+    Rows of similar length share a forward call of about `budget` tokens; `done(n)` is called after each call.
+    """
+    shape = model.config
+    entropy_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
+    length_N = np.array([len(row) for row in ids], np.int64)
+    with torch.inference_mode():
+        for row_B in filter(len, cut(length_N, 0, budget)):
+            packed = pack([ids[i] for i in row_B], model.device.type)
+            entropy_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
+            done(len(row_B))
+    return entropy_NLH
+
+
+def cls_entropies(model: Any, packed: Packed) -> Tensor:
+    """Returns the entropy in nats of the attention weights of each row's first token over all its tokens, [B, L, H].
+
+    In float32 on every device: the masks, which hide nothing, prevent CUDA's half-precision kernel.
+    """
+    every, layers = packed.every, model.encoder.layer
+    masks = [torch.ones(1, 1, dtype=torch.bool, device=model.device)] * len(every.groups)
+    hidden_TD = embed(model, packed.ids_T, packed.position_T)
+    entropies = []
+    for layer in layers:
+        key_TD, value_TD = keys_values(layer, hidden_TD)
+        query_BD = layer.attention.self.query(hidden_TD[packed.first.at_R])
+        entropies.append(entropy(query_BD, key_TD, every, layer.attention.self.num_attention_heads))
+        if layer is not layers[-1]:
+            hidden_TD = rest_of_layer(layer, hidden_TD, (key_TD, value_TD), every, every, masks)
+    return torch.stack(entropies, 1)
+
+
+def entropy(query_BD: Tensor, key_TD: Tensor, keys: Rows, heads: int) -> Tensor:
+    """Returns the entropy in nats of each head's softmax of one query per row over the keys of that row, [B, H]."""
+    entropies = []
+    queries = query_BD.split([rows for rows, _ in keys.groups])
+    of_rows = key_TD.split([rows * length for rows, length in keys.groups])
+    for query_SD, key_SnD, (rows, length) in zip(queries, of_rows, keys.groups, strict=True):
+        query_SHd = query_SD.unflatten(1, (heads, -1))
+        key_SnHd = key_SnD.unflatten(0, (rows, length)).unflatten(2, (heads, -1))
+        score_SHn = torch.einsum("shd,snhd->shn", query_SHd, key_SnHd) / query_SHd.shape[-1] ** 0.5
+        entropies.append(torch.special.entr(score_SHn.softmax(-1)).sum(-1))
+    return torch.cat(entropies)
