@@ -145,10 +145,10 @@ def checked_cells(found: Any) -> Stored:
     """Raises ValueError with the first fault in a line."""
     cells: Stored = _checked(TypeAdapter(Stored), found)
     if not len(cells.runs) == len(cells.inputs) == len(cells.config.cells):
-        raise ValueError("config, runs and inputs have other numbers of cells")
+        raise ValueError("config, runs and inputs have different numbers of cells")
     for cell, runs in zip(cells.config.cells, cells.runs, strict=True):
         if not {run.negatives for run in runs} <= {*cell.systems}:
-            raise ValueError(f"{cell.row}: runs that its systems do not name")
+            raise ValueError(f"{cell.row}: has runs that are not in its systems")
     return cells
 
 
@@ -243,7 +243,7 @@ def _check_places(named: Sequence[RunPlace], questions: Mapping[RunPlace, pd.Dat
         raise ValueError(f"{CELLS} has {_name(twice)} twice")
     lost = next((place for place in questions if place not in named), None)
     if lost:
-        raise ValueError(f"questions of {_name(lost)}, of which {CELLS} has no run")
+        raise ValueError(f"questions of {_name(lost)}, but {CELLS} has no such run")
 
 
 def _run(

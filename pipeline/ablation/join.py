@@ -28,7 +28,7 @@ def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: must be a new or empty folder")
     if out.resolve() == Path.cwd():
-        raise InputError(f"--out {out}: the current folder cannot be replaced; name another")
+        raise InputError(f"--out {out}: the current folder cannot be replaced; use another")
     if keep is not None and (keep.suffix != ablation_kept.SUFFIX or keep.is_dir() or not keep.parent.is_dir()):
         raise InputError(f"--keep {keep}: expected a file *{ablation_kept.SUFFIX} in an existing folder")
     for part in parts:

@@ -334,7 +334,7 @@ def test_what_no_artifact_can_be_is_refused(store, key, kind):
             (out / "manifest.json").write_text("{}")
         return {}
 
-    with pytest.raises(ValueError, match=r"plain files|the store's|no file"):
+    with pytest.raises(ValueError, match=r"plain files|the store|no file"):
         store.build(Request(key(), node="a"), make)
     assert store.lookup(key()) is None
     assert list(store.objects.iterdir()) == []
