@@ -70,11 +70,20 @@ def equivalent(stage: str, code: Mapping[str, str]) -> Equivalent:
 
 
 def compare(before: Iterable[Record], after: Iterable[Record], objects: Sequence[Path]) -> Comparison:
-    """Compares two builds of the same command, node by node. `objects`: the folders of their stores' objects."""
-    older = {record.node: record for record in before}
+    """Compares two builds of the same command, node by node. `objects`: the folders of their stores' objects.
+
+    A store may hold several builds of a node, newest first: the newest counts.
+    """
+    older: dict[str, Record] = {}
+    for record in before:
+        older.setdefault(record.node, record)
     codes: dict[str, tuple[str, str]] = {}
     different: dict[str, str] = {}
+    compared: set[str] = set()
     for record in after:
+        if record.node in compared:
+            continue
+        compared.add(record.node)
         then = older.get(record.node)
         problem = f"{record.node}: not built by the older code" if then is None else difference(then, record, objects)
         if problem is not None:

@@ -3,17 +3,16 @@
 Legend of suffixes: P pairs of a question and a passage.
 """
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import regex
 
 from pipeline.data.collection import at_rows
 from pipeline.data.runs import Run
+from pipeline.evaluate.answer_hits import holds_answer, normalised
 from pipeline.runtime.work import Progress
 
 DEPTH = 100
@@ -108,23 +107,3 @@ def _holding(
             if (n + 1) % SHOWN == 0 or n + 1 == len(passage_N):
                 progress(n + 1, len(passage_N), "passages")
     return holds_P
-
-
-TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
-
-
-def normalised(text: str) -> str:
-    """Returns a text's tokens, each between spaces: ` the u . s . `; a single space if it has none.
-
-    No token contains a space, so one text's tokens are a consecutive part of another's if and only if this string is.
-    """
-    tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
-    return f" {' '.join(map(str.lower, tokens))} ".replace("  ", " ")
-
-
-def holds_answer(passage: str, answers: Iterable[str]) -> bool:
-    """Whether the passage contains one of the answers; both from `normalised`.
-
-    No passage contains an answer without a token (in DPR's code every passage does).
-    """
-    return any(answer.strip() and answer in passage for answer in answers)
