@@ -27,7 +27,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from benchmarks.peak import peak_bytes
-from pipeline.scheduler import run
+from pipeline.finetune.scheduling.process import run
 
 run(Path(sys.argv[1]))
 print(peak_bytes())

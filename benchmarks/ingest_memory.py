@@ -15,9 +15,9 @@ CHILD = """
 import sys
 from pathlib import Path
 from benchmarks.peak import peak_bytes
-from pipeline.ingest import ingest
+from pipeline.data.ingest import ingest
 from pipeline.data.readers.beir import BeirConfig
-from pipeline.work import Machine, Work, silent
+from pipeline.runtime.work import Machine, Work, silent
 
 folder, out = map(Path, sys.argv[1:])
 config = BeirConfig(reader="beir", folder=folder, document_key="doc", metadata=[])

@@ -10,7 +10,6 @@ equivalent_code.json: {stage: {"code": {hash of older code: hash of today's}, "f
 import argparse
 import fnmatch
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from artifacts.keys import Equivalent, code_hash
 from artifacts.objects import MANIFEST
 from artifacts.records import Record
 from artifacts.store import Store
+from pipeline.runtime.processes import environment, python
 from tasks.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,9 +119,9 @@ def updated(table: Table, codes: Mapping[str, tuple[str, str]]) -> Table:
 
 def run(code: Path, words: Sequence[str], store: Path) -> None:
     """Runs the command line of a checkout. Raises CalledProcessError."""
-    environment = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "flows.cli", *words, "--store", str(store)]
-    subprocess.run(command, cwd=code, env=environment, check=True, stdout=subprocess.DEVNULL)
+    own = {**environment(), "PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
+    command = python("flows.cli", *words, "--store", str(store))
+    subprocess.run(command, cwd=code, env=own, check=True, stdout=subprocess.DEVNULL)
 
 
 @contextmanager

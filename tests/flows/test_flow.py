@@ -358,7 +358,7 @@ def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
     asked = {}
     for stage in ("condenser", "cocondenser"):
         note = partial(lambda name, config, read, start: asked.update({name: read}), stage)
-        monkeypatch.setattr(f"pipeline.{stage}.check_{stage}", note)
+        monkeypatch.setattr(f"pipeline.pretrain.{stage}.check_{stage}", note)
     given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
     refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "tokens-pretraining")}
     for text, read in (("collection", "tokens"), ("pretraining", "tokens-pretraining")):

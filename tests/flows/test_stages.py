@@ -29,8 +29,8 @@ from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.planned import Planned
-from pipeline.work import Metrics, Work
+from pipeline.runtime.planned import Planned
+from pipeline.runtime.work import Metrics, Work
 
 
 class LettersConfig(Config):
@@ -52,7 +52,7 @@ def check_collection(node: Planned) -> None:
 
 
 def letters(config: LettersConfig, collection: Path, work: Work) -> Metrics:
-    from pipeline.stored import read_table
+    from pipeline.data.stored import read_table
 
     texts = read_table(collection / "passages.parquet", columns=["text"]).column(0).to_pylist()
     count = sum(text.count(config.letter) for text in texts)

@@ -203,8 +203,8 @@ def test_private_memory_does_not_grow_with_the_passages(tmp_path):
 SEARCH = """
 import re, sys, threading, time
 import numpy as np
-from pipeline import exact
-from pipeline.exact import exact_top_k
+from pipeline.dense import exact
+from pipeline.dense.exact import exact_top_k
 
 exact.COPIED["cpu"] = 1 << 20  # so that both collections are of several blocks
 

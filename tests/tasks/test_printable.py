@@ -144,7 +144,7 @@ ENVIRONMENTS = [
 SAYS = r"""
 import sys, warnings
 from flows.cli.main import app, main
-from flows.cli_options import out, terminal, print_json, warn, fail
+from flows.cli.options import out, terminal, print_json, warn, fail
 from tasks.terminal import bar, say, shown_in
 
 def command():

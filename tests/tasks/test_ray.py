@@ -20,7 +20,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
 from pipeline.errors import InputError
 from pipeline.runtime.shards import name
-from pipeline.runtime.spans import spans
+from pipeline.runtime.spans import shard_spans
 from pipeline.runtime.work import Job, Machine, silent
 from tasks import ray_cluster
 from tasks.ray_shards import spread
@@ -28,7 +28,7 @@ from tasks.ray_shards import spread
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("harness"), pytest.mark.timeout(900)]
 
 SUPPORT = Path(__file__).parents[1] / "support"
-SPANS = spans(40, 5)
+SPANS = shard_spans(40, 5)
 
 
 @pytest.fixture(scope="module")

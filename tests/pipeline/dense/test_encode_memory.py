@@ -15,8 +15,8 @@ import resource, sys
 from pathlib import Path
 from encoders import ENCODER
 from machines import make_machine
-from pipeline.encode import EncodeConfig, encode
-from pipeline.work import Work, silent
+from pipeline.dense.encode import EncodeConfig, encode
+from pipeline.runtime.work import Work, silent
 
 tokens, checkpoint, out, shard = sys.argv[1:]
 work = Work(Path(out), Path(out), make_machine(token_budget=1024), silent)

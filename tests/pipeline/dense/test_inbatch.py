@@ -95,9 +95,9 @@ def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
 def test_pieces_of_all_ranks_hold_each_row_once(monkeypatch, tied, world, chunk):
     length_R = np.random.default_rng(0).integers(3, 40, 30)
     found, numbers = [], set()
-    monkeypatch.setattr("pipeline.pretrain.batches.distributed.world", lambda: world)
+    monkeypatch.setattr("pipeline.runtime.ranks.world", lambda: world)
     for rank in range(world):
-        monkeypatch.setattr("pipeline.pretrain.batches.distributed.rank", lambda rank=rank: rank)
+        monkeypatch.setattr("pipeline.runtime.ranks.rank", lambda rank=rank: rank)
         for piece in step.pieces(length_R, 6, tied, chunk, 100):
             found += piece.row_B.tolist()
             assert (np.diff(length_R[piece.row_B]) >= 0).all()
