@@ -203,7 +203,7 @@ def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None
     ingest = judged(tmp_path / "collection", "dev")
     good = [f"q-dev Q0 p{n} {n + 1} {9 - n}.5 GAR" for n in range(9)]
     run(*good)
-    with pytest.raises(InputError, match=r"other\.trec:10: score 'nan' is no number"):
+    with pytest.raises(InputError, match=r"other\.trec:10: score 'nan' is not a number"):
         run(*good, "q-dev Q0 p9 10 nan GAR")
     with pytest.raises(InputError, match=r"other\.trec:10: unknown passage id 'other'"):
         run(*good, "q-dev Q0 other 10 0.5 GAR")

@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_plain_loss(size):
 
 def test_a_rank_without_pieces_takes_part_in_the_exchange(monkeypatch):
     theirs = torch.randn(ROWS, WIDTH)
-    monkeypatch.setattr(step.distributed, "add", lambda x: x + theirs)
+    monkeypatch.setattr(step.ranks, "add", lambda x: x + theirs)
     value = step.backward(lambda piece: None, [], (ROWS, WIDTH), contrastive(nothing_excluded()), False, "cpu")
     torch.testing.assert_close(value, contrastive(nothing_excluded())(theirs))
 
@@ -82,7 +82,7 @@ def test_weights_of_the_loss_get_their_gradient_on_one_rank_alone(monkeypatch):
 
     (expected,) = torch.autograd.grad(loss(vectors), scorer.weight)
     for rank in (0, 1):
-        monkeypatch.setattr(step.distributed, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(step.ranks, "rank", lambda rank=rank: rank)
         scorer.weight.grad = torch.zeros_like(scorer.weight)
         pieces = [Piece(0, 0, np.arange(ROWS))]
         step.backward(lambda piece: vectors, pieces, (ROWS, WIDTH), loss, False, "cpu", scorer)
