@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 WORDS := --paths README.md CONTRIBUTING.md CHANGELOG.md benchmarks/README.md $(filter-out docs/results.md,$(wildcard docs/*.md))
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo up test test-slow check bench format clean help
+.PHONY: demo up test test-slow check bench equivalent format clean help
 
 help:
 	@echo "make demo       install, then run the whole pipeline on the Python documentation of this environment"
@@ -19,6 +19,7 @@ help:
 	@echo "make test       the tests (make test-slow: kills, browser, real server)"
 	@echo "make check      format, lint, types, import directions, words, docker files"
 	@echo "make bench      the benchmarks (half an hour); writes results.json and the tables of both READMEs"
+	@echo "make equivalent SINCE=COMMIT   which stages build the same bytes as that commit (half an hour)"
 	@echo "make clean      remove $(VENV) (the store stays)"
 
 demo: $(VENV)/.installed
@@ -46,6 +47,10 @@ check: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(INSTALL) --editable '.[$(FAISS),dev,bench]'
 	$(BIN)/python -m benchmarks --write
+
+# After a refactoring: artifacts of the commit SINCE stay valid where today's code builds the same bytes.
+equivalent: $(VENV)/.installed-dev
+	$(BIN)/python -m tasks.equivalent_code $(SINCE)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
