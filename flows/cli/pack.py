@@ -14,7 +14,7 @@ from pipeline.paths import given
 
 if TYPE_CHECKING:
     from artifacts.locks import Holder
-    from artifacts.pack import Report
+    from artifacts.packs.pack import Report
 
 MEGABYTE = 1_000_000
 
@@ -31,7 +31,7 @@ def export_run(
     as_json: Json = False,
 ) -> None:
     """Write a run with its lineage, configuration, metrics and artifacts into one file, for `artifacts import`."""
-    from artifacts.pack import pack
+    from artifacts.packs.pack import pack
     from flows.runs.evaluated import found_run
     from pipeline.formatting import counted
     from tasks.terminal import size
@@ -60,8 +60,8 @@ def import_run(
     as_json: Json = False,
 ) -> None:
     """Bring a run from a pack into the store, once every byte of it was checked. Import only what you trust."""
+    from artifacts.packs.unpack import unpack
     from artifacts.store import Store
-    from artifacts.unpack import unpack
     from flows.graph.selection import store_folder
     from pipeline.formatting import counted
     from tasks.terminal import size

@@ -10,11 +10,11 @@ from packs import members
 from artifacts import records
 from artifacts.keys import make_key
 from artifacts.lineage import Made, ancestry
-from artifacts.pack import pack
+from artifacts.packs.pack import pack
+from artifacts.packs.unpack import unpack
 from artifacts.records import Record, Ref
 from artifacts.runs import Run, record_run, runs
 from artifacts.store import Request, Store
-from artifacts.unpack import unpack
 
 Build = Callable[..., Ref]
 

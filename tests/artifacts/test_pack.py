@@ -11,10 +11,10 @@ from packs import LONG, built_bm25, everything, rewritten
 
 from artifacts.errors import StoreError
 from artifacts.gc import gc
-from artifacts.pack import pack
+from artifacts.packs.pack import pack
+from artifacts.packs.unpack import unpack
 from artifacts.runs import record_run, runs
 from artifacts.store import Request
-from artifacts.unpack import unpack
 from artifacts.verify import verify
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_there_is_kept(store, run, tmp_path):
 
 
 def test_what_can_be_no_pack_is_told_before_the_work(store, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("artifacts.pack.lineage", None)
+    monkeypatch.setattr("artifacts.packs.pack.lineage", None)
     (tmp_path / "folder.tar.zst").mkdir()
     for name in ("run.tar.gz", "run.zst", "run"):
         with pytest.raises(StoreError, match=rf"/{name}: a pack is a tar by zstd: its name must end in \.tar\.zst$"):
@@ -105,7 +105,7 @@ def test_a_disk_that_fills_up_leaves_no_file(store, run, tmp_path, monkeypatch):
     def full(*given: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("artifacts.archive.write", full)
+    monkeypatch.setattr("artifacts.packs.archive.write", full)
     with pytest.raises(StoreError, match="no space left"):
         pack(store, run, tmp_path / "run.tar.zst")
     assert os.listdir(tmp_path) == ["store"]

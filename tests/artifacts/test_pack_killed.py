@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from artifacts.gc import gc
-from artifacts.pack import pack
+from artifacts.packs.pack import pack
+from artifacts.packs.unpack import unpack
 from artifacts.records import Ref
 from artifacts.runs import runs
 from artifacts.store import Store
-from artifacts.unpack import unpack
 from artifacts.verify import verify
 
 
@@ -25,7 +25,7 @@ def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_goes_on(
         import sys, time
         from pathlib import Path
         from artifacts.store import Store
-        from artifacts.unpack import unpack
+        from artifacts.packs.unpack import unpack
         unpack(Store(Path(sys.argv[1])), Path(sys.argv[2]), report=lambda done, total: time.sleep(done > 1_000_000))
     """
     process = python(script, other.root, tmp_path / "run.tar.zst")

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 from packs import everything, indexed, members, unsigned, write_members
 
-from artifacts import archive, objects, staging
+from artifacts import objects
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
-from artifacts.pack import pack
+from artifacts.packs import archive, staging
+from artifacts.packs.pack import pack
+from artifacts.packs.unpack import unpack
 from artifacts.runs import Run
 from artifacts.store import Store
-from artifacts.unpack import unpack
 
 
 @pytest.fixture
@@ -398,7 +399,7 @@ def test_more_records_than_a_run_has(refused, monkeypatch):
 
 @pytest.mark.parametrize("limit", ["LONGEST_INDEX", "LONGEST_LINEAGE"])
 def test_no_pack_is_written_that_could_not_be_read(store, run, tmp_path, monkeypatch, limit):
-    monkeypatch.setattr("artifacts.pack." + limit, 100)
+    monkeypatch.setattr("artifacts.packs.pack." + limit, 100)
     with pytest.raises(StoreError, match=r"are too many for a pack"):
         pack(store, run, tmp_path / "run.tar.zst")
     assert list(tmp_path.glob("*.zst")) == []

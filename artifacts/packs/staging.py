@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from artifacts import files, names, objects, records, runs
-from artifacts.archive import Member, Moved, Reader
-from artifacts.pack import FORMAT, INDEX, LONGEST_INDEX, LONGEST_LINEAGE
+from artifacts.packs.archive import Member, Moved, Reader
+from artifacts.packs.pack import FORMAT, INDEX, LONGEST_INDEX, LONGEST_LINEAGE
 from artifacts.records import HEX, Record
 from artifacts.runs import KINDS, Run
 from artifacts.schema import Count, Created, Hex, RunName, first_line

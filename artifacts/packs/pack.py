@@ -1,6 +1,6 @@
 """A run with all artifacts that it was built from, as one file: a reproducibility pack.
 
-A tar compressed with zstd (artifacts/archive.py) that contains, in this order:
+A tar compressed with zstd (artifacts/packs/archive.py) that contains, in this order:
     pack.json              the index: {format, recipe, created, without, members: [[name, size, SHA-256], ...]}
     runs/NAME.json         the run: the artifact of each node, and the complete recipe
     keys/KEY.json          the lineage and metrics of each artifact
@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from artifacts import archive, files, locks, objects, records, runs
-from artifacts.archive import Member
+from artifacts import files, locks, objects, records, runs
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
 from artifacts.lineage import Made, ancestry
+from artifacts.packs import archive
+from artifacts.packs.archive import Member
 from artifacts.records import Record
 from artifacts.runs import Run
 from artifacts.store import Store

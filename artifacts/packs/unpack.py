@@ -1,4 +1,4 @@
-"""Imports a run from a pack (artifacts/pack.py) into a store: all of it, after every byte was checked, or nothing."""
+"""Imports a run from a pack (packs/pack.py) into a store: all of it, after every byte was checked, or nothing."""
 
 import shutil
 from collections.abc import Callable, Iterable
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from artifacts import archive, files, locks, runs
-from artifacts.archive import Reader
+from artifacts import files, locks, runs
 from artifacts.errors import StoreError
 from artifacts.locks import Holder
-from artifacts.pack import Report
+from artifacts.packs import archive
+from artifacts.packs.archive import Reader
+from artifacts.packs.pack import Report
+from artifacts.packs.staging import Index, read_index, read_lineage, read_objects
 from artifacts.records import Record
 from artifacts.runs import Run
-from artifacts.staging import Index, read_index, read_lineage, read_objects
 from artifacts.store import Store
 
 
