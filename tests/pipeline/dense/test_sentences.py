@@ -272,7 +272,7 @@ def test_models_that_will_not_do_are_told(pair_start, tmp_path) -> None:
     for name in ("query", "passage"):
         shutil.copytree(pair_start, both / name)
     config = SentenceModelConfig(checkpoint=both, pretrained=None, revision="main", tokenizer=None)
-    assert missing(config) == [f"models: {both}: holds two encoders; name one, both/query or both/passage"]
+    assert missing(config) == [f"models: {both}: holds two encoders; choose both/query or both/passage"]
     with pytest.raises(InputError, match=r"encoder\.tokens: 65 tokens, but the model .* 64 positions"):
         model(pair_start, tmp_path / "long", ENCODER.model_copy(update={"tokens": 65}))
     with pytest.raises(ValueError, match="set one of checkpoint and pretrained"):
