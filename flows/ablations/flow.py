@@ -104,7 +104,7 @@ def readers_of(cells: Union) -> dict[str, set[str]]:
 
 
 def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
-    """{row: what is bound to fail in it} now that `part` is there.
+    """{row: what will fail in it} now that `part` is there.
 
     Raises InputError that names the row for what does not fit the collection: all share it, and nothing is trained yet.
     """

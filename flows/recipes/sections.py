@@ -43,7 +43,7 @@ class Rounds(Config):
     start: Literal["pretrained", "previous"]
     """What each later round trains from: the pre-trained model, or the round's before (ANCE's refresh)."""
     mined_from: Path | None
-    """A fine-tuned checkpoint that mines the first round's negatives in the place of stage 1 (Condenser, table 2: its
+    """A fine-tuned checkpoint that mines the first round's negatives instead of stage 1 (Condenser, table 2: its
     BERT row with mined negatives)."""
 
 
@@ -85,7 +85,7 @@ class Sections(Config):
     """Fine-tuning, again from the pre-trained model, on BM25 and mined negatives."""
     rounds: Rounds
     given: GivenConfig | None
-    """Negatives from a file in the place of the first round's mined ones."""
+    """Negatives from a file instead of the first round's mined ones."""
     cross_encoder: CrossEncoderConfig
     """Trained only where a section below, or soft labels in stage 2, need it."""
     ensemble: int = Field(ge=1, le=9)

@@ -37,7 +37,7 @@ HOSTS = ("127.0.0.1", "localhost", "[::1]")
 BODY = 1 << 18
 """Bytes of a request: a question and a filter of the longest kind, escaped."""
 ENDING_SECONDS = 5
-"""For answers that are under way when the server is told to end, and for their clients to read them."""
+"""For answers that are under way when the server ends, and for their clients to read them."""
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
