@@ -81,7 +81,7 @@ def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterato
     waits = STAGES[node.stage].gpu and not is_on_ray(order)
     turn = turn_on_gpus(machine.device, partial(tell_gpu, node)) if waits else nullcontext()
     if state := saved_state(checkpoints):
-        tell(f"{node.name}: goes on from update {state['step']:,}")
+        tell(f"{node.name}: resumes from update {state['step']:,}")
     if machine.torchrun and "optimiser" in type(node.config).model_fields:
         tell(f"{node.name}: other nodes take part by `cocondenser join --store {order.store}`")
     with (

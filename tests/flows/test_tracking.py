@@ -98,7 +98,7 @@ def test_a_killed_training_has_one_whole_log_and_a_cached_one_none(
     longer = [*command("tiny", ["condenser.steps=60"]), "--until", "condenser"]
     assert cut_off("condenser", "condenser", longer, served, store)
     given, said = finished(run(longer, served, store))
-    assert "condenser: goes on from update" in said
+    assert "condenser: resumes from update" in said
     (begun,) = (store / "logs/tiny").iterdir()  # that of the killed run
     same_as_history(begun / "condenser", Path(given["artifacts"]["condenser"]["path"]))
     assert f"tensorboard --logdir {store}/logs" in said

@@ -115,7 +115,7 @@ def test_a_run_tells_where_a_killed_training_goes_on(
         run(order(store, machine, "killed"), {"before": None})
     assert not told
     assert run(order(store, machine, "killed"), {"before": None}).name == "Completed"
-    assert "Letter_1: goes on from update 700" in told[0]
+    assert "Letter_1: resumes from update 700" in told[0]
 
 
 def test_a_notice_is_told_each_time(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
