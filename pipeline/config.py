@@ -1,7 +1,7 @@
 """The base of every stage's configuration."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
@@ -16,6 +16,16 @@ def _no_boolean(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_no_boolean)]
 """An integer; `true` and `false` are rejected."""
+
+
+def _count_or_auto(value: Any) -> Any:
+    if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError("a whole number from 1, or auto")
+    return value
+
+
+CountOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
+"""`auto`: the program chooses the number."""
 Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
 """The range that both numpy and torch accept."""
 
@@ -25,7 +35,8 @@ class Config(BaseModel):
 
     No field of a recipe has a default here: the base recipe (flows/recipes/base.yaml) sets every field. A partial
     configuration is an error; otherwise it would silently become another experiment. The docstring under a field
-    states its unit and its source.
+    states its unit and its source. `null` has one meaning: without it (no such value, step or limit). What the program
+    or a model decides is a word: `auto`, `checkpoint`.
 
     A field of type `Path` never enters an artifact's key; the content of the file or folder does. `~` is the user's
     home folder.

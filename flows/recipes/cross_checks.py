@@ -101,13 +101,13 @@ def vectors(r: Sections) -> None:
         ("initial.hidden_size", r.initial.hidden_size),
         ("encoder.projection", r.encoder.projection),
     ):
-        if dimension % r.index.pq_bytes:
-            from pipeline.dense.index_kinds import most_bytes
+        if dimension % r.index.pq_m:
+            from pipeline.dense.index_kinds import most_parts
 
-            fits = most_bytes(r.index.pq_bytes, r.initial.hidden_size, r.encoder.projection)
+            fits = most_parts(r.index.pq_m, r.initial.hidden_size, r.encoder.projection)
             raise ValueError(
-                f"index.pq_bytes ({r.index.pq_bytes}) does not divide {name} ({dimension}): "
-                f"take {option('index.pq_bytes', fits)}"
+                f"index.pq_m ({r.index.pq_m}) does not divide {name} ({dimension}): "
+                f"take {option('index.pq_m', fits)}"
             )
 
 

@@ -22,10 +22,10 @@ QUESTIONS = 1024  # searched at a time
 
 
 class ApproximateConfig(Config):
-    hnsw_effort: int = Field(ge=1)
-    """Candidates that the graph search keeps (efSearch); never fewer than are rescored."""
-    ivf_probes: int = Field(ge=1)
-    """Lists searched for each question (nprobe)."""
+    ef_search: int = Field(ge=1)
+    """efSearch of HNSW: candidates that the search keeps; never fewer than are rescored."""
+    nprobe: int = Field(ge=1)
+    """Lists of ivf and ivfpq that are searched for each question."""
     candidates: int = Field(ge=1)
     """Candidates rescored exactly, per passage kept."""
 
@@ -65,11 +65,11 @@ def _candidates(questions_QD: np.ndarray, index: Index, width: int, effort: Appr
 
     faiss_index = index.faiss
     if index.kind == "hnsw":
-        settings = faiss.SearchParametersHNSW(efSearch=max(effort.hnsw_effort, width))
+        settings = faiss.SearchParametersHNSW(efSearch=max(effort.ef_search, width))
         return faiss_index.search(questions_QD, width, params=settings)[1]
     if index.kind in WITH_LISTS:
         centroids_LD, longest = index.centroids
-        lists_QP, scores_QP = exact_top_k(questions_QD, centroids_LD, effort.ivf_probes, longest)
+        lists_QP, scores_QP = exact_top_k(questions_QD, centroids_LD, effort.nprobe, longest)
         faiss_index.nprobe = lists_QP.shape[1]  # the same at every call
         return faiss_index.search_preassigned(questions_QD, width, lists_QP, scores_QP)[1]
     return faiss_index.search(questions_QD, width)[1]

@@ -31,7 +31,7 @@ def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -
     builds them, because FAISS's bytes depend on threads; a killed build resumes from its last checkpoint.
 
     Raises InputError if the embeddings are not this collection's, a shard is missing or damaged, there are too few
-    passages, `index.pq_bytes` does not divide the dimension, or a passage id does not fit on a line.
+    passages, `index.pq_m` does not divide the dimension, or a passage id does not fit on a line.
     """
     started_at = time.monotonic()
     path_of_embeddings = embeddings / "embeddings.json"

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.advice import Changes, check_fits
-from pipeline.config import Config, Seed
+from pipeline.config import Config, CountOrAuto, Seed
 from pipeline.dense.exact import exact_top_k
 from pipeline.errors import InputError
 
@@ -24,9 +24,9 @@ LISTS_PER_ROOT = 4  # times the square root of the passages: FAISS's guidelines,
 WITH_LISTS = ("ivf", "ivfpq")
 READ = {
     "flat": (),
-    "hnsw": ("hnsw_neighbours", "hnsw_construction", "seed"),
-    "ivf": ("ivf_lists", "seed"),
-    "ivfpq": ("ivf_lists", "pq_bytes", "seed"),
+    "hnsw": ("hnsw_m", "ef_construction", "seed"),
+    "ivf": ("nlist", "seed"),
+    "ivfpq": ("nlist", "pq_m", "seed"),
     "int8": ("seed",),
     "binary": ("seed",),
 }
@@ -38,14 +38,14 @@ class IndexConfig(Config):
     """`flat`: exact inner products. Approximate: `hnsw` (a graph of neighbours; Malkov and Yashunin 2018), `ivf`
     (lists of k-means; Jégou et al. 2011, section 4), `ivfpq` (the same, product-quantised, section 3), `int8` (a byte
     per dimension), `binary` (a bit per dimension). Candidates are rescored exactly with vectors stored next to them."""
-    hnsw_neighbours: int = Field(ge=2, le=256)
-    """Neighbours of a passage in the graph (M). 32; twice that in the lowest layer."""
-    hnsw_construction: int = Field(ge=1)
-    """Candidates for each new passage's neighbours (efConstruction). 200."""
-    ivf_lists: int = Field(ge=0)
-    """Lists of ivf and ivfpq. 0: 4 times the square root of the passages, but at least 40 passages per list."""
-    pq_bytes: int = Field(ge=1)
-    """Bytes of a passage in ivfpq; divides the dimension."""
+    hnsw_m: int = Field(ge=2, le=256)
+    """M of HNSW: neighbours of a passage in the graph. 32; twice that in the lowest layer."""
+    ef_construction: int = Field(ge=1)
+    """efConstruction of HNSW: candidates for each new passage's neighbours. 200."""
+    nlist: CountOrAuto
+    """Lists of ivf and ivfpq. `auto`: 4 times the square root of the passages, but at least 40 passages per list."""
+    pq_m: int = Field(ge=1)
+    """M of product quantisation: parts of a vector, a byte each; divides the dimension."""
     seed: Seed
     """Seed of the graph's layers, the training sample and the start of k-means. Only its lowest 31 bits are used."""
 
@@ -62,19 +62,21 @@ def libraries(config: IndexConfig) -> tuple[str, ...]:
 
 def lists(config: IndexConfig, passages: int) -> int:
     """Returns the number of lists of an index of `passages` passages."""
-    return config.ivf_lists or max(1, min(round(LISTS_PER_ROOT * passages**0.5), passages // POINTS))
+    if config.nlist != "auto":
+        return config.nlist
+    return max(1, min(round(LISTS_PER_ROOT * passages**0.5), passages // POINTS))
 
 
 def check_passages(config: IndexConfig, passages: int) -> None:
     """Raises InputError, with values that fit, if there are too few passages to train the index."""
-    fewer: list[Changes] = [{"ivf_lists": passages // POINTS}, {"kind": "flat"}]
+    fewer: list[Changes] = [{"nlist": passages // POINTS}, {"kind": "flat"}]
     check_fits("index", config, lambda c: _check_passages(c, passages), lambda: fewer)
 
 
 def _check_passages(config: IndexConfig, passages: int) -> None:
     needed = {}
     if config.kind in WITH_LISTS:
-        needed[f"index.ivf_lists: {lists(config, passages)}"] = POINTS * lists(config, passages)
+        needed[f"index.nlist: {lists(config, passages)}"] = POINTS * lists(config, passages)
     if config.kind == "ivfpq":
         needed["index.kind: ivfpq"] = POINTS * CODES
     for field, least in needed.items():
@@ -87,15 +89,15 @@ def check_dimension(config: IndexConfig, *dimensions: int) -> None:
 
     def check(config: IndexConfig) -> None:
         for dimension in dimensions if config.kind == "ivfpq" else ():
-            if dimension % config.pq_bytes:
+            if dimension % config.pq_m:
                 raise InputError(
-                    f"index.pq_bytes: {config.pq_bytes} does not divide the vectors' dimension, {dimension}"
+                    f"index.pq_m: {config.pq_m} does not divide the vectors' dimension, {dimension}"
                 )
 
-    check_fits("index", config, check, lambda: [{"pq_bytes": most_bytes(config.pq_bytes, *dimensions)}])
+    check_fits("index", config, check, lambda: [{"pq_m": most_parts(config.pq_m, *dimensions)}])
 
 
-def most_bytes(most: int, *dimensions: int) -> int:
+def most_parts(most: int, *dimensions: int) -> int:
     """Returns the largest number up to `most` that divides all dimensions."""
     common = math.gcd(*dimensions)
     return next(number for number in range(most, 0, -1) if common % number == 0)
@@ -108,9 +110,9 @@ def empty(config: IndexConfig, vectors_ND: np.ndarray) -> Any:
     (passages, dimension), inner = vectors_ND.shape, faiss.METRIC_INNER_PRODUCT
     seed, many = config.seed & 0x7FFFFFFF, lists(config, passages)
     if config.kind == "hnsw":
-        faiss_index = faiss.IndexHNSWSQ(dimension, faiss.ScalarQuantizer.QT_fp16, config.hnsw_neighbours, inner)
+        faiss_index = faiss.IndexHNSWSQ(dimension, faiss.ScalarQuantizer.QT_fp16, config.hnsw_m, inner)
         # efSearch is the default for searches
-        faiss_index.hnsw.efConstruction = faiss_index.hnsw.efSearch = config.hnsw_construction
+        faiss_index.hnsw.efConstruction = faiss_index.hnsw.efSearch = config.ef_construction
         return faiss_index
     if config.kind == "int8":
         faiss_index = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_8bit, inner)
@@ -118,7 +120,7 @@ def empty(config: IndexConfig, vectors_ND: np.ndarray) -> Any:
         # no rotation: its sums would depend on the batch
         faiss_index = faiss.IndexLSH(dimension, dimension, False, True)
     else:
-        part = f"PQ{config.pq_bytes}" if config.kind == "ivfpq" else "SQfp16"
+        part = f"PQ{config.pq_m}" if config.kind == "ivfpq" else "SQfp16"
         faiss_index = faiss.index_factory(dimension, f"IVF{many},{part}", inner)
         faiss_index.by_residual = config.kind == "ivfpq"  # float16 stores the vectors themselves, not residuals
         faiss_index.nprobe = round(many**0.5)  # the default for searches, such as pyserini's

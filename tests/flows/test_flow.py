@@ -259,11 +259,11 @@ def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training(
         check_stages("ingest", {"ingest": ingest}, nodes(resolve("tiny", settings)), "index")
 
     check(1, "index.kind=hnsw")
-    check(10_240, "index.kind=ivfpq", "index.pq_bytes=8")
+    check(10_240, "index.kind=ivfpq", "index.pq_m=8")
     with pytest.raises(InputError, match=r"index\.kind: ivfpq needs 10,240 passages to train on, .* has 10,239"):
-        check(10_239, "index.kind=ivfpq", "index.pq_bytes=8")
-    with pytest.raises(InputError, match=r"index\.ivf_lists: 9 needs 360 passages"):
-        check(359, "index.kind=ivf", "index.ivf_lists=9")
+        check(10_239, "index.kind=ivfpq", "index.pq_m=8")
+    with pytest.raises(InputError, match=r"index\.nlist: 9 needs 360 passages"):
+        check(359, "index.kind=ivf", "index.nlist=9")
     before = up_to(nodes(resolve("tiny", ["index.kind=ivf"])), "cocondenser")
     check_stages("ingest", {"ingest": collection(passages=5)}, before, "index")
 
@@ -277,29 +277,29 @@ def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_
 
     _, start = small.make(tmp_path)
     hidden = int(model_config(start)["hidden_size"])
-    check(f"index.pq_bytes={hidden // 2}")
-    with pytest.raises(InputError, match=rf"index\.pq_bytes: {hidden - 1} does not divide .* dimension, {hidden}"):
-        check(f"index.pq_bytes={hidden - 1}")
-    with pytest.raises(InputError, match=rf"index\.pq_bytes: {hidden // 2} does not divide .* dimension, {hidden + 1}"):
-        check(f"index.pq_bytes={hidden // 2}", f"encoder.projection={hidden + 1}")
+    check(f"index.pq_m={hidden // 2}")
+    with pytest.raises(InputError, match=rf"index\.pq_m: {hidden - 1} does not divide .* dimension, {hidden}"):
+        check(f"index.pq_m={hidden - 1}")
+    with pytest.raises(InputError, match=rf"index\.pq_m: {hidden // 2} does not divide .* dimension, {hidden + 1}"):
+        check(f"index.pq_m={hidden // 2}", f"encoder.projection={hidden + 1}")
 
 
 def test_a_ready_models_vectors_that_cannot_be_cut_into_bytes_are_told_before_anything(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
 
-    def check(model: Path, pq_bytes: int) -> None:
-        recipe = resolve("tiny", [f"model={model}", "index.kind=ivfpq", f"index.pq_bytes={pq_bytes}"])
+    def check(model: Path, pq_m: int) -> None:
+        recipe = resolve("tiny", [f"model={model}", "index.kind=ivfpq", f"index.pq_m={pq_m}"])
         preflight.check(store, nodes(recipe), nodes(recipe))
 
     _, start = small.make(tmp_path)
     hidden = int(model_config(start)["hidden_size"])
     check(start, hidden // 2)
-    with pytest.raises(InputError, match=rf"pq_bytes: {hidden - 1} does not divide .* dimension, {hidden}; take "):
+    with pytest.raises(InputError, match=rf"pq_m: {hidden - 1} does not divide .* dimension, {hidden}; take "):
         check(start, hidden - 1)
     projecting = Path(shutil.copytree(start, tmp_path / "projecting"))
     write_vector(projecting, hidden, Vector("cls", projection_ED=torch.zeros(6, hidden)))
     check(projecting, 3)
-    with pytest.raises(InputError, match=r"pq_bytes: 4 does not divide .* dimension, 6; take --set index.pq_bytes=3$"):
+    with pytest.raises(InputError, match=r"pq_m: 4 does not divide .* dimension, 6; take --set index.pq_m=3$"):
         check(projecting, 4)
     for side, source in (("query", start), ("passage", projecting)):
         shutil.copytree(source, tmp_path / "untied" / side)

@@ -68,8 +68,8 @@ def test_nq_has_dprs_set_up() -> None:
     ("setting", "message"),
     [
         ("mine.depth=151", "mine.depth (151) is more than search.train_depth (150)"),
-        ("index.kind=ivfpq index.pq_bytes=48", "index.pq_bytes (48) does not divide initial.hidden_size (128)"),
-        ("index.kind=ivfpq index.pq_bytes=16 encoder.projection=24", "does not divide encoder.projection (24)"),
+        ("index.kind=ivfpq index.pq_m=48", "index.pq_m (48) does not divide initial.hidden_size (128)"),
+        ("index.kind=ivfpq index.pq_m=16 encoder.projection=24", "does not divide encoder.projection (24)"),
         ("report.answers=9", "report.answers (9) is more than evaluate.answers (5)"),
         ("stage2.negative_depth=61", "stage2.negative_depth (61) is more than bm25.negatives_depth (60)"),
         ("encode.passage_tokens=129", "encode.passage_tokens (129) is more than initial.max_position (128)"),

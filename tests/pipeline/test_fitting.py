@@ -138,14 +138,14 @@ def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, m
         check_cocondenser(of_cocondenser(span_min=10**6, span_max=10**6, batch_tokens=10**7), tokens, None)
 
 
-INDEX = {"kind": "ivf", "hnsw_neighbours": 8, "hnsw_construction": 8, "ivf_lists": 100, "pq_bytes": 24, "seed": 0}
+INDEX = {"kind": "ivf", "hnsw_m": 8, "ef_construction": 8, "nlist": 100, "pq_m": 24, "seed": 0}
 
 
 @pytest.mark.parametrize("kind", ["ivf", "ivfpq"])
 @pytest.mark.parametrize("lists", [0, 1, 100])
 @pytest.mark.parametrize("passages", [0, 1, 39, 40, 100, 3999, 10_239])
 def test_what_an_index_advises_is_accepted(kind: str, lists: int, passages: int) -> None:
-    config = IndexConfig.model_validate({**INDEX, "kind": kind, "ivf_lists": lists})
+    config = IndexConfig.model_validate({**INDEX, "kind": kind, "nlist": lists})
     said = follow(config, "index", lambda c: check_passages(c, passages))
     assert (said is None) == (kind == "ivf" and passages >= max(40, 40 * lists))
 

@@ -13,8 +13,8 @@ from pipeline.dense.index_kinds import IndexConfig
 from pipeline.runtime import shards
 from pipeline.runtime.spans import shard_spans
 
-FLAT = IndexConfig(kind="flat", hnsw_neighbours=8, hnsw_construction=40, ivf_lists=0, pq_bytes=4, seed=5)
-EFFORT = ApproximateConfig(hnsw_effort=32, ivf_probes=8, candidates=4)
+FLAT = IndexConfig(kind="flat", hnsw_m=8, ef_construction=40, nlist="auto", pq_m=4, seed=5)
+EFFORT = ApproximateConfig(ef_search=32, nprobe=8, candidates=4)
 KINDS = ("flat", "hnsw", "ivf", "ivfpq", "int8", "binary")
 
 

@@ -127,7 +127,7 @@ def test_code_that_no_artifact_is_built_with_enters_no_key(stage, inside, outsid
 @pytest.mark.parametrize(
     ("settings", "differ"),
     [
-        (["index.hnsw_neighbours=8", "index.pq_bytes=4", "search.approximate.candidates=9"], False),
+        (["index.hnsw_m=8", "index.pq_m=4", "search.approximate.candidates=9"], False),
         (["index.kind=hnsw"], True),
     ],
 )

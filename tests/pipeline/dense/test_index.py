@@ -215,7 +215,7 @@ def test_a_filter_never_shortens_a_list(given, built, kind, share):
 def test_too_few_candidates_in_the_lists_are_made_up_for(given, built):
     """One list of about 40 passages cannot hold 400."""
     questions, vectors, *_ = given
-    effort = EFFORT.model_copy(update={"ivf_probes": 1, "candidates": 1})
+    effort = EFFORT.model_copy(update={"nprobe": 1, "candidates": 1})
     (rows, _), instead = approximate_top_k(questions, open_index(built["ivf"]), 400, effort)
     assert instead == 30
     np.testing.assert_array_equal(rows, reference(questions, vectors, 400)[0])
@@ -304,9 +304,9 @@ def test_damaged_embeddings_are_refused(given, make, tmp_path, kind, damage, sai
 
 def test_too_few_passages_to_train_on(given, make):
     with pytest.raises(
-        InputError, match=r"index\.ivf_lists: 300 needs 12,000 passages to train on, but the collection has 10,300"
+        InputError, match=r"index\.nlist: 300 needs 12,000 passages to train on, but the collection has 10,300"
     ):
-        make("ivf", ivf_lists=300)
+        make("ivf", nlist=300)
 
 
 def test_too_few_passages_for_product_quantisation(make, tmp_path):
@@ -316,8 +316,8 @@ def test_too_few_passages_for_product_quantisation(make, tmp_path):
 
 
 def test_bytes_that_do_not_divide_the_dimension(make):
-    with pytest.raises(InputError, match=r"index\.pq_bytes: 5 does not divide the vectors' dimension, 16"):
-        make("ivfpq", pq_bytes=5)
+    with pytest.raises(InputError, match=r"index\.pq_m: 5 does not divide the vectors' dimension, 16"):
+        make("ivfpq", pq_m=5)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "int8", "binary"])
