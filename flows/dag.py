@@ -59,7 +59,7 @@ def nodes(recipe: Recipe) -> list[Node]:
         evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
         attention = None
         if r.attention.sections:
-            sections = general if r.attention.text == "pretraining" else tokens
+            sections = general if r.attention.corpus == "pretraining" else tokens
             attention = node("attention", "attention", r.attention, tokens=sections, **encoders)
         read = {"collection": ingest, "evaluate": evaluate, "attention": attention, **trained}
         whole_recipe = {"configuration": configuration(r), "command": command(r)}
@@ -85,13 +85,13 @@ def nodes(recipe: Recipe) -> list[Node]:
     if r.given is not None:
         from_file = node("given", "given", r.given, collection=ingest)
     if r.trains("ict") and r.cocondenser.checkpoint is None:
-        pretrained = node("ict", "ict", r.ict, tokens=texts[r.ict.text], start=pretrained)
+        pretrained = node("ict", "ict", r.ict, tokens=texts[r.ict.corpus], start=pretrained)
         trained["ict"] = pretrained
     if condenses:
         pretrained = node("condenser", "condenser", r.condenser, tokens=general, start=pretrained)
         trained["condenser"] = pretrained
     if r.trains("cocondenser"):
-        own = texts[r.cocondenser.text]
+        own = texts[r.cocondenser.corpus]
         pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=own, start=pretrained)
         trained["cocondenser"] = pretrained
 

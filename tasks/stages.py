@@ -130,7 +130,7 @@ STAGES: dict[str, Stage] = {
             "passages_without_segment": ("passages left out of ICT, without a long enough sentence", "ict.segment_min"),
             **SKIPPED,
         },
-        unread=always("text"),
+        unread=always("corpus"),
         pretrains=True,
         gpu=True,
     ),
@@ -150,7 +150,7 @@ STAGES: dict[str, Stage] = {
             "documents_too_short": ("documents left out, too short for two spans", "cocondenser.span_min"),
             **SKIPPED,
         },
-        unread=always("text"),
+        unread=always("corpus"),
         pretrains=True,
         gpu=True,
     ),
@@ -222,7 +222,7 @@ STAGES: dict[str, Stage] = {
         checks={"ingest": at("pipeline.evaluate.evaluate:check_collection")},
         shown=True,
     ),
-    "attention": Stage("pipeline.evaluate.attention:attention", unread=always("text"), gpu=True),
+    "attention": Stage("pipeline.evaluate.attention:attention", unread=always("corpus"), gpu=True),
     "report": Stage("pipeline.report.build:report", identity="key", lineage=True),  # times are no input of it
     "sentence_table": Stage(
         "pipeline.sentences.tables:sentence_table",

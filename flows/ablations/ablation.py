@@ -27,7 +27,7 @@ FIXED: dict[str, list[Keys]] = {
 }
 """Fields of the recipe that these of the ablation give."""
 GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
-    ("attention", "text"): "all rows have attention.text=collection"
+    ("attention", "corpus"): "all rows have attention.corpus=collection"
 }
 """Fields that no setting can change, and why."""
 ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
@@ -192,7 +192,7 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         ("negatives",): [f"rounds.number={rounds}"],
         ("seeds",): [f"{'.'.join(field)}={seed + (field[0] == 'stage2')}" for field in FIXED["seeds"]],
         # All rows' attention is looked at on the same sections, whether or not they read general text.
-        row: ["attention.text=collection"],
+        row: ["attention.corpus=collection"],
     }
     return Cell(label, size, seed, _changed(own, fixed, label))
 

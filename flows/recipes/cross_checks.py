@@ -97,14 +97,13 @@ def vectors(r: Sections) -> None:
         raise ValueError(f"search.approximate is null, but index.kind is {r.index.kind}")
     if r.index.kind != "ivfpq" or any(_given(r)):
         return
-    for name, dimension in (
-        ("initial.hidden_size", r.initial.hidden_size),
-        ("encoder.projection", r.encoder.projection),
-    ):
+    dimensions = {"initial.hidden_size": r.initial.hidden_size, "encoder.projection": r.encoder.projection}
+    known = {name: dimension for name, dimension in dimensions.items() if dimension is not None}
+    for name, dimension in known.items():
         if dimension % r.index.pq_m:
             from pipeline.dense.index_kinds import most_parts
 
-            fits = most_parts(r.index.pq_m, r.initial.hidden_size, r.encoder.projection)
+            fits = most_parts(r.index.pq_m, *known.values())
             raise ValueError(
                 f"index.pq_m ({r.index.pq_m}) does not divide {name} ({dimension}): "
                 f"take {option('index.pq_m', fits)}"

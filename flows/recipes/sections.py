@@ -67,7 +67,7 @@ class Sections(Config):
     """The collection that is searched, and its questions."""
     pretraining: IngestConfig | None
     """General text, read by Condenser, by the embeddings of a model from scratch, and by what else names it in its
-    field `text`; null: these too take the collection."""
+    field `corpus`; null: these too take the collection."""
     tokenizer: TokenizerConfig
     tokens: TokensConfig
     encoder: EncoderConfig
@@ -129,10 +129,10 @@ class Sections(Config):
         """Whether anything is made of the text `pretraining`; what is finished needs nothing that it was made from."""
         if self.cocondenser.checkpoint is not None:
             return False
-        corpus_aware = self.trains("cocondenser") and self.cocondenser.text == "pretraining"
+        corpus_aware = self.trains("cocondenser") and self.cocondenser.corpus == "pretraining"
         if self.condenser.checkpoint is not None:
             return corpus_aware
-        cloze = self.trains("ict") and self.ict.checkpoint is None and self.ict.text == "pretraining"
+        cloze = self.trains("ict") and self.ict.checkpoint is None and self.ict.corpus == "pretraining"
         begins = self.initial.reads_passages and self.ict.checkpoint is None
         return self.trains("condenser") or corpus_aware or cloze or begins
 

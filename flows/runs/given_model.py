@@ -139,7 +139,7 @@ def _section(path: Path, question: Ready, passage: Ready) -> dict[str, Any]:
         "tied": len(folders(path)) == 1,
         "question_tokens": question.question_tokens or min(QUESTION_TOKENS, question.positions),
         "title_tokens": 512,
-        "title_join": "space" if kind(read_tokenizer(passage.folder)) == "wordpiece" else "sep",
+        "title_separator": "space" if kind(read_tokenizer(passage.folder)) == "wordpiece" else "sep",
         "question_prefix": question.question_prefix,
         "passage_prefix": passage.passage_prefix,
     }

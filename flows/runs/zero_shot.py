@@ -73,11 +73,12 @@ def _given(name: str) -> str:
 def _check(recipe: Recipe, model: Model) -> None:
     """What the model's folder says of its vectors holds, whatever the recipe says; lengths must have room."""
     one = model.question
-    said: dict[str, object] = {"pooling": one.pooling, "normalise": one.normalise, "projection": one.projection}
-    said["tied"] = model.encoder["tied"]
+    vector = {"pooling": one.pooling, "normalise": one.normalise}  # None: the folder does not say it
+    said: dict[str, object] = {field: own for field, own in vector.items() if own is not None}
+    said |= {"projection": one.projection, "tied": model.encoder["tied"]}
     for field, own in said.items():
         given = getattr(recipe.encoder, field)
-        if own is not None and given != own:
+        if given != own:
             raise InputError(f"encoder.{field}: {_shown(given)}, but the model in {model.folder} has {_shown(own)}")
     lengths = {
         "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),

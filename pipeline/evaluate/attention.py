@@ -30,7 +30,7 @@ class AttentionConfig(Config):
     sections: int = Field(ge=0)
     """Passages over which the entropy is averaged (all if there are fewer). 0: the stage is left out. 1,000 in
     Condenser, section 5."""
-    text: Literal["pretraining", "collection"]
+    corpus: Literal["pretraining", "collection"]
     """`pretraining`: passages of the general text for pre-training (Wikipedia in Condenser, section 5), if the recipe
     has some and reads it, which a finished model does not need. `collection`: always the collection's passages, so
     that recipes with and without general text read the same ones."""

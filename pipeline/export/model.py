@@ -54,10 +54,10 @@ def _write(folder: Path, checkpoint: Path, model: Encoder, encoder: EncoderConfi
     # Otherwise transformers warns about a missing pooler, and creates an unused random one.
     settings["model_kwargs"] = {"add_pooling_layer": False}
     write_json(folder / "sentence_bert_config.json", settings)
-    write_tokenizer(checkpoint, folder, encoder.title_join, [*lengths.values()][-1])
+    write_tokenizer(checkpoint, folder, encoder.title_separator, [*lengths.values()][-1])
 
 
-def write_tokenizer(source: Path, folder: Path, title_join: str, longest: int) -> None:
+def write_tokenizer(source: Path, folder: Path, title_separator: str, longest: int) -> None:
     """Writes `source`'s tokenizer with this project's input format for a text, and for a pair of title and text.
 
     `longest`: default maximum number of tokens.
@@ -67,7 +67,7 @@ def write_tokenizer(source: Path, folder: Path, title_join: str, longest: int) -
     cls, sep = names["cls_token"], names["sep_token"]
     tokenizer.post_processor = TemplateProcessing(
         single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B {sep}" if title_join == "sep" else f"{cls} $A $B {sep}",
+        pair=f"{cls} $A {sep} $B {sep}" if title_separator == "sep" else f"{cls} $A $B {sep}",
         special_tokens=[(cls, specials.cls), (sep, specials.sep)],
     )
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True) + "\n", "utf-8")

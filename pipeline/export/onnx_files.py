@@ -74,7 +74,7 @@ def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
     write_tokenizer(
         side(source.checkpoint, "passage"),
         folder,
-        source.encoder.title_join,
+        source.encoder.title_separator,
         source.passage_tokens,
     )
     figures = {"opset": OPSET, "files": files, "retrieval": retrieval(source, ways, progress)}

@@ -12,15 +12,15 @@ class EncoderConfig(Config):
     """How the last layer becomes the vector. CLS in the papers; existing embedding models often use the mean."""
     normalise: bool
     """Vectors of length 1, so that the inner product is the cosine. False in the papers."""
-    projection: int = Field(ge=0)
-    """Dimensions of a linear map, trained in fine-tuning, from the pooled state to the vector. 0: none (the papers)."""
+    projection: int | None = Field(ge=1)
+    """Dimensions of a linear map, trained in fine-tuning, from the pooled state to the vector. None in the papers."""
     tied: bool
     """One encoder for questions and passages (MARCO), or two that start equal (DPR's set-up)."""
     question_tokens: int = Field(ge=4, le=512)
     """Tokens of a question's input, prefix and special tokens included. 32."""
     title_tokens: int = Field(ge=0, le=512)
     """Tokens of the title that are kept. 0: passages without titles."""
-    title_join: Literal["sep", "space"]
+    title_separator: Literal["sep", "space"]
     """Between title and text: a separator token (the papers), or no token, as if they were joined by a space."""
     question_prefix: str
     """Text before each question, such as `query: `. Empty in the papers."""

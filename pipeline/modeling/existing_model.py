@@ -45,8 +45,8 @@ class Ready:
     pooling: Pooling | None
     normalise: bool | None
     """To length 1: by a module, or because its vectors are compared by the cosine."""
-    projection: int
-    """Dimensions of a linear map after the pooling. 0: none."""
+    projection: int | None
+    """Dimensions of a linear map after the pooling. None: the model has no such map."""
     own_tokenizer: bool
     """Whether the folder of the weights has a tokenizer."""
     positions: int
@@ -86,7 +86,7 @@ def read(folder: Path) -> Ready:
         folder=inner,
         pooling=_pooling(pooling, any(prefixes)) if has_pooling else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
-        projection=projected(folder) or 0,
+        projection=projected(folder),
         own_tokenizer=own_tokenizer,
         positions=positions(config),
         question_tokens=lengths[0],

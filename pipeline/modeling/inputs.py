@@ -51,7 +51,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
 
     prefixes = {"question_prefix": encoder.question_prefix, "passage_prefix": encoder.passage_prefix}
     joined = [name for name, text in prefixes.items() if text]
-    joined += ["title_join"] if encoder.title_join == "space" and encoder.title_tokens else []
+    joined += ["title_separator"] if encoder.title_separator == "space" and encoder.title_tokens else []
     ids: dict[str, tuple[int, ...]] = dict.fromkeys(prefixes, ())
     if joined:
         folder = side(checkpoint, "query")
@@ -66,7 +66,7 @@ def read_form(encoder: EncoderConfig, checkpoint: Path, specials: Specials) -> F
         title_tokens=encoder.title_tokens,
         before_question=ids["question_prefix"],
         before_passage=ids["passage_prefix"],
-        between=(specials.sep,) if encoder.title_join == "sep" else (),
+        between=(specials.sep,) if encoder.title_separator == "sep" else (),
     )
 
 

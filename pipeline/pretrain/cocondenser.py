@@ -34,7 +34,7 @@ class CocondenserConfig(Config):
     `batch_tokens`."""
     batch_tokens: int | None = Field(ge=1)
     """Tokens in an update, over all ranks, special tokens included. Either this or `batch_documents`."""
-    text: Literal["pretraining", "collection"]
+    corpus: Literal["pretraining", "collection"]
     """The text to train on: the collection (coCondenser, section 3.2), or the recipe's general text, if it has one."""
     span_min: int = Field(ge=1)
     """Documents of fewer than twice as many tokens, without special tokens, are left out."""

@@ -33,7 +33,7 @@ class IctConfig(Config):
     batch_passages: int = Field(ge=2)
     """Passages, each with a segment, in an update, over all ranks. 4,096 (Lee et al. 2019; ABS): small batches train
     badly."""
-    text: Literal["pretraining", "collection"]
+    corpus: Literal["pretraining", "collection"]
     """The text to train on: the collection, or the recipe's general text, if it has one."""
     segment_min: int = Field(ge=3)
     """Shortest sentence that becomes a segment, in tokens, special tokens included. Passages of fewer than two

@@ -56,7 +56,7 @@ def test_the_papers_rows() -> None:
     for row, recipe in (("BERT", "marco-bert"), ("ICT", "marco-ict"), ("RetroMAE", "marco-retromae")):
         for section in same:
             assert getattr(marco[row], section) == getattr(resolve(recipe), section), (row, section)
-    assert marco["coCondenser"] == resolve("marco", ["attention.text=collection"])
+    assert marco["coCondenser"] == resolve("marco", ["attention.corpus=collection"])
     continued = resolve("continued")
     assert marco["Condenser continued"].condenser == continued.condenser
     assert marco["Condenser continued"].pretraining == continued.pretraining
@@ -106,7 +106,7 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     assert one.stage1.subset_seed == two.stage1.subset_seed
     (plain,) = cells(chosen(load("marco"))[0], ["coCondenser"])
     # The recipes' own seed gives the recipes' own artifacts.
-    assert plain.recipe == resolve("marco", ["attention.text=collection"])
+    assert plain.recipe == resolve("marco", ["attention.corpus=collection"])
 
 
 def test_where_it_runs_changes_no_table(three: Ablation) -> None:
@@ -315,7 +315,7 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
         ("  x: [stage1.max_queries=9]\n", r"own\.yaml:11: rows\.x: .*: in an ablation sizes give stage1\.max_queries"),
         ("  x: [rounds.number=2]\n", r"own\.yaml:11: rows\.x: .*: in an ablation negatives give rounds\.number"),
         (
-            "  x: [attention.text=pretraining]\n",
+            "  x: [attention.corpus=pretraining]\n",
             r"own\.yaml:11: rows\.x: .*: in an ablation all .* attention\.text=coll",
         ),
         ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*under `set`"),

@@ -149,7 +149,7 @@ def test_what_names_the_general_text_reads_it_too() -> None:
     by_node = {name: node(name, given, "ict.steps=9").inputs["tokens"].name for name in ("ict", "cocondenser")}
     assert {*by_node.values()} == {"tokens"}
     for name in by_node:
-        own = f"{name}.text=pretraining"
+        own = f"{name}.corpus=pretraining"
         assert node(name, given, "ict.steps=9", own).inputs["tokens"].name == "tokens-pretraining"
         assert node(name, "ict.steps=9", own).inputs["tokens"].name == "tokens"
 
@@ -204,7 +204,7 @@ def test_attention_is_that_of_every_bi_encoder_on_the_text_of_pre_training() -> 
     assert inputs("report")["attention"] is None
     assert "attention" not in names(nodes(resolve("tiny")))
     assert node("attention", recipe="marco").inputs["tokens"].name == "tokens-pretraining"
-    assert node("attention", "attention.text=collection", recipe="marco").inputs["tokens"].name == "tokens"
+    assert node("attention", "attention.corpus=collection", recipe="marco").inputs["tokens"].name == "tokens"
     assert inputs("attention", SECTIONS, "model=given") == {"tokens": "tokens", "model": "model"}
     two = inputs("attention", SECTIONS, "rounds.number=2", "rounds.mined_from=given")
     assert [*two] == ["tokens", "pretrained", "stage1", "stage2", "stage2-2"]

@@ -19,11 +19,11 @@ def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Stor
     assert recipe.encoder.model_dump() == {
         "pooling": "cls",
         "normalise": False,
-        "projection": 0,
+        "projection": None,
         "tied": True,
         "question_tokens": 32,
         "title_tokens": 512,
-        "title_join": "space",
+        "title_separator": "space",
         "question_prefix": "",
         "passage_prefix": "",
     }
@@ -41,11 +41,11 @@ def test_what_a_folder_says_of_itself_is_used(store: Store, tmp_path: Path, coll
     assert recipe.encoder.model_dump() == {
         "pooling": "mean",
         "normalise": True,
-        "projection": 0,
+        "projection": None,
         "tied": True,
         "question_tokens": 40,
         "title_tokens": 512,
-        "title_join": "space",
+        "title_separator": "space",
         "question_prefix": QUERY,
         "passage_prefix": PASSAGE,
     }

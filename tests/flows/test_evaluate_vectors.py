@@ -85,7 +85,7 @@ def test_a_plain_folder_by_its_mean_is_what_sentence_transformers_takes_it_for(s
 def test_a_roberta_reads_questions_as_its_folder_does(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = make_roberta(tmp_path, [" ".join(WORDS)] * 5)
     recipe, _ = zeroshot(store, str(folder), str(collection), ["encode.passage_tokens=100"])
-    assert recipe.encoder.title_join == "sep"  # its words are other tokens behind a title than at a start
+    assert recipe.encoder.title_separator == "sep"  # its words are other tokens behind a title than at a start
     ours = vectors(recipe, tmp_path / "out", QUESTIONS[:2], PASSAGES)
     np.testing.assert_allclose(ours[0], theirs(folder, "query", QUESTIONS[:2]), atol=2e-5)
 

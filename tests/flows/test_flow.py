@@ -143,12 +143,12 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
     monkeypatch.setattr(Store, "check", lambda store, refs: None)  # these are no artifacts of a store
     tokens, _ = small.make(tmp_path, documents=3)
     refs = {"tokens": replace(collection(), path=tokens)}
-    recipe = resolve("tiny", [f"cocondenser.text={kind}"])
+    recipe = resolve("tiny", [f"cocondenser.corpus={kind}"])
     with pytest.raises(InputError) as refused:
         run_nodes.check_first("tokens", refs, up_to(nodes(recipe), "cocondenser"))
     *problems, advice = str(refused.value).splitlines()
     assert [line.split(":")[0].split(".")[0] for line in problems] == ["condenser", "cocondenser"]
-    followed = resolve("tiny", [f"cocondenser.text={kind}", *shlex.split(advice)[2::2]])
+    followed = resolve("tiny", [f"cocondenser.corpus={kind}", *shlex.split(advice)[2::2]])
     run_nodes.check_first("tokens", refs, up_to(nodes(followed), "cocondenser"))
 
 
@@ -363,7 +363,7 @@ def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
     refs = {name: replace(collection(), path=tmp_path / name) for name in ("tokens", "tokens-pretraining")}
     for text, read in (("collection", "tokens"), ("pretraining", "tokens-pretraining")):
         early_checks.check(
-            "tokens", refs, up_to(nodes(resolve("tiny", [given, f"cocondenser.text={text}"])), "cocondenser")
+            "tokens", refs, up_to(nodes(resolve("tiny", [given, f"cocondenser.corpus={text}"])), "cocondenser")
         )
         assert asked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
 

@@ -40,7 +40,7 @@ KINDS = {
         pooling="mean",
         normalise=True,
         projection=6,
-        encoder=ENCODER.model_copy(update={**PREFIXES, "title_join": "space", "title_tokens": 6}),
+        encoder=ENCODER.model_copy(update={**PREFIXES, "title_separator": "space", "title_tokens": 6}),
     ),
     "roberta": Kind(architecture="roberta", tied=False, projection=5),
 }

@@ -24,7 +24,7 @@ ICT = {
     "steps": None,
     "epochs": 1,
     "batch_passages": 4096,
-    "text": "collection",
+    "corpus": "collection",
     "segment_min": 10,
     "segment_tokens": 64,
     "passage_tokens": 128,

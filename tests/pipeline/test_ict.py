@@ -30,7 +30,7 @@ MACHINE = {**SINGLE, "chunk_spans": 5}
 ICT = {
     "steps": 4,
     "epochs": None,
-    "text": "collection",
+    "corpus": "collection",
     "batch_passages": 16,
     "segment_min": 5,
     "segment_tokens": 16,

@@ -11,11 +11,11 @@ SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 ENCODER = EncoderConfig(
     pooling="cls",
     normalise=False,
-    projection=0,
+    projection=None,
     tied=True,
     question_tokens=16,
     title_tokens=4,
-    title_join="sep",
+    title_separator="sep",
     question_prefix="",
     passage_prefix="",
 )

@@ -55,7 +55,7 @@ class Kind:
     architecture: str = "bert"
     pooling: str = "cls"
     normalise: bool = False
-    projection: int = 0
+    projection: int | None = None
     tied: bool = True
     encoder: EncoderConfig = ENCODER
 

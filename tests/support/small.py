@@ -40,7 +40,7 @@ COCONDENSER = {
     "batch_tokens": None,
     "span_min": 8,
     "span_max": 20,
-    "text": "collection",
+    "corpus": "collection",
     "spans_from": "document",
     "random_lengths": False,
     "mask_fraction": 0.15,

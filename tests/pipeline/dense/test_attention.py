@@ -19,7 +19,7 @@ from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
 from pipeline.modeling.inputs import pack
 from pipeline.tokenization.token_files import Tokens
 
-CONFIG = AttentionConfig(sections=30, text="pretraining", length=24, seed=0)
+CONFIG = AttentionConfig(sections=30, corpus="pretraining", length=24, seed=0)
 SHAPE = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32,
          "max_position_embeddings": 40, "initializer_range": 0.5}  # fmt: skip
 

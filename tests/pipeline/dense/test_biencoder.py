@@ -51,14 +51,14 @@ def test_passage_never_exceeds_its_limit_nor_loses_its_text(title, text, title_l
 
 
 def test_a_recipe_says_how_texts_are_read(world):
-    config = ENCODER.model_copy(update={"question_prefix": "w7 w8", "passage_prefix": "w9", "title_join": "space"})
+    config = ENCODER.model_copy(update={"question_prefix": "w7 w8", "passage_prefix": "w9", "title_separator": "space"})
     form = read_form(config, world.checkpoint, SPECIALS)
     assert form == Form(SPECIALS, 16, 4, before_question=(12, 13), before_passage=(14,), between=())
     assert read_form(ENCODER, world.checkpoint, SPECIALS) == FORM
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"), [({"question_prefix": "query: "}, "question_prefix"), ({"title_join": "space"}, "title_join")]
+    ("fields", "field"), [({"question_prefix": "query: "}, "question_prefix"), ({"title_separator": "space"}, "title_separator")]
 )
 def test_byte_level_bpe_takes_no_prefix(tmp_path, fields, field):
     """Its words begin otherwise within a text."""

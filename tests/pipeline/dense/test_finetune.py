@@ -195,7 +195,7 @@ def test_questions_share_negatives_within_their_group(world, work, inline):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_projection_prefixes_and_norm(world, work, inline, pooling):
-    given = encoder(pooling=pooling, projection=6, normalise=True, question_prefix="w1", title_join="space")
+    given = encoder(pooling=pooling, projection=6, normalise=True, question_prefix="w1", title_separator="space")
     _, out = train(world, work(), encoder=given, epochs=20, temperature=0.1)
     history = pq.read_table(out / "history.parquet").to_pydict()
     assert np.mean(history["loss"][-8:]) < 0.8 * np.mean(history["loss"][:8])
