@@ -61,7 +61,7 @@ class Source:
 
     def __init__(self, kind: str, sequences: int, budget: int = BUDGET, device: str = "cpu") -> None:
         self.data, self.kind, self.sequences, self.device = pydocs(), kind, sequences, device
-        self.machine = Machine.model_construct(token_budget=budget, chunk_spans=0)
+        self.machine = Machine.model_construct(token_budget=budget, gradient_cache_chunk=None)
         edges = self.data.passages.offsets[self.data.doc_offsets]
         if kind == "spans":
             fits_N = np.flatnonzero(long_enough(np.diff(edges), 16))

@@ -26,6 +26,13 @@ def _count_or_auto(value: Any) -> Any:
 
 CountOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
 """`auto`: the program chooses the number."""
+
+
+def number_or(choice: CountOrAuto, automatic: int) -> int:
+    """Returns the number that a field sets, or `automatic`."""
+    return automatic if choice == "auto" else choice
+
+
 Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
 """The range that both numpy and torch accept."""
 

@@ -15,5 +15,7 @@ class InputError(Exception):
         return "\n".join(escaped(str(line)) for line in self.args)
 
 
-LESS_MEMORY = "lower machine.token_budget, set machine.chunk_spans, or for coCondenser machine.cache=always"
+LESS_MEMORY = (
+    "lower machine.token_budget, set machine.gradient_cache_chunk, or for coCondenser machine.gradient_cache=always"
+)
 """Advice for a training that does not fit into memory."""

@@ -105,8 +105,7 @@ def vectors(r: Sections) -> None:
 
             fits = most_parts(r.index.pq_m, *known.values())
             raise ValueError(
-                f"index.pq_m ({r.index.pq_m}) does not divide {name} ({dimension}): "
-                f"take {option('index.pq_m', fits)}"
+                f"index.pq_m ({r.index.pq_m}) does not divide {name} ({dimension}): take {option('index.pq_m', fits)}"
             )
 
 

@@ -59,9 +59,11 @@ def train(
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)
         length_P = np.array([len(row) for row in rows.ids])
-        own_pieces = pieces(length_P, 0, True, machine_settings.chunk_spans, machine_settings.token_budget)
+        own_pieces = pieces(length_P, 0, True, machine_settings.gradient_cache_chunk, machine_settings.token_budget)
         of_rank = [int(length_P[piece.row_B].sum()) for piece in own_pieces]
-        keep = keeps(model.config, len(own_pieces), sum(of_rank), int(length_P.max()), machine_settings.cache, device)
+        keep = keeps(
+            model.config, len(own_pieces), sum(of_rank), int(length_P.max()), machine_settings.gradient_cache, device
+        )
         operations = 0.0
 
         def score(piece: Piece) -> Tensor:

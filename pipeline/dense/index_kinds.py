@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.advice import Changes, check_fits
-from pipeline.config import Config, CountOrAuto, Seed
+from pipeline.config import Config, CountOrAuto, Seed, number_or
 from pipeline.dense.exact import exact_top_k
 from pipeline.errors import InputError
 
@@ -62,9 +62,7 @@ def libraries(config: IndexConfig) -> tuple[str, ...]:
 
 def lists(config: IndexConfig, passages: int) -> int:
     """Returns the number of lists of an index of `passages` passages."""
-    if config.nlist != "auto":
-        return config.nlist
-    return max(1, min(round(LISTS_PER_ROOT * passages**0.5), passages // POINTS))
+    return number_or(config.nlist, max(1, min(round(LISTS_PER_ROOT * passages**0.5), passages // POINTS)))
 
 
 def check_passages(config: IndexConfig, passages: int) -> None:
@@ -90,9 +88,7 @@ def check_dimension(config: IndexConfig, *dimensions: int) -> None:
     def check(config: IndexConfig) -> None:
         for dimension in dimensions if config.kind == "ivfpq" else ():
             if dimension % config.pq_m:
-                raise InputError(
-                    f"index.pq_m: {config.pq_m} does not divide the vectors' dimension, {dimension}"
-                )
+                raise InputError(f"index.pq_m: {config.pq_m} does not divide the vectors' dimension, {dimension}")
 
     check_fits("index", config, check, lambda: [{"pq_m": most_parts(config.pq_m, *dimensions)}])
 

@@ -32,8 +32,8 @@ class Piece(NamedTuple):
     """Numbers of the rows among the batch's R rows, sorted by length."""
 
 
-def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int, budget: int) -> list[Piece]:
-    """Returns this rank's pieces of `chunk` rows (0: of about `budget` tokens). A tied encoder mixes both sides."""
+def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:
+    """Returns this rank's pieces of `chunk` rows (None: of about `budget` tokens). A tied encoder mixes both sides."""
     if tied:
         return [Piece(0, number, row_B) for number, row_B in share(length_R, chunk, budget)]
     sides = [(0, 0, length_R[:questions]), (1, questions, length_R[questions:])]
@@ -97,9 +97,9 @@ def update(
     """
     shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
     length_R = np.array([len(row) for row in ids])
-    given = pieces(length_R, questions, towers.tied, machine.chunk_spans, machine.token_budget)
+    given = pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.token_budget)
     tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
-    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.cache, device)
+    keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.gradient_cache, device)
     operations = 0.0
 
     def encode(piece: Piece) -> Tensor:

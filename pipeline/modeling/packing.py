@@ -170,7 +170,7 @@ class Batch(NamedTuple):
     """Tokens of all ranks, special tokens included."""
 
 
-def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.ndarray]]:
+def share(length_S: np.ndarray, chunk: int | None, budget: int) -> list[tuple[int, np.ndarray]]:
     """Returns (number, rows) of this rank's chunks (see `cut`).
 
     Chunks are dealt to the ranks in alternating order; the number of chunks per rank differs by at most one.
@@ -182,10 +182,10 @@ def share(length_S: np.ndarray, chunk: int, budget: int) -> list[tuple[int, np.n
     return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
 
 
-def cut(length_S: np.ndarray, chunk: int, budget: int, multiple: int = 1) -> list[np.ndarray]:
+def cut(length_S: np.ndarray, chunk: int | None, budget: int, multiple: int = 1) -> list[np.ndarray]:
     """Sorts sequences by length and cuts them into chunks.
 
-    A chunk has `chunk` sequences. If `chunk` is 0, chunks have about equally many tokens, about `budget` or fewer, and
+    A chunk has `chunk` sequences. If `chunk` is None, chunks have about equally many tokens, about `budget` or fewer, and
     their number is a multiple of `multiple` (some may be empty).
     """
     order_S = np.argsort(length_S, kind="stable")

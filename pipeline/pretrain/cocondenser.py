@@ -229,7 +229,7 @@ def train_cocondenser(
             goal,
             skip_from=settings.skip_from,
             pairs=True,
-            cache=machine_settings.cache,
+            cache=machine_settings.gradient_cache,
             key=(seed, i),
             device=device,
         )

@@ -166,7 +166,7 @@ def train_condenser(
             objective(settings.objective),
             skip_from=settings.skip_from,
             pairs=False,
-            cache=machine_settings.cache,
+            cache=machine_settings.gradient_cache,
             key=(seed, i),
             device=device,
         )

@@ -202,7 +202,7 @@ def train_ict(
             skip_from=0,
             pairs=True,
             contrast=contrast,
-            cache=machine_settings.cache,
+            cache=machine_settings.gradient_cache,
             key=(seed, i),
             device=device,
         )

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from pipeline.config import number_or
 from pipeline.errors import LESS_MEMORY, InputError
 from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.processes import cores, ending, environment, listen, python
@@ -111,9 +112,9 @@ def layout(machine: Machine, device: str, checkpoints: Path) -> tuple[int, int]:
     if state and state["device"] == device == "cpu":
         return state["ranks"], state["threads"]
     if device == "cuda":
-        ranks = machine.ranks or max(gpus(), 1)
-        return ranks, machine.threads or max(cores() // ranks, 1)
-    return machine.ranks or min(cores(), 8), machine.threads or 1
+        ranks = number_or(machine.ranks, max(gpus(), 1))
+        return ranks, number_or(machine.threads, max(cores() // ranks, 1))
+    return number_or(machine.ranks, min(cores(), 8)), number_or(machine.threads, 1)
 
 
 def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
@@ -124,7 +125,7 @@ def device_of(machine: Machine) -> Literal["cpu", "cuda"]:
 def of_shards(machine: Machine) -> Machine:
     """Returns the machine for processes that build shards: on the CPU one, which forks; else one rank for each GPU."""
     if device_of(machine) == "cuda":
-        return machine.model_copy(update={"ranks": 0, "torchrun": []})
+        return machine.model_copy(update={"ranks": "auto", "torchrun": []})
     return machine.model_copy(update={"ranks": 1, "threads": 1, "torchrun": []})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.config import number_or
 from pipeline.errors import InputError
 from pipeline.runtime import network
 from pipeline.runtime.work import Machine, Progress
@@ -111,7 +112,7 @@ def cores() -> int:
 
 def workers(machine: Machine) -> int:
     """Returns the number of processes that encode, search, score and mine on the CPU, and of Lucene's threads."""
-    return machine.workers or min(cores(), 8)
+    return number_or(machine.workers, min(cores(), 8))
 
 
 PR_SET_PDEATHSIG = 1

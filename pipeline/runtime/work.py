@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field, field_validator
 
-from pipeline.config import Config
+from pipeline.config import Config, CountOrAuto
 from pipeline.runtime.spans import Span
 
 Metrics = dict[str, float | int | str | None]
@@ -19,21 +19,21 @@ class Machine(Config):
 
     device: Literal["auto", "cpu", "cuda"]
     """`auto`: CUDA if there is a device."""
-    ranks: int = Field(ge=0)
-    """Processes of a training. 0: one for each GPU; on CPU one single-threaded process for each core, at most 8."""
+    ranks: CountOrAuto
+    """Processes of a training. `auto`: one for each GPU; on CPU one single-threaded process for each core, at most 8."""
     torchrun: list[str]
     """torchrun's flags if a training runs on several nodes, such as --nnodes=2 and --rdzv-endpoint=HOST:PORT.
     `ranks` then counts those of each node, `cocondenser join` runs on the other nodes, and all nodes share one
     store."""
-    threads: int = Field(ge=0)
-    """Threads of each training process. 0: 1 on CPU (two OpenMP threads are very slow on a shared core)."""
-    workers: int = Field(ge=0)
-    """Processes that encode, search, score and mine, and threads of Lucene. 0: one for each core (at most 8)."""
+    threads: CountOrAuto
+    """Threads of each training process. `auto`: 1 on CPU (two OpenMP threads are very slow on a shared core)."""
+    workers: CountOrAuto
+    """Processes that encode, search, score and mine, and threads of Lucene. `auto`: one for each core (at most 8)."""
     token_budget: int = Field(ge=1)
     """Tokens in one forward pass. About 2,000 fit a CPU's cache."""
-    chunk_spans: int = Field(ge=0)
-    """Spans, questions or passages in one chunk, the unit of the gradient cache. 0: chunks by `token_budget`."""
-    cache: Literal["auto", "always", "never"]
+    gradient_cache_chunk: int | None = Field(ge=1)
+    """Spans, questions or passages in one chunk, the unit of the gradient cache. null: chunks by `token_budget`."""
+    gradient_cache: Literal["auto", "always", "never"]
     """Gradient cache of coCondenser and fine-tuning: `auto` uses it if an update's graphs need too much memory."""
     tf32: bool
     """TensorFloat-32 for the remaining float32 products on CUDA: faster, with 10 bits of mantissa."""

@@ -66,7 +66,11 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
         assert recipe.name == "new stage2 on lamps"
         assert recipe.model == new["stage2"].path
         assert (recipe.encoder.question_tokens, recipe.encode.passage_tokens) == (24, 48)
-        assert (recipe.encoder.title_tokens, recipe.encoder.title_separator, recipe.encoder.pooling) == (7, "sep", "cls")
+        assert (recipe.encoder.title_tokens, recipe.encoder.title_separator, recipe.encoder.pooling) == (
+            7,
+            "sep",
+            "cls",
+        )
     assert zeroshot(store, "old:stage2", str(collection))[0].model == old["stage2"].path
     for given, line in {
         "new:stage3": "--model new:stage3: no node 'stage3' in the run of new (did you mean stage2?)",

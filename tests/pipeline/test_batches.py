@@ -29,7 +29,7 @@ BEGINS = np.array([0, 800, 40, 60, 100, 300, 400])
 
 
 def make(chunk: int, budget: int = 1000) -> Batch:
-    machine = make_machine(chunk_spans=chunk, token_budget=budget)
+    machine = make_machine(gradient_cache_chunk=chunk, token_budget=budget)
     return masking.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
 
 

@@ -29,7 +29,7 @@ from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.token_files import Tokens
 
-MACHINE = {**SINGLE, "chunk_spans": 5}
+MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 
 
 def prepare(folder: Path, dropout: float) -> tuple[Path, Path]:
@@ -132,15 +132,15 @@ def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
 @pytest.mark.parametrize("chunk", [1, 5, 16])
 def test_the_cache_changes_nothing_without_dropout(tmp_path, chunk):
     given = prepare(tmp_path / "given", dropout=0.0)
-    run(given, tmp_path / "plain", machine={"chunk_spans": 16, "cache": "never"})
-    run(given, tmp_path / "cached", machine={"chunk_spans": chunk, "cache": "always"})
+    run(given, tmp_path / "plain", machine={"gradient_cache_chunk": 16, "gradient_cache": "never"})
+    run(given, tmp_path / "cached", machine={"gradient_cache_chunk": chunk, "gradient_cache": "always"})
     assert_same(tmp_path / "plain", tmp_path / "cached")
 
 
 @pytest.mark.parametrize("objective", ["cocondenser", "contrastive_only"])
 def test_the_cache_changes_no_byte_with_dropout(given, tmp_path, objective):
     for cache in ("never", "always"):
-        run(given, tmp_path / cache, machine={"cache": cache}, objective=objective)
+        run(given, tmp_path / cache, machine={"gradient_cache": cache}, objective=objective)
     for name in ("model.safetensors", "head.safetensors", "history.parquet"):
         assert (tmp_path / "never" / name).read_bytes() == (tmp_path / "always" / name).read_bytes()
 
@@ -153,13 +153,13 @@ def test_the_first_pass_computes_cls_vectors_alone(given, tmp_path, monkeypatch)
         return backbone(lm, chunk, skip_from, seed, masked)
 
     monkeypatch.setattr(pretraining, "backbone", spy)
-    run(given, tmp_path / "out", steps=1, machine={"chunk_spans": 8, "cache": "always"})
+    run(given, tmp_path / "out", steps=1, machine={"gradient_cache_chunk": 8, "gradient_cache": "always"})
     first, second = asked[:2], asked[2:]
     assert {x[1:] for x in first} == {(False, False)}
     assert {x[1:] for x in second} == {(True, True)}
     assert [x[0] for x in first] == [x[0] for x in second]
     asked.clear()
-    run(given, tmp_path / "again", steps=1, machine={"chunk_spans": 8, "cache": "never"})
+    run(given, tmp_path / "again", steps=1, machine={"gradient_cache_chunk": 8, "gradient_cache": "never"})
     assert [x[1:] for x in asked] == [(True, True)] * 2  # once only
 
 

@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 from pipeline.pretrain.condenser import CondenserConfig, condenser, missing, train_condenser
 from pipeline.runtime.work import Work, silent
 
-MACHINE = {**SINGLE, "chunk_spans": 5}
+MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_equal_inputs_give_equal_bytes(given, tmp_path):
 def test_chunks_do_not_matter_without_dropout(tmp_path):
     given = small.make(tmp_path / "given", dropout=0.0)
     for chunk in (0, 1, 5):
-        run(given, tmp_path / f"{chunk}", machine={"chunk_spans": chunk})
+        run(given, tmp_path / f"{chunk}", machine={"gradient_cache_chunk": chunk})
     whole = weights(tmp_path / "0")
     for chunk in (1, 5):
         for name, x in weights(tmp_path / f"{chunk}").items():

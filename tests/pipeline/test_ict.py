@@ -26,7 +26,7 @@ from pipeline.pretrain.segments import pairs, usable
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.token_files import Tokens
 
-MACHINE = {**SINGLE, "chunk_spans": 5}
+MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 ICT = {
     "steps": 4,
     "epochs": None,
@@ -97,7 +97,7 @@ def assert_same_bytes(a: Path, b: Path) -> None:
 
 
 def test_learns_and_loads_as_a_plain_model(given, tmp_path):
-    metrics = run(given, tmp_path / "out", {"chunk_spans": 32}, steps=150, projection=32, optimiser=FAST)
+    metrics = run(given, tmp_path / "out", {"gradient_cache_chunk": 32}, steps=150, projection=32, optimiser=FAST)
     loss = history(tmp_path / "out")["ict"]
     assert loss[:5].mean() == pytest.approx(math.log(16), rel=0.05)
     assert loss[-15:].mean() < math.log(16) / 2
@@ -143,7 +143,7 @@ def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, m
             weights.mul_(5 if weights.ndim > 1 else 1)
     module["projection"] = projection
     batch = batches.packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials,
-                           make_machine(chunk_spans=chunk), "cpu")  # fmt: skip
+                           make_machine(gradient_cache_chunk=chunk), "cpu")  # fmt: skip
     parts = step.update(
         module,
         batch,
@@ -173,14 +173,14 @@ def test_loss_and_gradient_are_those_of_plain_padded_code(plain, chunk, cache, m
 
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_the_cache_changes_nothing_without_dropout(plain, tmp_path, chunk):
-    run(plain, tmp_path / "plain", machine={"chunk_spans": 32, "cache": "never"})
-    run(plain, tmp_path / "cached", machine={"chunk_spans": chunk, "cache": "always"})
+    run(plain, tmp_path / "plain", machine={"gradient_cache_chunk": 32, "gradient_cache": "never"})
+    run(plain, tmp_path / "cached", machine={"gradient_cache_chunk": chunk, "gradient_cache": "always"})
     assert_same(tmp_path / "plain", tmp_path / "cached")
 
 
 def test_the_cache_changes_no_byte_with_dropout(given, tmp_path):
     for cache in ("never", "always"):
-        run(given, tmp_path / cache, machine={"cache": cache})
+        run(given, tmp_path / cache, machine={"gradient_cache": cache})
     assert_same_bytes(tmp_path / "never", tmp_path / "always")
 
 

@@ -183,7 +183,7 @@ def test_another_number_of_nodes_is_refused(children, tmp_path, monkeypatch):
 
 def test_ranks_and_threads_come_from_the_checkpoint(tmp_path):
     assert layout(machine(1), "cpu", tmp_path) == (1, 1)
-    automatic = machine(1).model_copy(update={"ranks": 0, "threads": 0})
+    automatic = machine(1).model_copy(update={"ranks": "auto", "threads": "auto"})
     assert layout(automatic, "cpu", tmp_path) == (min(len(os.sched_getaffinity(0)), 8), 1)
     (tmp_path / "step-7").mkdir()
     state = {"step": 7, "ranks": 3, "threads": 2, "device": "cpu", "history": []}
@@ -226,7 +226,7 @@ def test_progress_tells_rates_and_what_is_left(children, tmp_path):
     [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
 )
 def test_no_memory_is_told_with_the_fields_to_lower(error):
-    message = r"^out of memory: lower machine\.token_budget, set machine\.chunk_spans, or"
+    message = r"^out of memory: lower machine\.token_budget, set machine\.gradient_cache_chunk, or"
     with pytest.raises(InputError, match=message), named_memory():
         raise error
     with pytest.raises(RuntimeError, match="another"), named_memory():

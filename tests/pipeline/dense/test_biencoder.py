@@ -58,7 +58,8 @@ def test_a_recipe_says_how_texts_are_read(world):
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"), [({"question_prefix": "query: "}, "question_prefix"), ({"title_separator": "space"}, "title_separator")]
+    ("fields", "field"),
+    [({"question_prefix": "query: "}, "question_prefix"), ({"title_separator": "space"}, "title_separator")],
 )
 def test_byte_level_bpe_takes_no_prefix(tmp_path, fields, field):
     """Its words begin otherwise within a text."""

@@ -116,7 +116,7 @@ def test_equal_seeds_give_equal_bytes(world, pair_start, work, inline):
 @pytest.mark.parametrize("chunk", [1, 5, 64])
 def test_cached_training_equals_plain_training(world, pair_start, work, inline, chunk):
     plain = weights(train(world, pair_start, work("plain"))[1])
-    cached = weights(train(world, pair_start, work("cached", chunk_spans=chunk, cache="always"))[1])
+    cached = weights(train(world, pair_start, work("cached", gradient_cache_chunk=chunk, gradient_cache="always"))[1])
     assert_close(plain, cached)
 
 
@@ -217,22 +217,22 @@ def test_no_negatives_are_refused():
 @pytest.mark.parametrize("chunk", [0, 4])
 @pytest.mark.parametrize("loss", ["listwise", "pointwise"])
 def test_two_ranks_equal_one(world, pair_start, work, chunk, loss):
-    one = weights(train(world, pair_start, work("one", chunk_spans=chunk), loss=loss)[1])
-    two = weights(train(world, pair_start, work("two", chunk_spans=chunk, ranks=2), loss=loss)[1])
+    one = weights(train(world, pair_start, work("one", gradient_cache_chunk=chunk), loss=loss)[1])
+    two = weights(train(world, pair_start, work("two", gradient_cache_chunk=chunk, ranks=2), loss=loss)[1])
     assert_close(one, two)
 
 
 @pytest.mark.slow
 def test_dropout_is_the_same_for_one_and_two_ranks(world, pair_start, work):
     settings = {"batch_queries": 8, "epochs": 1, "dropout": 0.2}
-    one = weights(train(world, pair_start, work("one", chunk_spans=4), **settings)[1])
-    two = weights(train(world, pair_start, work("two", chunk_spans=4, ranks=2), **settings)[1])
+    one = weights(train(world, pair_start, work("one", gradient_cache_chunk=4), **settings)[1])
+    two = weights(train(world, pair_start, work("two", gradient_cache_chunk=4, ranks=2), **settings)[1])
     assert_close(one, two)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("chunk", [0, 4])
 def test_a_gpu_learns_what_the_cpu_learns(world, pair_start, work, chunk):
-    cpu, _ = train(world, pair_start, work("cpu", chunk_spans=chunk), epochs=10)
-    gpu, _ = train(world, pair_start, work("gpu", chunk_spans=chunk, device="cuda"), epochs=10)
+    cpu, _ = train(world, pair_start, work("cpu", gradient_cache_chunk=chunk), epochs=10)
+    gpu, _ = train(world, pair_start, work("gpu", gradient_cache_chunk=chunk, device="cuda"), epochs=10)
     assert gpu["loss_last"] == pytest.approx(cpu["loss_last"], abs=0.1)  # bfloat16

@@ -55,8 +55,8 @@ def test_equal_seeds_give_equal_bytes(world, work, inline):
 
 @pytest.mark.parametrize("chunk", [1, 5, 64])
 def test_cached_training_equals_plain_training(world, work, inline, chunk):
-    plain = weights(train(world, work("plain", cache="never"))[1])
-    cached = weights(train(world, work("cached", chunk_spans=chunk, cache="always"))[1])
+    plain = weights(train(world, work("plain", gradient_cache="never"))[1])
+    cached = weights(train(world, work("cached", gradient_cache_chunk=chunk, gradient_cache="always"))[1])
     assert_close(plain, cached, 2e-5)
 
 
@@ -271,16 +271,16 @@ def test_zero_temperature_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 4])
 def test_two_ranks_equal_one(world, work, chunk):
-    one = weights(train(world, work("one", chunk_spans=chunk))[1])
-    two = weights(train(world, work("two", chunk_spans=chunk, ranks=2))[1])
+    one = weights(train(world, work("one", gradient_cache_chunk=chunk))[1])
+    two = weights(train(world, work("two", gradient_cache_chunk=chunk, ranks=2))[1])
     assert_close(one, two, 2e-5)
 
 
 @pytest.mark.slow
 def test_dropout_is_the_same_for_one_and_two_ranks_at_aligned_chunks(world, work):
     settings = {"batch_queries": 8, "epochs": 1, "dropout": 0.2}
-    one = weights(train(world, work("one", chunk_spans=4), **settings)[1])
-    two = weights(train(world, work("two", chunk_spans=4, ranks=2), **settings)[1])
+    one = weights(train(world, work("one", gradient_cache_chunk=4), **settings)[1])
+    two = weights(train(world, work("two", gradient_cache_chunk=4, ranks=2), **settings)[1])
     assert_close(one, two, 2e-5)
 
 
@@ -288,14 +288,14 @@ def test_dropout_is_the_same_for_one_and_two_ranks_at_aligned_chunks(world, work
 @pytest.mark.parametrize("chunk", [0, 4])
 def test_a_rank_may_be_without_questions(world, work, chunk):
     settings = {"batch_queries": 1, "epochs": 1, "max_queries": 3}
-    one = weights(train(world, work("one", chunk_spans=chunk), **settings)[1])
-    two = weights(train(world, work("two", chunk_spans=chunk, ranks=2), **settings)[1])
+    one = weights(train(world, work("one", gradient_cache_chunk=chunk), **settings)[1])
+    two = weights(train(world, work("two", gradient_cache_chunk=chunk, ranks=2), **settings)[1])
     assert_close(one, two, 2e-5)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("chunk", [0, 4])
 def test_a_gpu_learns_what_the_cpu_learns(world, work, chunk):
-    cpu, _ = train(world, work("cpu", chunk_spans=chunk))
-    gpu, _ = train(world, work("gpu", chunk_spans=chunk, device="cuda"))
+    cpu, _ = train(world, work("cpu", gradient_cache_chunk=chunk))
+    gpu, _ = train(world, work("gpu", gradient_cache_chunk=chunk, device="cuda"))
     assert gpu["loss_last"] == pytest.approx(cpu["loss_last"], rel=0.1)  # bfloat16
