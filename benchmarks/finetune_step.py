@@ -82,7 +82,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
     def step(i: int) -> Figures:
         ids = source(i)
         length_R = np.array([len(row) for row in ids])
-        given = pieces(length_R, questions, True, 0, BUDGET)
+        given = pieces(length_R, questions, True, None, BUDGET)
         keep = keeps(encoder.model.config, len(given), int(length_R.sum()), int(length_R.max()), "auto", "cpu")
 
         def encode(piece: Piece) -> Tensor:

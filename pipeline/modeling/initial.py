@@ -216,7 +216,8 @@ def _own_vector(place: str, folder: Path, encoder: EncoderConfig) -> "Vector | N
     own = read_vector(folder)
     if own.projection_ED is not None and len(own.projection_ED) != encoder.projection:
         raise InputError(
-            f"{place}: projects to {len(own.projection_ED)} dimensions, but encoder.projection is {encoder.projection or 'null'}"
+            f"{place}: projects to {len(own.projection_ED)} dimensions, "
+            f"but encoder.projection is {encoder.projection or 'null'}"
         )
     return own
 

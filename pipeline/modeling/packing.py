@@ -185,8 +185,8 @@ def share(length_S: np.ndarray, chunk: int | None, budget: int) -> list[tuple[in
 def cut(length_S: np.ndarray, chunk: int | None, budget: int, multiple: int = 1) -> list[np.ndarray]:
     """Sorts sequences by length and cuts them into chunks.
 
-    A chunk has `chunk` sequences. If `chunk` is None, chunks have about equally many tokens, about `budget` or fewer, and
-    their number is a multiple of `multiple` (some may be empty).
+    A chunk has `chunk` sequences. If `chunk` is None, chunks have about equally many tokens, about `budget` or fewer,
+    and their number is a multiple of `multiple` (some may be empty).
     """
     order_S = np.argsort(length_S, kind="stable")
     if not len(order_S):

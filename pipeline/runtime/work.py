@@ -20,7 +20,7 @@ class Machine(Config):
     device: Literal["auto", "cpu", "cuda"]
     """`auto`: CUDA if there is a device."""
     ranks: CountOrAuto
-    """Processes of a training. `auto`: one for each GPU; on CPU one single-threaded process for each core, at most 8."""
+    """Processes of a training. `auto`: one per GPU; on CPU one single-threaded process per core, at most 8."""
     torchrun: list[str]
     """torchrun's flags if a training runs on several nodes, such as --nnodes=2 and --rdzv-endpoint=HOST:PORT.
     `ranks` then counts those of each node, `cocondenser join` runs on the other nodes, and all nodes share one

@@ -28,12 +28,14 @@ LENGTHS = np.array([9, 4, 17, 4, 30, 9, 12])
 BEGINS = np.array([0, 800, 40, 60, 100, 300, 400])
 
 
-def make(chunk: int, budget: int = 1000) -> Batch:
+def make(chunk: int | None, budget: int = 1000) -> Batch:
     machine = make_machine(gradient_cache_chunk=chunk, token_budget=budget)
     return masking.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
 
 
-@pytest.mark.parametrize(("chunk", "budget"), [(1, 1000), (3, 1000), (7, 1000), (99, 1000), (0, 1000), (0, 40), (0, 1)])
+@pytest.mark.parametrize(
+    ("chunk", "budget"), [(1, 1000), (3, 1000), (7, 1000), (99, 1000), (None, 1000), (None, 40), (None, 1)]
+)
 def test_chunks_hold_every_sequence_once(chunk, budget):
     batch, data = make(chunk, budget), texts()
     assert sorted(torch.cat([c.row_B for c in batch.chunks]).tolist()) == list(range(7))
@@ -53,7 +55,7 @@ def test_chunks_hold_every_sequence_once(chunk, budget):
 
 def test_chunks_by_tokens_are_about_as_large():
     length_S = np.random.default_rng(0).integers(4, 128, 300)
-    sizes = [length_S[rows].sum() for _, rows in share(length_S, 0, 2000)]
+    sizes = [length_S[rows].sum() for _, rows in share(length_S, None, 2000)]
     assert len(sizes) == -(-length_S.sum() // 2000)
     assert max(sizes) <= 2000 + 128
     assert max(sizes) - min(sizes) < 2 * 128
@@ -76,7 +78,7 @@ def test_every_rank_has_as_many_chunks(monkeypatch):
     monkeypatch.setattr(ranks, "world", lambda: 3)
     for rank in range(3):
         monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
-        assert len(share(np.full(60, 20), 0, 300)) == 2
+        assert len(share(np.full(60, 20), None, 300)) == 2
 
 
 def test_an_epoch_has_every_item_at_most_once():

@@ -23,25 +23,23 @@ from pipeline.training import loop
 pytestmark = pytest.mark.gpu
 
 
-def work(folder: Path, device: str, gradient_cache_chunk: int) -> Work:
+def work(folder: Path, device: str, chunk: int | None) -> Work:
     folder.mkdir()
-    machine = make_machine(device=device, gradient_cache_chunk=gradient_cache_chunk)
+    machine = make_machine(device=device, gradient_cache_chunk=chunk)
     return Work(folder, folder, machine, silent)
 
 
-@pytest.mark.parametrize("gradient_cache_chunk", [0, 5])
+@pytest.mark.parametrize("chunk", [None, 5])
 @pytest.mark.parametrize("name", ["condenser", "retromae"])
-def test_first_losses_are_the_cpus(tmp_path, gradient_cache_chunk, name):
+def test_first_losses_are_the_cpus(tmp_path, chunk, name):
     tokens, start = small.make(tmp_path / "given", dropout=0.0)
     fields = {"objective": name, "head_layers": 2 if name == "condenser" else 1}
     for device in ("cpu", "cuda"):
         condensed, out = tmp_path / f"condenser-{device}", tmp_path / f"cocondenser-{device}"
         config = CondenserConfig(**{**small.CONDENSER, **fields})
-        condenser(config, tokens, start, work(condensed, device, gradient_cache_chunk))
+        condenser(config, tokens, start, work(condensed, device, chunk))
         if name == "condenser":
-            cocondenser(
-                CocondenserConfig(**small.COCONDENSER), tokens, condensed, work(out, device, gradient_cache_chunk)
-            )
+            cocondenser(CocondenserConfig(**small.COCONDENSER), tokens, condensed, work(out, device, chunk))
     for stage in ("condenser", "cocondenser") if name == "condenser" else ("condenser",):
         ours = pandas.read_parquet(tmp_path / f"{stage}-cuda" / "history.parquet")
         theirs = pandas.read_parquet(tmp_path / f"{stage}-cpu" / "history.parquet")
