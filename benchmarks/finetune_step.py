@@ -46,7 +46,7 @@ class Source:
             length_N = np.minimum(length_D[long_enough(length_D, 16)] // 2, LIMIT - 2)
             offsets = np.append(0, length_N.cumsum())
             self.data = replace(self.data, passages=replace(self.data.passages, offsets=offsets))
-        self.draw = examples.Draw(negatives=own - 1, positives_considered=0, seed=0)
+        self.draw = examples.Draw(negatives=own - 1, positives_considered=None, seed=0)
         rng, size, passages = np.random.default_rng(0), len(self.data.queries), len(self.data.passages)
         judged, negatives = (
             Lists(rng.integers(passages, size=size * n, dtype=np.int32), np.arange(size + 1) * n) for n in (1, POOL)

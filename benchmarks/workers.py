@@ -17,11 +17,12 @@ ROUNDS, UPDATES = 2, 4
 
 def speed(ranks: int, threads: int, start: Path) -> float:
     """Tokens a second of a short training, its first update aside."""
-    recipe = resolve("pydocs", ["cocondenser.tokens=null", f"cocondenser.steps={UPDATES}"])
+    recipe = resolve("pydocs", [f"cocondenser.budget={UPDATES} steps"])
     machine = recipe.machine.model_copy(update={"device": "cpu", "ranks": ranks, "threads": threads})
     told: list[float] = []
     with tempfile.TemporaryDirectory() as place:
         arguments = {
+            "prepare": "pipeline.pretrain.cocondenser:prepare_cocondenser",
             "config": recipe.cocondenser.model_dump(mode="json"),
             "tokens": str(FOLDER / "tokens"),
             "start": str(start),
@@ -35,7 +36,7 @@ def speed(ranks: int, threads: int, start: Path) -> float:
             if done > 1 and isinstance(numbers, dict):
                 told.append(numbers["tokens_per_second"])
 
-        function = "pipeline.pretrain.cocondenser:train_cocondenser"
+        function = "pipeline.pretrain.train:train"
         launch(function, arguments, machine, progress, Path(place) / "checkpoints")
     return median(told)
 

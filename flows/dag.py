@@ -40,7 +40,8 @@ def nodes(recipe: Recipe) -> list[Node]:
         """The run of what `model` finds in the collection for the queries of `splits`."""
         asked = [s for s in r.search.splits if s in splits]
         approximate = None if r.index.kind == "flat" else r.search.approximate  # or its fields would change the key
-        own = {"splits": asked, "unjudged": r.search.unjudged and "train" in asked, "approximate": approximate}
+        unjudged = r.search.unjudged_train_questions and "train" in asked
+        own = {"splits": asked, "unjudged_train_questions": unjudged, "approximate": approximate}
         config = r.search.model_copy(update=own)
         encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
         index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
@@ -80,10 +81,10 @@ def nodes(recipe: Recipe) -> list[Node]:
     first = general if r.initial.reads_passages else tokens
     pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=first)
     miner = from_file = None  # looked at before any training
-    if r.rounds.mined_from is not None:
-        miner = adopted("miner", r.rounds.mined_from)
-    if r.given is not None:
-        from_file = node("given", "given", r.given, collection=ingest)
+    if r.rounds.miner is not None:
+        miner = adopted("miner", r.rounds.miner)
+    if r.negatives_file is not None:
+        from_file = node("negatives-file", "negatives_file", r.negatives_file, collection=ingest)
     if r.trains("ict") and r.cocondenser.checkpoint is None:
         pretrained = node("ict", "ict", r.ict, tokens=texts[r.ict.corpus], start=pretrained)
         trained["ict"] = pretrained
@@ -97,16 +98,17 @@ def nodes(recipe: Recipe) -> list[Node]:
 
     def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:
         data: dict[str, Node | None] = {"collection": ingest, "tokens": tokens, "start": start, "bm25": bm25}
-        data |= {"mined": None, "scores": None, "pseudo": None} | given
-        trained[name] = encoders[name] = node(name, "finetune", config, "encoder", **data)
+        data |= {"mined": None, "soft_labels": None, "pseudo_labels": None} | given
+        trained[name] = encoders[name] = node(name, "finetune", config, "encoder", "train_subset", **data)
         return trained[name]
 
-    asked_again = r.rounds.number > 0 and r.rounds.mined_from is None and (r.given is None or r.pseudo is not None)
+    reads_mined = r.negatives_file is None or r.pseudo_labels is not None
+    mines = r.rounds.number > 0 and r.rounds.miner is None and reads_mined
     encoders["pretrained"] = pretrained
     runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
     newest = finetune("stage1", r.stage1, pretrained)
     if r.stage1.loss != "learning_to_rank":  # one order of the passages for every question: nothing to search
-        runs["stage1"] = retrieval(newest, "stage1", ("train", *judged) if asked_again else judged)
+        runs["stage1"] = retrieval(newest, "stage1", ("train", *judged) if mines else judged)
     found = runs.get("stage1")
     if miner is not None:
         found = retrieval(miner, "miner", ("train",))
@@ -114,12 +116,10 @@ def nodes(recipe: Recipe) -> list[Node]:
     def cross_encoder(number: int, mined: Node | None) -> Node:
         """The `number`-th of an ensemble, from 1: they differ in their seeds."""
         own = r.cross_encoder
-        seeds = {"seed": own.seed + number - 1}
-        optimiser = own.optimiser.model_copy(update={"seed": own.optimiser.seed + number - 1})
-        config = own.model_copy(update=seeds | {"optimiser": optimiser})
+        config = own.model_copy(update={"seed": own.seed + number - 1})
         data = {"collection": ingest, "tokens": tokens, "start": pretrained, "bm25": bm25, "mined": mined}
         name = "cross-encoder" + (f"-{number}" if number > 1 else "")
-        trained[name] = node(name, "cross_encoder", config, **data)
+        trained[name] = node(name, "cross_encoder", config, "train_subset", **data)
         return trained[name]
 
     teachers: list[Node] = []
@@ -131,21 +131,23 @@ def nodes(recipe: Recipe) -> list[Node]:
         else:
             hard = node(f"mine{suffix}", "mine", r.mine, collection=ingest, run=found)
         first_hard, mined = first_hard or hard, hard
-        scores = pseudo = None
+        soft_labels = pseudo_labels = None
         if r.teaches and not teachers:
             teachers.append(cross_encoder(1, hard))
         if r.stage2.loss == "soft_labels" or r.denoise is not None:
             read = {"collection": ingest, "tokens": tokens, "cross_encoder": teachers[0], "bm25": bm25}
-            scores = node(f"scores{suffix}", "scores", r.scores, **read, mined=hard)
+            soft_labels = node(f"soft-labels{suffix}", "soft_labels", r.soft_labels, **read, mined=hard)
         if r.denoise is not None:
-            mined = node(f"denoise{suffix}", "denoise", r.denoise, mined=hard, scores=scores)
-        if r.pseudo is not None:
+            mined = node(f"denoise{suffix}", "denoise", r.denoise, mined=hard, soft_labels=soft_labels)
+        if r.pseudo_labels is not None:
             listed = {"collection": ingest, "tokens": tokens, "run": found, "cross_encoder": teachers[0]}
-            pseudo = node(f"pseudo{suffix}", "pseudo", r.pseudo, **listed)
+            pseudo_labels = node(f"pseudo-labels{suffix}", "pseudo_labels", r.pseudo_labels, **listed)
         # Stage 2 starts again from the pre-trained model, not from stage 1 (coCondenser, section 4).
         start = newest if number > 1 and r.rounds.start == "previous" else pretrained
-        soft = scores if r.stage2.loss == "soft_labels" else None
-        newest = finetune(f"stage2{suffix}", r.stage2, start, mined=mined, scores=soft, pseudo=pseudo)
+        soft = soft_labels if r.stage2.loss == "soft_labels" else None
+        newest = finetune(
+            f"stage2{suffix}", r.stage2, start, mined=mined, soft_labels=soft, pseudo_labels=pseudo_labels
+        )
         again = ("train", *judged) if number < r.rounds.number else judged
         found = runs[f"stage2{suffix}"] = retrieval(newest, f"stage2{suffix}", again)
 

@@ -28,6 +28,16 @@ CountOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
 """`auto`: the program chooses the number."""
 
 
+def _dropout(value: Any) -> Any:
+    if value != "checkpoint" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1):
+        raise ValueError("a number from 0 to below 1, or checkpoint")
+    return value
+
+
+DropoutShare = Annotated[float | Literal["checkpoint"], BeforeValidator(_dropout)]
+"""Probability of dropout; `checkpoint`: as in the configuration of the checkpoint that the training starts from."""
+
+
 def number_or(choice: CountOrAuto, automatic: int) -> int:
     """Returns the number that a field sets, or `automatic`."""
     return automatic if choice == "auto" else choice

@@ -33,8 +33,14 @@ TABLE = Path(__file__).parent / "equivalent_code.json"
 Table = dict[str, dict[str, Any]]
 
 METHODS = [
-    *("condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"),
-    *("ict.steps=6", "ict.batch_passages=16", "encoder.tied=false", "encoder.projection=16", "attention.sections=20"),
+    *("condenser.budget=null", "cocondenser.budget=null"),
+    *(
+        "ict.budget=6 steps",
+        "ict.batch_passages=16",
+        "encoder.tied=false",
+        "encoder.projection=16",
+        "attention.sections=20",
+    ),
     *("cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"),
     *("denoise.threshold=0.6", "rerank={depth: 10, splits: [dev, test]}"),
 ]

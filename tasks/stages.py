@@ -189,12 +189,15 @@ STAGES: dict[str, Stage] = {
     ),
     "adopt": Stage(
         "pipeline.modeling.adopt:adopt",
-        places={"miner.checkpoint": "rounds.mined_from", "model.checkpoint": "model"},
+        places={"miner.checkpoint": "rounds.miner", "model.checkpoint": "model"},
         missing=at("pipeline.modeling.adopt:missing"),
     ),
     "mine": Stage("pipeline.negatives.mine:mine", parts=True, shown=True),
-    "given": Stage(
-        "pipeline.negatives.from_file:given", missing=at("pipeline.negatives.from_file:missing"), shown=True
+    "negatives_file": Stage(
+        "pipeline.negatives.from_file:negatives_file",
+        section="negatives_file",
+        missing=at("pipeline.negatives.from_file:missing"),
+        shown=True,
     ),
     "cross_encoder": Stage(
         "pipeline.cross_encoder.cross_encoder:cross_encoder",
@@ -207,14 +210,17 @@ STAGES: dict[str, Stage] = {
         notices={**FILLED, **CUT, **SKIPPED},
         gpu=True,
     ),
-    "scores": Stage(
-        "pipeline.cross_encoder.soft_labels:scores",
+    "soft_labels": Stage(
+        "pipeline.cross_encoder.soft_labels:soft_labels",
+        section="soft_labels",
         checks={"ingest": at("pipeline.cross_encoder.soft_labels:check_collection")},
         notices=CUT,
         gpu=True,
     ),
     "denoise": Stage("pipeline.negatives.denoise:denoise"),
-    "pseudo": Stage("pipeline.negatives.pseudo_labels:pseudo", notices=CUT, gpu=True),
+    "pseudo_labels": Stage(
+        "pipeline.negatives.pseudo_labels:pseudo_labels", section="pseudo_labels", notices=CUT, gpu=True
+    ),
     "rerank": Stage("pipeline.cross_encoder.rerank:rerank", notices=CUT, gpu=True),
     "evaluate": Stage(
         "pipeline.evaluate.evaluate:evaluate",

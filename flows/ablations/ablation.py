@@ -23,7 +23,7 @@ Size = Annotated[Whole, Field(ge=1, le=MOST)] | None
 """Training questions; None: all."""
 FIXED: dict[str, list[Keys]] = {
     "seeds": [tuple(field.split(".")) for field in SEEDED],
-    "sizes": [(stage, "max_queries") for stage in ("stage1", "stage2", "cross_encoder")],
+    "sizes": [("train_subset", "queries")],
 }
 """Fields of the recipe that these of the ablation give."""
 GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
@@ -188,7 +188,7 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
     for keys, settings in given.items():
         _check_settings(settings, keys, label, GIVEN if rounds == own.rounds.number else GIVEN | ROUNDS)
     fixed: dict[Keys, list[str]] = {
-        ("sizes",): [f"{'.'.join(field)}={size or 0}" for field in FIXED["sizes"]],
+        ("sizes",): [f"{'.'.join(field)}={size or 'null'}" for field in FIXED["sizes"]],
         ("negatives",): [f"rounds.number={rounds}"],
         ("seeds",): [f"{'.'.join(field)}={seed + (field[0] == 'stage2')}" for field in FIXED["seeds"]],
         # All rows' attention is looked at on the same sections, whether or not they read general text.

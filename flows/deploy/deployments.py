@@ -19,7 +19,7 @@ HEAD = """\
 # Rendered by `cocondenser deployments --write` from flows/recipes, flows/ablations and flows/sentences: edit those.
 # `make up` deploys it. `prefect deployment run cocondenser/pydocs-small` then starts a run, and `prefect deployment run
 # ablation/pydocs-small` an ablation. The parameter `set` changes fields of the recipe:
-# --param 'set=["cocondenser.tokens=1000000"]'.
+# --param 'set=["cocondenser.budget=1000000 tokens"]'.
 """
 
 

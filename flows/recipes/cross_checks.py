@@ -11,9 +11,8 @@ from pipeline.advice import option
 from pipeline.cross_encoder.lengths import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
-    from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
-    from pipeline.cross_encoder.soft_labels import ScoresConfig
-    from pipeline.finetune.config import FinetuneConfig
+    from pipeline.cross_encoder.soft_labels import SoftLabelsConfig
+    from pipeline.finetune.config import ExamplesConfig
 
 Limit = tuple[str, int, str, int]
 """Field, its value, the field that limits it, that one's value."""
@@ -42,20 +41,20 @@ def check(r: Sections) -> None:
 def of_lists(r: Sections) -> list[Limit]:
     """How far down a list a stage may look: as far as another writes it."""
     limits = [("mine.depth", r.mine.depth, "search.train_depth", r.search.train_depth)]
-    first: dict[str, FinetuneConfig | CrossEncoderConfig | ScoresConfig] = {"stage1": r.stage1, "stage2": r.stage2}
+    first: dict[str, ExamplesConfig | SoftLabelsConfig] = {"stage1": r.stage1, "stage2": r.stage2}
     if r.teaches or r.rerank is not None:
         first |= {"cross_encoder": r.cross_encoder}
     if r.stage2.loss == "soft_labels" or r.denoise is not None:
-        first |= {"scores": r.scores}
+        first |= {"soft_labels": r.soft_labels}
     for name, stage in first.items():
-        if stage.negatives_from == "bm25":
+        if stage.negatives_from == "bm25" and stage.negative_depth is not None:
             limits.append(
                 (f"{name}.negative_depth", stage.negative_depth, "bm25.negatives_depth", r.bm25.negatives_depth)
             )
     if r.rerank is not None:
         limits.append(("rerank.depth", r.rerank.depth, "search.depth", r.search.depth))
-    if r.pseudo is not None:
-        limits.append(("pseudo.depth", r.pseudo.depth, "search.train_depth", r.search.train_depth))
+    if r.pseudo_labels is not None:
+        limits.append(("pseudo_labels.depth", r.pseudo_labels.depth, "search.train_depth", r.search.train_depth))
     return limits
 
 
@@ -74,8 +73,8 @@ def of_lengths(r: Sections) -> list[Limit]:
     if r.cross_encoder.checkpoint is None and (r.teaches or r.rerank is not None):
         own = r.cross_encoder
         special = SPECIAL_TOKENS[r.initial.architecture]
-        name = f"cross_encoder.question_tokens + passage_tokens + {special}"
-        lengths[name] = own.question_tokens + own.passage_tokens + special
+        name = f"cross_encoder.question_tokens + passage_tokens - {4 - special}"  # a text alone has two special tokens
+        lengths[name] = own.question_tokens + own.passage_tokens + special - 4
     limits = [(name, n, "initial.max_position", r.initial.max_position) for name, n in lengths.items()]
     return [*limits, ("condenser.skip_from + 1", r.condenser.skip_from + 1, "initial.layers", r.initial.layers)]
 
@@ -121,22 +120,21 @@ def heads(r: Sections) -> None:
             f"condenser.skip_from ({r.condenser.skip_from}) and cocondenser.skip_from "
             f"({r.cocondenser.skip_from}) differ, but one head reads them"
         )
-    trains = r.cocondenser.checkpoint is None and r.cocondenser.steps != 0
-    if r.condenser.objective != "condenser" and r.condenser.checkpoint is None and trains:
+    if r.condenser.objective != "condenser" and r.condenser.checkpoint is None and r.cocondenser.trains:
         raise ValueError(
             f"condenser.objective ({r.condenser.objective}) leaves no Condenser head for coCondenser: "
-            "set cocondenser.steps to 0, and its epochs and tokens to null"
+            "set cocondenser.budget to null"
         )
 
 
 def rounds(r: Sections) -> None:
     """Mining and reranking, where nothing is left for them to read."""
-    given = r.given is not None
-    if r.rounds.mined_from is not None and given:
-        raise ValueError("rounds.mined_from and given both say where the first round's negatives come from")
-    if (r.rounds.mined_from is not None or given) and not r.rounds.number:
-        raise ValueError("rounds.mined_from and given say what rounds.number: 0 never trains on")
-    if (r.rounds.number > given or r.pseudo is not None) and "train" not in r.search.splits:
+    given = r.negatives_file is not None
+    if r.rounds.miner is not None and given:
+        raise ValueError("rounds.miner and negatives_file both say where the first round's negatives come from")
+    if (r.rounds.miner is not None or given) and not r.rounds.number:
+        raise ValueError("rounds.miner and negatives_file say what rounds.number: 0 never trains on")
+    if (r.rounds.number > given or r.pseudo_labels is not None) and "train" not in r.search.splits:
         raise ValueError("search.splits lacks train, which negatives are mined for")
     if r.rerank is None:
         if r.ensemble > 1:
@@ -153,24 +151,26 @@ def teacher(r: Sections) -> None:
     """Losses and the cross-encoder's stages, where they do not go together."""
     if r.stage1.loss == "soft_labels":
         raise ValueError("stage1.loss: soft_labels need mined negatives scored by a cross-encoder: stage2.loss")
-    if r.stage1.loss == "learning_to_rank" and r.rounds.number and not (r.rounds.mined_from or r.given):
+    if r.stage1.loss == "learning_to_rank" and r.rounds.number and not (r.rounds.miner or r.negatives_file):
         raise ValueError("stage1.loss: learning_to_rank finds nothing to mine: set rounds.number to 0")
     if r.stage2.loss == "learning_to_rank":
         raise ValueError("stage2.loss: learning_to_rank is for stage 1, to compare with")
     if r.stage2.loss == "soft_labels":
-        if r.pseudo is not None:
-            raise ValueError("stage2.loss: soft_labels have no scores of pseudo's questions: set pseudo to null")
-        depth, scored = r.stage2.negative_depth, r.scores.negative_depth
-        if scored and not 0 < depth <= scored:
-            raise ValueError(f"stage2.negative_depth ({depth}) is beyond scores.negative_depth ({scored})")
-        if r.stage2.negatives_from != r.scores.negatives_from:
-            raise ValueError("stage2.negatives_from and scores.negatives_from differ")
+        if r.pseudo_labels is not None:
+            raise ValueError("stage2.loss: soft_labels are not scored for pseudo_labels: set pseudo_labels to null")
+        depth, scored = r.stage2.negative_depth, r.soft_labels.negative_depth
+        if scored is not None and (depth is None or depth > scored):
+            raise ValueError(
+                f"stage2.negative_depth ({depth or 'null'}) is beyond soft_labels.negative_depth ({scored})"
+            )
+        if r.stage2.negatives_from != r.soft_labels.negatives_from:
+            raise ValueError("stage2.negatives_from and soft_labels.negatives_from differ")
     if r.teaches and not r.rounds.number:
-        raise ValueError("rounds.number: soft labels, denoise and pseudo are for stage 2, which 0 leaves out")
-    if r.pseudo is not None and not r.search.unjudged:
-        raise ValueError("pseudo needs search.unjudged: true")
+        raise ValueError("rounds.number: soft labels, denoise and pseudo_labels are for stage 2, which 0 leaves out")
+    if r.pseudo_labels is not None and not r.search.unjudged_train_questions:
+        raise ValueError("pseudo_labels needs search.unjudged_train_questions: true")
     if r.ensemble > 1 and r.cross_encoder.checkpoint is not None:
         raise ValueError("ensemble: one cross_encoder.checkpoint is one model: set ensemble to 1")
-    thresholds = r.denoise is not None or r.pseudo is not None
+    thresholds = r.denoise is not None or r.pseudo_labels is not None
     if thresholds and r.cross_encoder.checkpoint is None and r.cross_encoder.loss != "pointwise":
-        raise ValueError("cross_encoder.loss: denoise and pseudo need thresholds, and so `pointwise`")
+        raise ValueError("cross_encoder.loss: denoise and pseudo_labels need thresholds, and so `pointwise`")

@@ -10,20 +10,20 @@ from pipeline.bm25.bm25 import BM25Config
 from pipeline.config import Config
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig
 from pipeline.cross_encoder.rerank import RerankConfig
-from pipeline.cross_encoder.soft_labels import ScoresConfig
+from pipeline.cross_encoder.soft_labels import SoftLabelsConfig
 from pipeline.data.ingest import IngestConfig
 from pipeline.dense.encode import EncodeConfig
 from pipeline.dense.index_kinds import IndexConfig
 from pipeline.dense.search import SearchConfig
 from pipeline.evaluate.attention import AttentionConfig
 from pipeline.evaluate.config import EvaluateConfig
-from pipeline.finetune.config import FinetuneConfig
+from pipeline.finetune.config import FinetuneConfig, TrainSubset
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.initial import InitialConfig
 from pipeline.negatives.denoise import DenoiseConfig
-from pipeline.negatives.from_file import GivenConfig
+from pipeline.negatives.from_file import NegativesFileConfig
 from pipeline.negatives.mine import MineConfig
-from pipeline.negatives.pseudo_labels import PseudoConfig
+from pipeline.negatives.pseudo_labels import PseudoLabelsConfig
 from pipeline.pretrain.cocondenser import CocondenserConfig
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.inverse_cloze import IctConfig
@@ -42,7 +42,7 @@ class Rounds(Config):
     stage 1 alone. 1 in coCondenser."""
     start: Literal["pretrained", "previous"]
     """What each later round trains from: the pre-trained model, or the round's before (ANCE's refresh)."""
-    mined_from: Path | None
+    miner: Path | None
     """A fine-tuned checkpoint that mines the first round's negatives instead of stage 1 (Condenser, table 2: its
     BERT row with mined negatives)."""
 
@@ -75,25 +75,27 @@ class Sections(Config):
     initial: InitialConfig
     """The model before any pre-training."""
     ict: IctConfig
-    """The Inverse Cloze Task, to compare with; left out where its steps are 0."""
+    """The Inverse Cloze Task, for comparison. Left out without a budget."""
     condenser: CondenserConfig
     cocondenser: CocondenserConfig
     bm25: BM25Config
+    train_subset: TrainSubset
     stage1: FinetuneConfig
     """Fine-tuning on BM25 negatives."""
     stage2: FinetuneConfig
     """Fine-tuning, again from the pre-trained model, on BM25 and mined negatives."""
     rounds: Rounds
-    given: GivenConfig | None
+    negatives_file: NegativesFileConfig | None
     """Negatives from a file instead of the first round's mined ones."""
     cross_encoder: CrossEncoderConfig
     """Trained only where a section below, or soft labels in stage 2, need it."""
     ensemble: int = Field(ge=1, le=9)
     """Cross-encoders that rerank together, trained from different seeds."""
-    scores: ScoresConfig
+    soft_labels: SoftLabelsConfig
+    """Scores of the cross-encoder for stage 2 and for denoising."""
     denoise: DenoiseConfig | None
     """Mined negatives without what the cross-encoder takes for relevant; null: as mined."""
-    pseudo: PseudoConfig | None
+    pseudo_labels: PseudoLabelsConfig | None
     """Further training questions that the cross-encoder labels; null: none."""
     rerank: RerankConfig | None
     """The last dense run reranked by the cross-encoder; null: not."""
@@ -117,8 +119,8 @@ class Sections(Config):
         A coCondenser that trains needs the head that Condenser makes.
         """
         own = getattr(self, section)
-        needed = section == "condenser" and self.cocondenser.checkpoint is None and self.cocondenser.steps != 0
-        return own.checkpoint is not None or own.steps != 0 or needed
+        needed = section == "condenser" and self.cocondenser.trains
+        return own.checkpoint is not None or own.budget is not None or needed
 
     def section(self, name: str) -> Any:
         """A section that has no field above: of a stage that only flows/dag.py knows. None where it is null."""
@@ -139,4 +141,4 @@ class Sections(Config):
     @property
     def teaches(self) -> bool:
         """Whether stage 2 needs a cross-encoder."""
-        return self.stage2.loss == "soft_labels" or self.denoise is not None or self.pseudo is not None
+        return self.stage2.loss == "soft_labels" or self.denoise is not None or self.pseudo_labels is not None

@@ -47,6 +47,10 @@ class Layer:
         return None if place.startswith("--set ") or not place or folder.is_relative_to(PROJECT) else folder
 
 
+MERGE = "tag:yaml.org,2002:merge"
+"""Of the key `<<`, which takes over the fields of an anchor (`&name`) in the same file."""
+
+
 class Loader(yaml.SafeLoader):
     """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates stay text, and so does `~`,
     a null of YAML's: here it is the home folder."""
@@ -191,8 +195,13 @@ def parse(path: Path, family: Family) -> Layer:
 def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Keys, int]]:
     if not isinstance(node, yaml.MappingNode):
         return
+    for key, value in node.value:
+        if key.tag == MERGE:  # first: the section's own fields replace those of the anchor
+            yield from _lines(value, keys, path)
     seen: set[str] = set()
     for key, value in node.value:
+        if key.tag == MERGE:
+            continue
         line = key.start_mark.line + 1
         if key.value in seen:
             raise InputError(f"{path}:{line}: {key.value} appears twice in this section")

@@ -39,7 +39,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
         starts[label] = node(f"model-{slug(label)}", "sentence_model", source, {"encoder": encoder})
     if recipe.nli is not None:
         pairs = node("nli", "sentence_table", recipe.nli.table, {})
-        config = TuneConfig(epochs=recipe.nli.epochs, max_rows=0)
+        config = TuneConfig(epochs=recipe.nli.epochs, max_rows=None)
         shared = {"training": recipe.nli.training, "encoder": encoder}
         for label in recipe.nli_models:
             trained = node(f"nli-{slug(label)}", "sentence_tune", config, shared, table=pairs, start=starts[label])
@@ -55,7 +55,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
                     name = f"{slug(label)}-{size}" + (f"-{epochs}x" if epochs else "")
                     name += f"-{repeat}" if recipe.repeats > 1 and epochs else ""
                     shared = {"training": repeated(recipe.training, repeat), "encoder": encoder}
-                    config = TuneConfig(epochs=epochs, max_rows=rows)
+                    config = TuneConfig(epochs=epochs, max_rows=rows or None)
                     tuned[name] = node(name, "sentence_tune", config, shared, table=table, start=starts[label])
                     one = Training(run=name, model=label, size=rows, epochs=epochs, repeat=repeat)
                     trainings.append(one)
@@ -66,8 +66,7 @@ def nodes(recipe: SentenceRecipe, store: Store) -> list[Node]:
 
 def repeated(training: TuneTraining, repeat: int) -> TuneTraining:
     """The `repeat`-th training, from 1: they differ in their seeds."""
-    seed = training.optimiser.seed + repeat - 1
-    return training.model_copy(update={"optimiser": training.optimiser.model_copy(update={"seed": seed})})
+    return training.model_copy(update={"seed": training.seed + repeat - 1})
 
 
 def _given_tokenizer(tokenizer: Path) -> Path:

@@ -76,7 +76,7 @@ class SentenceRecipe(Config):
     """Training rows (`all`: as many as there are), and for each the numbers of epochs among which dev chooses. An empty
     list leaves the size out; `"0": [0]` is the model as it is."""
     repeats: int = Field(ge=1, le=99)
-    """Trainings of each cell; their seeds are training.optimiser.seed and those that follow it."""
+    """Trainings of each cell; their seeds are training.seed and those that follow it."""
     training: TuneTraining
     bootstrap_samples: int = Field(ge=100)
     """Resamples of the test's rows for each 95 % interval."""
@@ -129,8 +129,8 @@ class SentenceRecipe(Config):
             if unknown:
                 known = ", ".join(self.given)
                 raise ValueError(f"nli.models: {unknown[0]!r} is none of the models ({known})")
-            if self.nli.table.dev is None and self.nli.training.select == "best":
-                raise ValueError("nli.training.select: best needs nli.table.dev")
+            if self.nli.table.dev is None and self.nli.training.keep == "best":
+                raise ValueError("nli.training.keep: best needs nli.table.dev")
         by_slug: dict[str, str] = {}
         for label in self.rows:
             if slug(label) in by_slug:

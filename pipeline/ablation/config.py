@@ -21,7 +21,7 @@ UNTUNED: Negatives = "none"
 """The column that depends neither on training questions nor on the seed of fine-tuning."""
 
 
-SEEDED = tuple(f"{stage}.{field}" for stage in ("stage1", "stage2") for field in ("seed", "optimiser.seed"))
+SEEDED = ("stage1.seed", "stage2.seed")
 """Fields of the recipe that an ablation's seed sets."""
 
 

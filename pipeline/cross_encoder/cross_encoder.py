@@ -10,18 +10,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.config import Config, Seed
 from pipeline.cross_encoder.lengths import Lengths, check_lengths, count_cut
 from pipeline.errors import InputError
 from pipeline.finetune import training_pools
+from pipeline.finetune.config import ExamplesConfig, TrainSubset
 from pipeline.modeling.initial import check_vocabulary
 from pipeline.modeling.model_config import model_config
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
-from pipeline.training.loop import Optimiser
 
 
-class CrossEncoderConfig(Config):
+class CrossEncoderConfig(ExamplesConfig):
     checkpoint: Path | None
     """A finished cross-encoder, used instead of training: a Hugging Face folder of BERT or RoBERTa type with one
     label, such as cross-encoder/ms-marco-MiniLM-L6-v2. Null: train."""
@@ -29,40 +28,20 @@ class CrossEncoderConfig(Config):
     """`listwise`: softmax over the positive and the negatives of a question (LCE: Gao, Dai and Callan 2021). It
     determines a question's scores only up to a constant. `pointwise`: a sigmoid for each pair (RocketQA, section 4.1),
     needed for thresholds (denoise, pseudo)."""
-    epochs: int = Field(ge=1)
-    """Passes over the training examples. 2 in LCE's code."""
-    batch_queries: int = Field(ge=1)
-    """Questions in an update, over all ranks."""
     negatives_per_query: int = Field(ge=1)
-    """Negatives of each question. 7 in LCE's code."""
-    negatives_from: Literal["bm25", "collection"]
-    """First negatives: the bm25 stage's, or those of the collection's own files."""
-    negative_depth: int = Field(ge=0)
-    """First negatives considered for each question, best first. 0: all."""
-    mix: Literal["twice", "pooled"]
-    """With mined negatives: each question once per epoch with each kind, or both kinds in one pool."""
-    positives_considered: int = Field(ge=0)
-    """Number of a question's first judged passages from which the positive is drawn. 0: all."""
-    max_queries: int = Field(ge=0)
-    """Training questions, the first of a seeded shuffle, so that a larger set contains each smaller one. 0: all."""
-    subset_seed: Seed
-    """Seed of that shuffle, as in fine-tuning."""
-    question_tokens: int = Field(ge=1, le=512)
-    """Tokens of a question, without special tokens; a longer one is truncated."""
+    """Negatives of each question: the loss compares a positive with them. 7 in LCE's code."""
+    question_tokens: int = Field(ge=3, le=512)
+    """Tokens of a question, with the two special tokens around it; a longer one is truncated."""
     title_tokens: int = Field(ge=0, le=512)
     """Tokens of the title that are kept. 0: passages without titles."""
-    passage_tokens: int = Field(ge=1, le=512)
-    """Tokens of title and text together, without special tokens; longer ones are truncated."""
-    dropout: float | None = Field(ge=0, lt=1)
-    """Dropout of hidden states and attention. None: the value of the checkpoint's configuration."""
-    seed: Seed
-    """Seed of examples and the new head's weights; dropout uses the optimiser's seed."""
-    optimiser: Optimiser
-    """AdamW. Learning rate 1e-5 in LCE's code."""
+    passage_tokens: int = Field(ge=3, le=512)
+    """Tokens of title and text together, with the two special tokens around a passage in fine-tuning; longer ones are
+    truncated. A pair has one special token fewer (BERT), or as many (RoBERTa)."""
 
 
 def lengths(config: CrossEncoderConfig) -> Lengths:
-    return Lengths(config.question_tokens, config.title_tokens, config.passage_tokens)
+    """The lengths that a pair is read with; without special tokens, as `pairs.json` has them."""
+    return Lengths(config.question_tokens - 2, config.title_tokens, config.passage_tokens - 2)
 
 
 def missing(config: CrossEncoderConfig) -> list[str]:
@@ -93,9 +72,11 @@ def check_collection(node: Planned) -> Iterator[InputError]:
     """Questions and passages enough; an early check."""
     yield from training_pools.check_questions(node)
     if node.config.checkpoint is None:
-        known = training_pools.judged(node.input("collection"), "train")
+        known, subset = training_pools.judged(node.input("collection"), "train"), node.shared["train_subset"]
         yield from training_pools.check_room(
-            node, lambda c: training_pools.check(c, known), lambda: [training_pools.fewer(node.config, known)]
+            node,
+            lambda c: training_pools.check(c, subset, known),
+            lambda: [training_pools.fewer(node.config, subset, known)],
         )
 
 
@@ -108,6 +89,7 @@ def check_model(node: Planned) -> None:
 
 def cross_encoder(
     config: CrossEncoderConfig,
+    train_subset: TrainSubset,
     collection: Path,
     tokens: Path,
     start: Path,
@@ -138,7 +120,7 @@ def cross_encoder(
         machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
         return launch("pipeline.cross_encoder.train:take", arguments, machine, work.progress, work.checkpoints)
     dropped = Dropped()
-    all_pools = training_pools.read(config, collection, bm25, mined, dropped=dropped)
+    all_pools = training_pools.read(config, train_subset, collection, bm25, mined, dropped=dropped)
     save_pools(all_pools, work.checkpoints / "pools.npz")
     arguments |= {
         "tokens": str(tokens),

@@ -22,11 +22,11 @@ ROWS = 1 << 20
 """Rows of scores.parquet written at a time."""
 
 
-class ScoresConfig(Config):
+class SoftLabelsConfig(Config):
     negatives_from: Literal["bm25", "collection"]
     """First negatives, as in the fine-tuning that reads the scores."""
-    negative_depth: int = Field(ge=0)
-    """First negatives of each question that are scored, best first. 0: all. At least fine-tuning's."""
+    negative_depth: int | None = Field(ge=1)
+    """First negatives of each question that are scored, best first. null: all. At least fine-tuning's."""
 
 
 def check_collection(node: Planned) -> Iterator[InputError]:
@@ -34,8 +34,8 @@ def check_collection(node: Planned) -> Iterator[InputError]:
     return check_questions(node, "stage2")
 
 
-def scores(
-    config: ScoresConfig,
+def soft_labels(
+    config: SoftLabelsConfig,
     collection: Path,
     tokens: Path,
     cross_encoder: Path,

@@ -69,7 +69,7 @@ def train(
         def score(piece: Piece) -> Tensor:
             nonlocal operations
             # The piece seeds dropout, so that neither the ranks nor a second pass change it.
-            loop.seed_dropout(settings.optimiser.seed, i, piece.number)
+            loop.seed_dropout(settings.seed, i, piece.number)
             packed = pack_pairs(model, rows, piece.row_B, device)
             if torch.is_grad_enabled():
                 operations += flops.BACKWARD * flops.encoder(model.config, packed.first, packed.every)
@@ -87,6 +87,7 @@ def train(
         step,
         settings.epochs * epoch_steps,
         settings.optimiser,
+        settings.seed,
         Path(checkpoints),
         machine_settings.checkpoint_minutes,
         progress,

@@ -39,7 +39,7 @@ Questions = Sequence[tuple[int, Query]]
 class SearchConfig(Config):
     splits: list[Literal["train", "dev", "test"]] = Field(min_length=1)
     """Splits whose questions are searched. Mining needs `train`."""
-    unjudged: bool
+    unjudged_train_questions: bool
     """Also search training questions without a judged passage, for pseudo-labels (RocketQA, section 4.2.3)."""
     depth: int = Field(ge=1)
     """Passages kept for each dev and test question. 1,000 for R@1000."""
@@ -70,14 +70,15 @@ def search(
 ) -> Metrics:
     """Writes `run.parquet` and `run.trec`: the best passages of every question of `config.splits`.
 
-    Training questions without a judged passage are left out unless `config.unjudged`: they get no mined negatives.
+    Training questions without a judged passage are left out, as they get no mined negatives, unless
+    `config.unjudged_train_questions`.
     """
     from pipeline.modeling.inputs import cut_notice, read_form, unread_of_questions
     from pipeline.runtime.launch import device_of, of_shards
     from pipeline.runtime.processes import workers
     from pipeline.tokenization.token_files import Tokens
 
-    questions = _questions(collection, config.splits, config.unjudged)
+    questions = _questions(collection, config.splits, config.unjudged_train_questions)
     # One folder per size: list files of a CPU run cover other questions than those of a GPU run.
     size = SHARD[device_of(work.machine)]
     folder = work.checkpoints / f"lists-{size}"
@@ -126,7 +127,7 @@ def run(
     approximate index per rank, and a block of passages per process.
     """
     settings = SearchConfig(**config)
-    questions = _questions(Path(collection), settings.splits, settings.unjudged)
+    questions = _questions(Path(collection), settings.splits, settings.unjudged_train_questions)
     make = _maker(settings, EncoderConfig(**encoder), questions, tokens, checkpoint, index, token_budget, device)
     spans = _spans(questions, size)
     shards.build(

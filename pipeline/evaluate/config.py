@@ -43,18 +43,18 @@ class EvaluateConfig(Config):
     """Draws of signs of the randomisation test."""
     seed: Seed
     """Seed of the resamples and of the signs."""
-    neighbours: list[Annotated[int, Field(ge=1)]]
+    nb_recall: list[Annotated[int, Field(ge=1)]]
     """n of nb-recall n@k, in passages: share of a dense run's first n in the first k of the dense run before it (50 and
     100 in the Condenser paper's analysis). `[]`: not measured."""
     answers: int = Field(ge=1, le=100)
     """Passages per question and system that are stored with the measures, for the report."""
 
-    @field_validator("neighbours")
+    @field_validator("nb_recall")
     @classmethod
-    def _each_once(cls, neighbours: list[int]) -> list[int]:
-        if len({*neighbours}) < len(neighbours):
+    def _each_once(cls, cutoffs: list[int]) -> list[int]:
+        if len({*cutoffs}) < len(cutoffs):
             raise ValueError("contains a duplicate number")
-        return neighbours
+        return cutoffs
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:

@@ -102,7 +102,7 @@ def split_figures(
         "questions_without_results": without,
         "cut_at": cuts(common, runs),
         **_table(common, judged, MEASURES),
-        "neighbours": neighbours(dense, len(query_ids), config.neighbours),
+        "neighbours": neighbours(dense, len(query_ids), config.nb_recall),
     }
     holding = {query_id: hits.get(query_id, {}) for query_id in questions.answers}
     hit, without = measured(runs, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)

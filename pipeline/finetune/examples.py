@@ -23,8 +23,8 @@ class Draw:
 
     negatives: int
     """n, of each question."""
-    positives_considered: int
-    """Number of first judged passages from which the positive is drawn. 0: all."""
+    positives_considered: int | None
+    """Number of first judged passages from which the positive is drawn. None: all."""
     seed: int
 
 
@@ -111,7 +111,7 @@ def example(pools: Pools, epoch: int, index: int, draw: Draw) -> tuple[int, np.n
 
 def positive(pools: Pools, epoch: int, index: int, draw: Draw) -> int:
     """Returns the judged passage of an example in an epoch."""
-    considered = pools.judged[index % len(pools.queries)][: draw.positives_considered or None]
+    considered = pools.judged[index % len(pools.queries)][: draw.positives_considered]
     return int(np.random.default_rng([POSITIVE, draw.seed, epoch, index]).choice(considered))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.advice import Changes
 from pipeline.errors import InputError
-from pipeline.finetune.config import FinetuneConfig
+from pipeline.finetune.config import FinetuneConfig, TrainSubset
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics, Work
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pipeline.finetune.validation import Candidates
 
 
-def check_finetune(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: int | None) -> None:
+def check_finetune(
+    config: FinetuneConfig, train_subset: TrainSubset, judged: Callable[[str], "Judged"], kinds: int | None
+) -> None:
     """Raises InputError if the training will fail with this collection; called early.
 
     `judged`: returns a split's questions, see `pools.read_judged`. `kinds`: number of kinds of negatives; a question
@@ -30,23 +32,25 @@ def check_finetune(config: FinetuneConfig, judged: Callable[[str], "Judged"], ki
     from pipeline.finetune import training_pools, validation
     from pipeline.finetune.scheduling.batch_search import check_pairs
 
-    training_pools.check(config, judged("train"))
-    if config.order.startswith("abs") and kinds:
+    training_pools.check(config, train_subset, judged("train"))
+    if config.batch_order.startswith("abs") and kinds:
         questions = len(judged("train").queries)
-        check_pairs(kinds * min(questions, config.max_queries or questions), config.batch_queries)
+        check_pairs(kinds * train_subset.size(questions), config.batch_queries)
     if config.validation.questions:
         validation.drawn(config.validation, judged("dev"), np.random.default_rng(config.seed))
 
 
-def smaller(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: int | None) -> Iterator[Changes]:
+def smaller(
+    config: FinetuneConfig, train_subset: TrainSubset, judged: Callable[[str], "Judged"], kinds: int | None
+) -> Iterator[Changes]:
     """Yields changes for a small collection, which `check_finetune` may accept; the last is without validation."""
     from pipeline.finetune import training_pools
     from pipeline.finetune.examples import room
 
     questions = len(judged("train").queries)
-    pairs = (kinds or 0) * min(questions, config.max_queries or questions)
-    changes = dict(training_pools.fewer(config, judged("train")))
-    if config.order.startswith("abs") and kinds and config.batch_queries > pairs:
+    pairs = (kinds or 0) * train_subset.size(questions)
+    changes = dict(training_pools.fewer(config, train_subset, judged("train")))
+    if config.batch_order.startswith("abs") and kinds and config.batch_queries > pairs:
         changes["batch_queries"] = pairs
     yield changes
     if config.validation.questions:
@@ -55,7 +59,7 @@ def smaller(config: FinetuneConfig, judged: Callable[[str], "Judged"], kinds: in
             dev = judged("dev")
             candidates = min(config.validation.candidates, room(dev.barred_n, len(dev.passage_ids)) + 1)
             yield changes | {"validation": own | {"candidates": candidates}}
-        yield changes | {"validation": own | {"questions": 0, "select": "last"}}
+        yield changes | {"validation": own | {"questions": 0, "keep": "last"}}
 
 
 def check_collection(node: Planned) -> Iterator[InputError]:
@@ -63,33 +67,41 @@ def check_collection(node: Planned) -> Iterator[InputError]:
     from pipeline.finetune import training_pools
 
     yield from training_pools.check_questions(node)
-    config, judged = node.config, partial(training_pools.judged, node.input("collection"))
-    kinds = None if node.inputs["pseudo"] else 2 if node.inputs["mined"] and config.mix == "twice" else 1
+    config, subset = node.config, node.shared["train_subset"]
+    judged = partial(training_pools.judged, node.input("collection"))
+    kinds = (
+        None
+        if node.inputs["pseudo_labels"]
+        else 2
+        if node.inputs["mined"] and config.mix_negatives == "separate_epochs"
+        else 1
+    )
     yield from training_pools.check_room(
-        node, lambda c: check_finetune(c, judged, kinds), lambda: smaller(config, judged, kinds)
+        node, lambda c: check_finetune(c, subset, judged, kinds), lambda: smaller(config, subset, judged, kinds)
     )
 
 
 def finetune(
     config: FinetuneConfig,
     encoder: EncoderConfig,
+    train_subset: TrainSubset,
     collection: Path,
     tokens: Path,
     start: Path,
     bm25: Path,
     mined: Path | None,
-    scores: Path | None,
-    pseudo: Path | None,
+    soft_labels: Path | None,
+    pseudo_labels: Path | None,
     work: Work,
 ) -> Metrics:
     """Trains from checkpoint `start` and writes a checkpoint (`query/` and `passage/` if untied).
 
-    `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. `scores`: a cross-encoder's, for
-    soft labels. `pseudo`: further questions with a cross-encoder's judgements and negatives. If the recipe validates or
-    schedules, `validation.parquet` and `schedule.parquet` have one row per epoch. The metrics count the negatives per
-    epoch that were drawn from the full collection because a pool was too small, the listed negatives that were dropped
-    (pipeline/data/barred.py), and the truncated questions. Raises InputError if no training question has a judged
-    passage, before any training.
+    `bm25` and `mined` hold a `negatives.parquet`; without `mined` this is stage 1. `soft_labels`: a
+    cross-encoder's scores. `pseudo_labels`: further questions with a cross-encoder's judgements and negatives. If the
+    recipe validates or schedules, `validation.parquet` and `schedule.parquet` have one row per epoch. The metrics count
+    the negatives per epoch that were drawn from the full collection because a pool was too small, the listed negatives
+    that were dropped (pipeline/data/barred.py), and the truncated questions. Raises InputError if no training question
+    has a judged passage, before any training.
     """
     from pipeline.data.barred import Dropped
     from pipeline.finetune import examples, pools, soft_targets, training_pools, validation
@@ -97,17 +109,17 @@ def finetune(
     from pipeline.runtime.launch import launch
 
     dropped = Dropped()
-    all_pools = training_pools.read(config, collection, bm25, mined, pseudo, dropped=dropped)
-    if config.order.startswith("abs"):
+    all_pools = training_pools.read(config, train_subset, collection, bm25, mined, pseudo_labels, dropped=dropped)
+    if config.batch_order.startswith("abs"):
         check_pairs(examples.epoch_size(all_pools), config.batch_queries)
     work.checkpoints.mkdir(parents=True, exist_ok=True)
     files = {"pools": work.checkpoints / "pools.npz"}
     pools.save_pools(all_pools, files["pools"])
     if config.loss == "soft_labels":
-        if scores is None:
+        if soft_labels is None:
             raise InputError("loss: soft_labels needs a cross-encoder's scores")
         files["scores"] = work.checkpoints / "scores.npz"
-        save(files["scores"], soft_targets.teacher_scores(scores / "scores.parquet", collection, all_pools))
+        save(files["scores"], soft_targets.teacher_scores(soft_labels / "scores.parquet", collection, all_pools))
     if config.validation.questions:
         candidates = validation.read_candidates(config.validation, collection, bm25, config.seed)
         files["candidates"] = work.checkpoints / "candidates.npz"

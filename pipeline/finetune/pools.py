@@ -43,27 +43,27 @@ class Pools:
 def read_pools(
     collection: Path,
     first: Path,
-    depth: int = 0,
+    depth: int | None = None,
     *,
     mined: Path | None = None,
-    pseudo: Path | None = None,
+    pseudo_labels: Path | None = None,
     pooled: bool = False,
-    max_queries: int = 0,
+    max_queries: int | None = None,
     seed: int = 0,
     dropped: Dropped | None = None,
 ) -> Pools:
-    """Reads the tables into pools. `first`, `mined`, `pseudo`: folders with a negatives.parquet, `pseudo` also with the
-    qrels.parquet of further questions.
+    """Reads the tables into pools. `first`, `mined`, `pseudo_labels`: folders with a negatives.parquet, the last also
+    with the qrels.parquet of further questions.
 
-    `depth`: best ranks of `first` (0: all). `pooled` joins first and mined negatives into one kind. `max_queries`:
-    number of judged questions, drawn by `seed` (0: all). Passages or questions unknown to the collection are left out.
-    `dropped` counts the listed passages that are not negatives.
+    `depth`: best ranks of `first` (None: all). `pooled` joins first and mined negatives into one kind. `max_queries`:
+    number of judged questions, drawn by `seed` (None: all). Passages or questions unknown to the collection are left
+    out. `dropped` counts the listed passages that are not negatives.
     Raises InputError if no training question has a judged passage.
     """
     judged = read_judged(collection, "train")
     known = subset(judged, max_queries, seed)
-    if pseudo is not None:
-        both = read_judged(collection, "train", pseudo / "qrels.parquet")
+    if pseudo_labels is not None:
+        both = read_judged(collection, "train", pseudo_labels / "qrels.parquet")
         kept = np.isin(both.queries, known.queries) | ~np.isin(both.queries, judged.queries)
         known = take(both, np.flatnonzero(kept))
     barred = read_barred(collection, known)
@@ -72,15 +72,15 @@ def read_pools(
         kinds.append(read_lists(mined / NEGATIVES, known, barred, dropped=dropped))
         if pooled:
             kinds = [joined(*kinds)]
-    if pseudo is not None:  # no other kind has negatives of these questions
-        further = read_lists(pseudo / NEGATIVES, known, barred, dropped=dropped)
+    if pseudo_labels is not None:  # no other kind has negatives of these questions
+        further = read_lists(pseudo_labels / NEGATIVES, known, barred, dropped=dropped)
         kinds = [joined(kind, further) for kind in kinds]
     return Pools(known.queries, known.lists, barred, tuple(kinds), len(known.passage_ids))
 
 
-def subset(judged: Judged, most: int, seed: int) -> Judged:
-    """Returns `most` of the questions, drawn by `seed`; a larger subset contains each smaller one. 0: all."""
-    if not most:
+def subset(judged: Judged, most: int | None, seed: int) -> Judged:
+    """Returns `most` of the questions, drawn by `seed`; a larger subset contains each smaller one. None: all."""
+    if most is None:
         return judged
     return take(judged, np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(judged.queries))[:most]))
 
@@ -95,11 +95,13 @@ def with_barred(collection: Path, known: Judged) -> Judged:
     return replace(known, all_barred_n=numbers_barred(read_barred(collection, known)))
 
 
-def read_lists(path: Path, known: Judged, barred: Barred, depth: int = 0, dropped: Dropped | None = None) -> Lists:
+def read_lists(
+    path: Path, known: Judged, barred: Barred, depth: int | None = None, dropped: Dropped | None = None
+) -> Lists:
     """Reads the passages that a table (query_id, passage_id, optional rank and split) lists per question, best first.
 
     Leaves barred passages out, and counts them in `dropped`. `depth`: number of ranks to read, or of first passages in
-    a table without ranks. 0: all. Raises InputError if the table is missing.
+    a table without ranks. None: all. Raises InputError if the table is missing.
     """
     if not path.is_file():
         raise InputError(f"{path}: missing; fine-tuning reads its negatives from this file")
@@ -108,7 +110,7 @@ def read_lists(path: Path, known: Judged, barred: Barred, depth: int = 0, droppe
     table = read_table(
         path,
         columns=["query_id", "passage_id", *(["rank"] if ranked else [])],
-        filters=[("rank", "<=", depth)] if ranked and depth else None,
+        filters=[("rank", "<=", depth)] if ranked and depth is not None else None,
     )
     if ranked:
         table = table.sort_by("rank")  # stable
@@ -118,7 +120,7 @@ def read_lists(path: Path, known: Judged, barred: Barred, depth: int = 0, droppe
         dropped.count_pairs(reason_N, queries, passages, known)
     free = reason_N == FREE
     lists = _lists(queries[free], passages[free], len(known.queries))
-    if ranked or not depth:
+    if ranked or depth is None:
         return lists
     return _lists(*_best(lists, depth), len(known.queries))
 

@@ -24,7 +24,7 @@ def teacher_scores(path: Path, collection: Path, pools: Pools) -> Scores:
     if lacking:
         raise InputError(
             f"{path}: no score of {lacking:,} pairs of a training question and one of its passages: the scores are for "
-            "other negatives (is scores.negative_depth below negative_depth?)"
+            "other negatives (is soft_labels.negative_depth below negative_depth?)"
         )
     return scores
 

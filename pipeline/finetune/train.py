@@ -81,22 +81,21 @@ def train(
             ids = question_rows(data, batch.queries_Q, form)
             ids += passage_rows(data, batch.passages_QN.ravel(), form, settings.passage_tokens)
             loss = loss_of(settings, batch, scores, towers.scorer, device)
-            return update(
-                towers, ids, len(batch.queries_Q), loss, machine_settings, (settings.optimiser.seed, i), device
-            )
+            return update(towers, ids, len(batch.queries_Q), loss, machine_settings, (settings.seed, i), device)
 
         history = loop.train(
             towers.trained,
             step,
             steps,
             settings.optimiser,
+            settings.seed,
             Path(checkpoints),
             machine_settings.checkpoint_minutes,
             progress,
             device,
             before=loop.between_epochs(judge.after if judge else None, epoch_steps),
         )
-    validated = judge.last(settings.epochs, steps, settings.validation.select) if judge else {}
+    validated = judge.last(settings.epochs, steps, settings.validation.keep) if judge else {}
     room = encoder_settings.question_tokens - 2 - len(form.before_question)
     cut = {
         "questions_cut": int((data.queries.lengths[pools.queries] > room).sum()),
@@ -137,7 +136,7 @@ def exclusions(batch: examples.Batch, config: FinetuneConfig) -> np.ndarray:
     """Returns the passages that are left out of a question's softmax, bool [Q, P]."""
     excluded_QP = batch.excluded_QP if config.mask_positives else np.zeros_like(batch.excluded_QP)
     questions, own = batch.passages_QN.shape
-    if config.share_negatives:
+    if config.share_negatives is not None:
         group_Q = np.arange(questions) // config.share_negatives
         excluded_QP = excluded_QP | (group_Q[:, None] != group_Q.repeat(own))
     return excluded_QP

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pipeline.advice import Changes, Unfit, check_fits, option
 from pipeline.errors import InputError
+from pipeline.finetune.config import ExamplesConfig, TrainSubset
 from pipeline.notices import noticed
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
@@ -16,29 +17,12 @@ if TYPE_CHECKING:
     from pipeline.finetune.pools import Pools
 
 
-class Drawing(Protocol):
-    """The fields of a training's configuration for its draws; described in `FinetuneConfig`."""
-
-    @property
-    def negatives_from(self) -> str: ...
-    @property
-    def negative_depth(self) -> int: ...
-    @property
-    def negatives_per_query(self) -> int: ...
-    @property
-    def mix(self) -> str: ...
-    @property
-    def max_queries(self) -> int: ...
-    @property
-    def subset_seed(self) -> int: ...
-
-
 def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
     """Returns the folder of the first negatives: those of the bm25 stage, or those of the collection's own files."""
     return collection if negatives_from == "collection" else bm25
 
 
-def check(config: Drawing, known: "Judged") -> None:
+def check(config: ExamplesConfig, train_subset: TrainSubset, known: "Judged") -> None:
     """Raises InputError if the collection is too small for the training questions of an epoch; called early.
 
     `known`: the judged questions, see `pools.with_barred`.
@@ -46,16 +30,16 @@ def check(config: Drawing, known: "Judged") -> None:
     from pipeline.finetune.examples import check_enough
     from pipeline.finetune.pools import subset
 
-    own = subset(known, config.max_queries, config.subset_seed)
+    own = subset(known, train_subset.queries, train_subset.seed)
     check_enough("negatives_per_query", config.negatives_per_query, own.barred_n, len(own.passage_ids))
 
 
-def fewer(config: Drawing, known: "Judged") -> Changes:
+def fewer(config: ExamplesConfig, train_subset: TrainSubset, known: "Judged") -> Changes:
     """Returns the change to as many negatives as the collection has; empty if it has enough."""
     from pipeline.finetune.examples import room
     from pipeline.finetune.pools import subset
 
-    own = subset(known, config.max_queries, config.subset_seed)
+    own = subset(known, train_subset.queries, train_subset.seed)
     left = room(own.barred_n, len(own.passage_ids))
     return {"negatives_per_query": left} if config.negatives_per_query > left else {}
 
@@ -77,7 +61,7 @@ def check_questions(node: Planned, *agreeing: str) -> Iterator[InputError]:
 
 def _bm25_negatives(node: Planned, sections: Iterable[str]) -> list[str]:
     """The options by which a training takes BM25's negatives, no further down than these are kept."""
-    bm25, depth = node.inputs.get("bm25"), getattr(node.config, "negative_depth", 0)
+    bm25, depth = node.inputs.get("bm25"), node.config.negative_depth
     changes: dict[str, str | int] = {"negatives_from": "bm25"}
     if bm25 is not None and depth > (kept := getattr(bm25.config, "negatives_depth", depth)):
         changes["negative_depth"] = kept
@@ -107,11 +91,12 @@ def check_room(
 
 
 def read(
-    config: Drawing,
+    config: ExamplesConfig,
+    train_subset: TrainSubset,
     collection: Path,
     bm25: Path,
     mined: Path | None,
-    pseudo: Path | None = None,
+    pseudo_labels: Path | None = None,
     *,
     dropped: "Dropped | None" = None,
 ) -> "Pools":
@@ -129,10 +114,10 @@ def read(
         first_negatives(config.negatives_from, collection, bm25),
         config.negative_depth,
         mined=mined,
-        pseudo=pseudo,
-        pooled=config.mix == "pooled",
-        max_queries=config.max_queries,
-        seed=config.subset_seed,
+        pseudo_labels=pseudo_labels,
+        pooled=config.mix_negatives == "pooled",
+        max_queries=train_subset.queries,
+        seed=train_subset.seed,
         dropped=dropped,
     )
     check_enough("negatives_per_query", config.negatives_per_query, numbers_barred(pools.barred), pools.passages)

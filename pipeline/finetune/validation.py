@@ -24,13 +24,13 @@ class ValidationConfig(Config):
     """Dev questions after each epoch, the first of a seeded shuffle. 0: no validation. 1,500 in the ABS paper."""
     candidates: int = Field(ge=2)
     """Passages of each question: a judged one and others of the first stage's list. 100 in the ABS paper."""
-    select: Literal["last", "best"]
+    keep: Literal["last", "best"]
     """The epoch whose weights are kept: the last (coCondenser), or that of the best MRR@10 (the ABS paper)."""
 
     @model_validator(mode="after")
     def _best_of_what(self) -> Self:
-        if self.select == "best" and not self.questions:
-            raise ValueError("select: best needs questions above 0")
+        if self.keep == "best" and not self.questions:
+            raise ValueError("keep: best needs questions above 0")
         return self
 
 

@@ -26,7 +26,7 @@ class DenoiseConfig(Config):
     passages above 0.9 as positives. The cross-encoder must be trained pointwise: a listwise sigmoid has no meaning."""
 
 
-def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Metrics:
+def denoise(config: DenoiseConfig, mined: Path, soft_labels: Path, work: Work) -> Metrics:
     """Writes `negatives.parquet`: the mined negatives at or below the threshold, in their order.
 
     The metrics count dropped negatives, and questions without a remaining negative.
@@ -41,12 +41,12 @@ def denoise(config: DenoiseConfig, mined: Path, scores: Path, work: Work) -> Met
     table = read_table(path)
     ids = {name: pc.unique(table[name]) for name in ("query_id", "passage_id")}
     query_N, passage_N = (pc.index_in(table[name], value_set=of).to_numpy() for name, of in ids.items())
-    score_N = find(read_scores(scores / "scores.parquet", *ids.values()), query_N, passage_N)
+    score_N = find(read_scores(soft_labels / "scores.parquet", *ids.values()), query_N, passage_N)
     unknown = np.flatnonzero(np.isnan(score_N))
     if len(unknown):
         query_id, passage_id = (table[name][int(unknown[0])].as_py() for name in ids)
         raise InputError(
-            f"{scores / 'scores.parquet'}: no score of passage '{one_line(passage_id)}' for query "
+            f"{soft_labels / 'scores.parquet'}: no score of passage '{one_line(passage_id)}' for query "
             f"'{one_line(query_id)}', a negative of {path} ({len(unknown)} such); score these negatives"
         )
     kept_N = relevance(score_N) <= config.threshold

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
-from pipeline.config import Config, Seed
 from pipeline.data import text_files
 from pipeline.data.barred import Dropped, by_id, free
 from pipeline.data.collection import ROWS, passage_batches, passage_id_array, train_positives
@@ -21,7 +20,7 @@ from pipeline.data.readers import dpr
 from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import Ranking, Taken, sample
+from pipeline.negatives.ranking import Ranking, SamplingConfig, Taken, sample
 from pipeline.negatives.write import write
 from pipeline.notices import one_line
 from pipeline.runtime.work import Metrics, Work
@@ -35,16 +34,10 @@ UNKNOWN_IDS = 0.01  # share of rows that may name unknown ids; more means that t
 UNKNOWN_TEXTS = 0.5  # DPR's hard negatives have 69,639 questions, its training set has 58,880 (its issue 137)
 
 
-class GivenConfig(Config):
+class NegativesFileConfig(SamplingConfig):
     file: Path
     """Negatives of training questions. DPR's format (.json: a list of question, hard_negative_ctxs), or a table of
     query_id, passage_id and, if known, score (.tsv, .jsonl, .parquet). Text files plain or compressed."""
-    number: int = Field(ge=0)
-    """Negatives sampled from those of each question. 0: all."""
-    seed: Seed
-    """Seed of the sampling, and of the questions on the page."""
-    page_questions: int = Field(ge=0)
-    """Random questions on `negatives.html`, for the user's eyes. 0: no page."""
 
     @field_validator("file")
     @classmethod
@@ -65,14 +58,14 @@ class Row(NamedTuple):
     """NaN: no score."""
 
 
-def missing(config: GivenConfig) -> list[str]:
+def missing(config: NegativesFileConfig) -> list[str]:
     """Returns lines about a missing file (with the download command) or a fault at its start. Quick."""
     read = dpr_rows if names_by_text(config.file) else table_rows
     missing_files = text_files.missing([config.file], COMMANDS, folders=False)
-    return missing_files or text_files.wrong_beginning("given.file", config.file, read)
+    return missing_files or text_files.wrong_beginning("negatives_file.file", config.file, read)
 
 
-def given(config: GivenConfig, collection: Path, work: Work) -> Metrics:
+def negatives_file(config: NegativesFileConfig, collection: Path, work: Work) -> Metrics:
     """Writes the file's negatives of training questions (see `negatives.write`), in the file's order.
 
     DPR's files name a question by its text, and the reader of DPR's questions creates ids; so texts are compared, and

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from pipeline.config import Config, Seed
 from pipeline.data import barred
 from pipeline.data.collection import ROWS, train_positives
 from pipeline.data.parquet import parquet_file
 from pipeline.data.stored import read_batches, told
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import Ranking, Taken, best_place, sample
+from pipeline.negatives.ranking import Ranking, SamplingConfig, Taken, best_place, sample
 from pipeline.negatives.write import write
 from pipeline.notices import keep
 from pipeline.runtime import shards
@@ -27,7 +26,7 @@ BARRED = "barred.npz"
 """File among the shards: the passages that cannot be negatives of the training questions."""
 
 
-class MineConfig(Config):
+class MineConfig(SamplingConfig):
     depth: int = Field(ge=1)
     """Best ranks of the run that are candidates, including judged passages. 200 (authors' code)."""
     number: int = Field(ge=1)
@@ -36,10 +35,6 @@ class MineConfig(Config):
     """Only passages that score at least this much below the question's best judged passage. None: no filter."""
     margin_relative: float | None = Field(gt=0, le=1)
     """The same, as a share of the best judged score's absolute value. None: no filter."""
-    seed: Seed
-    """Seed of the sampling, and of the questions on the page."""
-    page_questions: int = Field(ge=0)
-    """Number of random questions on `negatives.html`, a page for the user. 0: no page."""
 
 
 def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics:

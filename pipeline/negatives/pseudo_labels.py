@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pipeline.data.judged import Judged
 
 NOTICES = {
-    "questions_without_positives": ("questions without a pseudo-label", "pseudo.positive_above"),
-    "questions_without_negatives": ("questions with a pseudo-label, but no negative", "pseudo.negative_below"),
+    "questions_without_positives": ("questions without a pseudo-label", "pseudo_labels.positive_above"),
+    "questions_without_negatives": ("questions with a pseudo-label, but no negative", "pseudo_labels.negative_below"),
 }
 """{count: (what is counted, advice)}."""
 
 
-class PseudoConfig(Config):
+class PseudoLabelsConfig(Config):
     depth: int = Field(ge=1)
     """Best passages of the run that are scored for each question."""
     positive_above: float = Field(ge=0, le=1)
@@ -32,19 +32,21 @@ class PseudoConfig(Config):
     cross-encoder must be trained pointwise."""
     negative_below: float = Field(ge=0, le=1)
     """Passages with a lower score are negatives. 0.1 (RocketQA)."""
-    positives: int = Field(ge=0)
-    """Most positives kept per question, best scores first. 0: all."""
-    negatives: int = Field(ge=0)
-    """Most negatives kept per question, best ranks first. 0: all."""
+    positives: int | None = Field(ge=1)
+    """Most positives kept per question, best scores first. null: all."""
+    negatives: int | None = Field(ge=1)
+    """Most negatives kept per question, best ranks first. null: all."""
 
     @model_validator(mode="after")
-    def _apart(self) -> "PseudoConfig":
+    def _apart(self) -> "PseudoLabelsConfig":
         if self.negative_below > self.positive_above:
             raise ValueError(f"negative_below ({self.negative_below}) exceeds positive_above ({self.positive_above})")
         return self
 
 
-def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cross_encoder: Path, work: Work) -> Metrics:
+def pseudo_labels(
+    config: PseudoLabelsConfig, collection: Path, tokens: Path, run: Path, cross_encoder: Path, work: Work
+) -> Metrics:
     """Writes `qrels.parquet` (split train, relevance 1) and `negatives.parquet` (source `pseudo`, rank and score of
     the run) of the training questions without a judged passage.
 
@@ -76,7 +78,7 @@ def pseudo(config: PseudoConfig, collection: Path, tokens: Path, run: Path, cros
     logit_N = score(cross_encoder, tokens, places[question_N], passage_N, work)
     positive_N = positives(config, question_N, logit_N)
     if not len(positive_N):
-        raise InputError(f"pseudo.positive_above: no passage scores above {config.positive_above}")
+        raise InputError(f"pseudo_labels.positive_above: no passage scores above {config.positive_above}")
     low_N = low(config, question_N, logit_N, positive_N)
     labelled = judged_as(known, question_N[positive_N], passage_N[positive_N])
     copied_N = barred.reasons(barred.read(collection, labelled), question_N[low_N], passage_N[low_N])
@@ -114,20 +116,20 @@ def unjudged(collection: Path) -> "Judged":
     return take(known, np.flatnonzero(known.lists.lengths == 0))
 
 
-def positives(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray) -> np.ndarray:
+def positives(config: PseudoLabelsConfig, question_N: np.ndarray, logit_N: np.ndarray) -> np.ndarray:
     """Returns the places of positives, best scores first. `question_N`: ascending."""
     by_score = np.lexsort((-logit_N, question_N))
     return _first(by_score[relevance(logit_N)[by_score] > config.positive_above], question_N, config.positives)
 
 
-def low(config: PseudoConfig, question_N: np.ndarray, logit_N: np.ndarray, positive_N: np.ndarray) -> np.ndarray:
+def low(config: PseudoLabelsConfig, question_N: np.ndarray, logit_N: np.ndarray, positive_N: np.ndarray) -> np.ndarray:
     """Returns the places with scores low enough for a negative, of questions with positives, in their order."""
     labelled_N = np.isin(question_N, question_N[positive_N])
     return np.flatnonzero((relevance(logit_N) < config.negative_below) & labelled_N)
 
 
-def _first(places: np.ndarray, question_N: np.ndarray, number: int) -> np.ndarray:
-    """Returns the first `number` places of each question; 0: all."""
+def _first(places: np.ndarray, question_N: np.ndarray, number: int | None) -> np.ndarray:
+    """Returns the first `number` places of each question; None: all."""
     from pipeline.data.runs import ranks
 
-    return places[ranks(question_N[places]) <= number] if number else places
+    return places[ranks(question_N[places]) <= number] if number is not None else places

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+from pydantic import Field
 
+from pipeline.config import Config, Seed
 from pipeline.data.ids import hash_id
 
 
-class Sampling(Protocol):
-    """Configuration fields for sampling from the pools; described in `MineConfig`."""
+class SamplingConfig(Config):
+    """How negatives are sampled from the passages of each question's ranking."""
 
-    @property
-    def number(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def page_questions(self) -> int: ...
+    number: int | None = Field(ge=1)
+    """Negatives sampled for each question. null: all. 30 in the authors' code."""
+    seed: Seed
+    """Seed of the sampling, and of the questions on the page."""
+    page_questions: int = Field(ge=0)
+    """Number of random questions on `negatives.html`, a page for the user. 0: no page."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Taken:
     """Places of its negatives in the ranking, ascending."""
 
 
-def sample(places: np.ndarray, number: int, seed: int, query_id: str) -> np.ndarray:
-    """Returns at most `number` of `places` (0: all), ascending. Depends only on seed, question and pool."""
-    return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[: number or None])
+def sample(places: np.ndarray, number: int | None, seed: int, query_id: str) -> np.ndarray:
+    """Returns at most `number` of `places` (None: all), ascending. Depends only on seed, question and pool."""
+    return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[:number])
 
 
 def best_place(ranking: Ranking, judged: Iterable[str]) -> int | None:

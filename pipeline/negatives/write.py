@@ -12,18 +12,18 @@ from pipeline.data.barred import Dropped
 from pipeline.data.collection import write_table
 from pipeline.data.ids import hash_id
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import Sampling, Taken, best_place
+from pipeline.negatives.ranking import SamplingConfig, Taken, best_place
 from pipeline.notices import notice, noticed
 from pipeline.runtime.work import Metrics, Work
 
-SHORT = {"mined": "mine.depth, mine.number", "given": "given.number"}
+SHORT = {"mined": "mine.depth, mine.number", "given": "negatives_file.number"}
 """{source: the fields to change if questions have few negatives}."""
 
 
 def write(
     chosen: Iterable[Taken],
     dropped: Dropped,
-    config: Sampling,
+    config: SamplingConfig,
     *,
     source: str,
     expected: Collection[str] = (),
@@ -43,6 +43,7 @@ def write(
     counts = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
     unlisted, empty, short = dict.fromkeys(positives), list[str](), list[str]()
     drawn: list[tuple[int, str, Taken]] = []
+    enough = config.number or 0
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:
         for taken in chosen:
@@ -50,12 +51,12 @@ def write(
             best = best_place(ranking, positives.get(ranking.query_id, ()))
             counts.update(
                 questions=1,
-                questions_short=int(len(taken.places) < config.number),
+                questions_short=int(len(taken.places) < enough),
                 questions_empty=int(len(taken.places) == 0),
                 negatives_above_positive=0 if best is None else int((taken.places < best).sum()),
             )
             unlisted.pop(ranking.query_id, None)
-            if len(taken.places) < max(1, config.number):
+            if len(taken.places) < max(1, enough):
                 (short if len(taken.places) else empty).append(ranking.query_id)
             if config.page_questions and ranking.query_id in positives:
                 push = heapq.heappush if len(drawn) < config.page_questions else heapq.heappushpop

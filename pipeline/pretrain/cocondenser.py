@@ -3,32 +3,31 @@ section 3.2)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.advice import Changes
-from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import check_inputs, check_start, check_tokens, launch_pretraining, unfit
-from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.pretrain.config import PretrainConfig, updates
+from pipeline.pretrain.sampling import batches_in, sampler
 from pipeline.pretrain.spans import long_enough, long_passages, spans, spans_of_passages
+from pipeline.pretrain.start import check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.runtime.planned import Planned
-from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.runtime.work import Machine, Metrics, Work
 from pipeline.tokenization.token_files import Tokens
-from pipeline.training.loop import Optimiser, exactly_one
+from pipeline.training.loop import exactly_one
+
+if TYPE_CHECKING:
+    from pipeline.pretrain.train import Training
 
 
-class CocondenserConfig(Config):
+class CocondenserConfig(PretrainConfig):
+    """An epoch of the budget is a pass over the documents. 8 in the authors' code."""
+
     objective: Literal["cocondenser", "contrastive_only"]
     """`contrastive_only` omits the masked language modelling (coCondenser, table 4); inputs are masked in both."""
-    steps: int | None = Field(ge=0)
-    """Updates. 0: the start passes through unchanged. Set one of `steps`, `epochs` and `tokens`."""
-    epochs: float | None = Field(gt=0)
-    """Passes over the documents. 8 in the authors' code."""
-    tokens: int | None = Field(gt=0)
-    """Tokens read, special tokens included."""
     batch_documents: int | None = Field(ge=2)
     """Documents (pairs of spans) in an update, over all ranks. 2,048 (coCondenser, section 4). Either this or
     `batch_tokens`."""
@@ -51,13 +50,9 @@ class CocondenserConfig(Config):
     """Share of a span's tokens that is masked, by whole words. 0.15 in the authors' code."""
     skip_from: int = Field(ge=0)
     """Backbone layer whose output goes to the head (0: the embeddings): the same as in the condenser stage."""
-    checkpoint: Path | None
-    """A finished checkpoint, used instead of training. Null: train."""
-    optimiser: Optimiser
 
     @model_validator(mode="after")
     def _consistent(self) -> "CocondenserConfig":
-        exactly_one(self, "steps", "epochs", "tokens")
         exactly_one(self, "batch_documents", "batch_tokens")
         if self.span_max < self.span_min:
             raise ValueError(f"span_max ({self.span_max}) is below span_min ({self.span_min})")
@@ -109,7 +104,7 @@ def pair_drawer(
     passages = None
     if config.spans_from == "passages":
         passages = long_passages(data.passages.offsets, data.doc_offsets, config.span_min)
-    limits = span_min, config.span_max, config.optimiser.seed
+    limits = span_min, config.span_max, config.seed
 
     def draw(row_D: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number_D = documents.number_N[row_D]
@@ -163,7 +158,7 @@ def smaller(config: CocondenserConfig, data: Tokens) -> Iterator[Changes]:
         if config.batch_tokens is not None:
             yield spans | {"batch_tokens": max(4 * (config.span_max + 2), int(documents.size_N.sum()) // 4)}
         yield spans | {"batch_tokens": None, "batch_documents": max(2, len(documents.number_N) // 4)}
-    yield {"steps": 0, "epochs": None, "tokens": None}
+    yield {"budget": None}
 
 
 def missing(config: CocondenserConfig) -> list[str]:
@@ -177,73 +172,48 @@ def cocondenser(config: CocondenserConfig, tokens: Path, start: Path, work: Work
     With `config.checkpoint`, that checkpoint passes through unchanged if it fits the tokens; it may lack a head.
     """
     check_cocondenser(config, tokens, start)
-    return launch_pretraining("pipeline.pretrain.cocondenser:train_cocondenser", config, tokens, start, work)
+    return launch_pretraining("pipeline.pretrain.cocondenser:prepare_cocondenser", config, tokens, start, work)
 
 
-def train_cocondenser(
-    *,
-    progress: Progress,
-    device: str,
-    config: dict[str, Any],
-    tokens: str,
-    start: str,
-    tokenizer: str,
-    out: str,
-    checkpoints: str,
-    machine: dict[str, Any],
-) -> Metrics:
-    """Runs the training in a child process (`pipeline.runtime.launch`)."""
+def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
+    """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
-    from pipeline.pretrain import step as pretraining
     from pipeline.pretrain.masking import batch
     from pipeline.pretrain.objectives import objective
-    from pipeline.training.loop import train
+    from pipeline.pretrain.step import update
+    from pipeline.pretrain.train import Training
 
-    settings, machine_settings = CocondenserConfig.model_validate(config), Machine.model_validate(machine)
-    seed = settings.optimiser.seed
-    passes = settings.checkpoint is not None or settings.steps == 0
-    module = bert.with_own_head(Path(start), None if passes else "condenser").to(device)
-    if passes:
-        return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
+    own = CocondenserConfig.model_validate(config)
+    if own.budget is None or own.checkpoint is not None:
+        return Training(own, bert.with_own_head(start, None).to(device), head_objective(start))
 
-    data = Tokens.open(Path(tokens))
-    documents = long_documents(settings, data)
-    draw = pair_drawer(settings, data, documents)
-    budget, field = batch_size(settings)
-    batches, rows = sampler(documents.size_N, budget, seed, field)
-    steps = updates(
-        settings.steps, settings.epochs, settings.tokens, batches, float(documents.tokens_N.sum()) / batches
-    )
+    module = bert.with_own_head(start, "condenser").to(device)
+    data = Tokens.open(tokens)
+    documents = long_documents(own, data)
+    draw = pair_drawer(own, data, documents)
+    size, field = batch_size(own)
+    batches, rows = sampler(documents.size_N, size, own.seed, field)
 
-    goal = objective(settings.objective)
+    goal = objective(own.objective)
     if not goal.names:  # weight decay must not change weights without a loss
         module.requires_grad_(False)
         module["lm"].base_model.requires_grad_(True)
 
     def step(i: int) -> dict[str, Any]:
         sequences = draw(rows(i), i)
-        return pretraining.update(
+        return update(
             module,
-            batch(data.passages, *sequences, settings.mask_fraction, seed, i, data.specials, machine_settings, device),
+            batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
             goal,
-            skip_from=settings.skip_from,
+            skip_from=own.skip_from,
             pairs=True,
-            cache=machine_settings.gradient_cache,
-            key=(seed, i),
+            cache=machine.gradient_cache,
+            key=(own.seed, i),
             device=device,
         )
 
-    history = train(
-        module,
-        step,
-        steps,
-        settings.optimiser,
-        Path(checkpoints),
-        machine_settings.checkpoint_minutes,
-        progress,
-        device,
-    )
+    steps = updates(own.budget, batches, float(documents.tokens_N.sum()) / batches)
     total = len(data.doc_offsets) - 1
     counts = {"documents": total, "documents_too_short": total - len(documents.number_N)}
-    return counts | pretraining.finish(module, "condenser", Path(out), Path(tokenizer), history)
+    return Training(own, module, "condenser", steps, step, counts)

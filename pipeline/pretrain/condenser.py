@@ -2,32 +2,30 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.advice import Changes
-from pipeline.config import Config
-from pipeline.modeling.model_config import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.pretrain.blocks import blocks
-from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.pretrain.config import PretrainConfig, updates
+from pipeline.pretrain.sampling import batches_in, sampler
+from pipeline.pretrain.start import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.runtime.planned import Planned
-from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.runtime.work import Machine, Metrics, Work
 from pipeline.tokenization.token_files import Tokens
-from pipeline.training.loop import Optimiser, exactly_one
+from pipeline.training.loop import exactly_one
+
+if TYPE_CHECKING:
+    from pipeline.pretrain.train import Training
 
 
-class CondenserConfig(Config):
+class CondenserConfig(PretrainConfig):
+    """An epoch of the budget is a pass over the blocks. 8 in the authors' code; the gain diminishes after 4."""
+
     objective: Literal["condenser", "mlm", "retromae"]
     """The training objective: Condenser; for comparison, plain masked language modelling or RetroMAE."""
-    steps: int | None = Field(ge=0)
-    """Updates. 0: the start passes through unchanged, with its head or a random one. Set one of `steps`, `epochs` and
-    `tokens`."""
-    epochs: float | None = Field(gt=0)
-    """Passes over the blocks. 8 in the authors' code; the gain diminishes after 4."""
-    tokens: int | None = Field(gt=0)
-    """Tokens read, special tokens included."""
     batch_blocks: int | None = Field(ge=1)
     """Blocks in an update, over all ranks. 1,024 in the authors' code. Either this or `batch_tokens`."""
     batch_tokens: int | None = Field(ge=1)
@@ -45,13 +43,9 @@ class CondenserConfig(Config):
     continued: bool
     """Continue with the head of the start, which must have one (pre-training on the target collection). False: a random
     head."""
-    checkpoint: Path | None
-    """A finished checkpoint with its head, used instead of training. Null: train."""
-    optimiser: Optimiser
 
     @model_validator(mode="after")
     def _consistent(self) -> "CondenserConfig":
-        exactly_one(self, "steps", "epochs", "tokens")
         exactly_one(self, "batch_blocks", "batch_tokens")
         fitting = {"condenser": self.head_layers >= 1, "mlm": self.head_layers == 0, "retromae": self.head_layers == 1}
         if not fitting[self.objective]:
@@ -90,14 +84,14 @@ def smaller(config: CondenserConfig, data: Tokens) -> Iterator[Changes]:
     if config.batch_tokens is not None:
         yield {"batch_tokens": max(config.length, int((length_N + 2).sum()) // 4)}
     yield {"batch_tokens": None, "batch_blocks": max(1, len(length_N) // 4)}
-    yield {"steps": 0, "epochs": None, "tokens": None}
+    yield {"budget": None}
 
 
 def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Returns begin and length of the collection's N blocks, without special tokens."""
     assert data.passages.sentence_starts is not None
     documents = data.passages.offsets[data.doc_offsets]
-    seed = config.optimiser.seed
+    seed = config.seed
     return blocks(data.passages.sentence_starts, documents, config.length - 2, config.short_probability, seed)
 
 
@@ -119,67 +113,44 @@ def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) ->
     With `config.checkpoint`, that checkpoint passes through unchanged if it has a head and fits the tokens.
     """
     check_condenser(config, tokens, start)
-    return launch_pretraining("pipeline.pretrain.condenser:train_condenser", config, tokens, start, work)
+    return launch_pretraining("pipeline.pretrain.condenser:prepare_condenser", config, tokens, start, work)
 
 
-def train_condenser(
-    *,
-    progress: Progress,
-    device: str,
-    config: dict[str, Any],
-    tokens: str,
-    start: str,
-    tokenizer: str,
-    out: str,
-    checkpoints: str,
-    machine: dict[str, Any],
-) -> Metrics:
-    """Runs the training in a child process (`pipeline.runtime.launch`)."""
+def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
+    """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     from pipeline.modeling import bert
-    from pipeline.pretrain import step as pretraining
     from pipeline.pretrain.masking import batch
     from pipeline.pretrain.objectives import objective
-    from pipeline.training.loop import train
+    from pipeline.pretrain.step import update
+    from pipeline.pretrain.train import Training
 
-    settings, machine_settings = CondenserConfig.model_validate(config), Machine.model_validate(machine)
-    seed = settings.optimiser.seed
-    if (settings.continued or settings.checkpoint is not None) and settings.head_layers:
-        module = bert.with_own_head(Path(start), settings.objective, settings.head_layers).to(device)
+    own = CondenserConfig.model_validate(config)
+    if (own.continued or own.checkpoint is not None) and own.head_layers:
+        module = bert.with_own_head(start, own.objective, own.head_layers).to(device)
     else:
-        module = bert.with_new_head(Path(start), settings.head_layers, seed).to(device)
-    if settings.checkpoint is not None or settings.steps == 0:
-        return pretraining.finish(module, settings.objective, Path(out), Path(tokenizer), [])
+        module = bert.with_new_head(start, own.head_layers, own.seed).to(device)
+    if own.budget is None or own.checkpoint is not None:
+        return Training(own, module, own.objective)
 
-    data = Tokens.open(Path(tokens))
-    begin_N, length_N = cut(settings, data)
-    size_N, budget, field = sizes(settings, length_N)
-    batches, rows = sampler(size_N, budget, seed, field)
-    mean_tokens = float((length_N + 2).sum()) / batches
-    steps = updates(settings.steps, settings.epochs, settings.tokens, batches, mean_tokens)
+    data = Tokens.open(tokens)
+    begin_N, length_N = cut(own, data)
+    size_N, batch_size, field = sizes(own, length_N)
+    batches, rows = sampler(size_N, batch_size, own.seed, field)
 
     def step(i: int) -> dict[str, Any]:
         row_S = rows(i)
         sequences = begin_N[row_S], length_N[row_S], row_S
-        return pretraining.update(
+        return update(
             module,
-            batch(data.passages, *sequences, settings.mask_fraction, seed, i, data.specials, machine_settings, device),
-            objective(settings.objective),
-            skip_from=settings.skip_from,
+            batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
+            objective(own.objective),
+            skip_from=own.skip_from,
             pairs=False,
-            cache=machine_settings.gradient_cache,
-            key=(seed, i),
+            cache=machine.gradient_cache,
+            key=(own.seed, i),
             device=device,
         )
 
-    history = train(
-        module,
-        step,
-        steps,
-        settings.optimiser,
-        Path(checkpoints),
-        machine_settings.checkpoint_minutes,
-        progress,
-        device,
-    )
+    steps = updates(own.budget, batches, float((length_N + 2).sum()) / batches)
     counts = {"documents": len(data.doc_offsets) - 1, "blocks": len(begin_N)}
-    return counts | pretraining.finish(module, settings.objective, Path(out), Path(tokenizer), history)
+    return Training(own, module, own.objective, steps, step, counts)

@@ -8,28 +8,28 @@ stages (Lee et al. put the title first).
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.advice import Changes
-from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
-from pipeline.pretrain.sampling import batches_in, sampler, updates
+from pipeline.pretrain.config import PretrainConfig, read_budget, updates
+from pipeline.pretrain.sampling import batches_in, sampler
 from pipeline.pretrain.segments import AT_ONCE, Usable, pairs, sentences, usable
+from pipeline.pretrain.start import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
 from pipeline.runtime.planned import Planned
-from pipeline.runtime.work import Machine, Metrics, Progress, Work
+from pipeline.runtime.work import Machine, Metrics, Work
 from pipeline.tokenization.token_files import Ragged, Tokens
-from pipeline.training.loop import Optimiser, exactly_one
+
+if TYPE_CHECKING:
+    from pipeline.pretrain.train import Training
 
 
-class IctConfig(Config):
-    steps: int | None = Field(ge=0)
-    """Updates. 0: the start passes through unchanged. Either this or `epochs`. 100,000 in Lee et al. 2019."""
-    epochs: float | None = Field(gt=0)
-    """Passes over the passages."""
+class IctConfig(PretrainConfig):
+    """The budget is in steps, 100,000 in Lee et al. 2019, or in epochs: passes over the passages."""
+
     batch_passages: int = Field(ge=2)
     """Passages, each with a segment, in an update, over all ranks. 4,096 (Lee et al. 2019; ABS): small batches train
     badly."""
@@ -49,13 +49,11 @@ class IctConfig(Config):
     projection: int = Field(ge=1)
     """Dimensions of the compared vectors: the CLS vector after a linear map without bias, which is dropped after
     training. 128 (Lee et al. 2019; ABS)."""
-    checkpoint: Path | None
-    """A finished checkpoint, used instead of training. Null: train."""
-    optimiser: Optimiser
 
     @model_validator(mode="after")
     def _consistent(self) -> "IctConfig":
-        exactly_one(self, "steps", "epochs")
+        if self.budget is not None and read_budget(self.budget).unit == "tokens":
+            raise ValueError("budget: write steps or epochs")
         if self.segment_tokens < self.segment_min:
             raise ValueError(f"segment_tokens ({self.segment_tokens}) is below segment_min ({self.segment_min})")
         if self.passage_tokens <= self.segment_min:
@@ -123,7 +121,7 @@ def smaller(config: IctConfig, data: Tokens) -> Iterator[Changes]:
         if segments:
             yield segments
         yield segments | {"batch_passages": max(2, len(usable(texts, shortest, limit).row_P) // 4)}
-    yield {"steps": 0, "epochs": None}
+    yield {"budget": None}
 
 
 def missing(config: IctConfig) -> list[str]:
@@ -135,91 +133,62 @@ def ict(config: IctConfig, tokens: Path, start: Path, work: Work) -> Metrics:
     """Trains the checkpoint `start` on pairs of a segment and its passage; writes a checkpoint.
 
     The checkpoint keeps the start's prediction head unchanged. It has neither the projection nor a Condenser head,
-    which would no longer match the trained backbone. With `config.checkpoint`, or without steps, that checkpoint or the
-    start passes through unchanged.
+    which would no longer match the trained backbone. With `config.checkpoint`, or without a budget, that checkpoint
+    or the start passes through unchanged.
     """
     check_ict(config, tokens, start)
-    return launch_pretraining("pipeline.pretrain.inverse_cloze:train_ict", config, tokens, start, work)
+    return launch_pretraining("pipeline.pretrain.inverse_cloze:prepare_ict", config, tokens, start, work)
 
 
-def train_ict(
-    *,
-    progress: Progress,
-    device: str,
-    config: dict[str, Any],
-    tokens: str,
-    start: str,
-    tokenizer: str,
-    out: str,
-    checkpoints: str,
-    machine: dict[str, Any],
-) -> Metrics:
-    """Runs the training in a child process (`pipeline.runtime.launch`)."""
+def prepare_ict(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
+    """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     import torch
 
     from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
     from pipeline.modeling.cross_entropy import inverse_cloze
-    from pipeline.pretrain import step as pretraining
     from pipeline.pretrain.batches import packed
     from pipeline.pretrain.objectives import objective
-    from pipeline.training.loop import train
+    from pipeline.pretrain.step import Contrast, update
+    from pipeline.pretrain.train import Training
 
-    settings, machine_settings = IctConfig.model_validate(config), Machine.model_validate(machine)
-    seed = settings.optimiser.seed
-    if settings.checkpoint is not None or settings.steps == 0:
-        module = bert.with_own_head(Path(start), None)
-        return pretraining.finish(module, head_objective(Path(start)), Path(out), Path(tokenizer), [])
+    own = IctConfig.model_validate(config)
+    if own.budget is None or own.checkpoint is not None:
+        return Training(own, bert.with_own_head(start, None), head_objective(start))
 
-    data = Tokens.open(Path(tokens))
-    passages = usable_passages(settings, data.passages)
-    batches, rows = sampler(np.ones_like(passages.row_P), settings.batch_passages, seed, "ict.batch_passages")
-    steps = updates(settings.steps, settings.epochs, None, batches, 0.0)
+    data = Tokens.open(tokens)
+    passages = usable_passages(own, data.passages)
+    batches, rows = sampler(np.ones_like(passages.row_P), own.batch_passages, own.seed, "ict.batch_passages")
 
-    module = bert.with_new_head(Path(start), 0, seed)
+    module = bert.with_new_head(start, 0, own.seed)
     lm: Any = module["lm"]
-    projection = torch.nn.Linear(lm.config.hidden_size, settings.projection, bias=False)
+    projection = torch.nn.Linear(lm.config.hidden_size, own.projection, bias=False)
     lm._init_weights(projection)
     module["projection"] = projection
     module = module.to(device).requires_grad_(False)  # weight decay must not change weights without a loss
     lm.base_model.requires_grad_(True)
     projection.requires_grad_(True)
-    contrast = pretraining.Contrast("ict", inverse_cloze, projection)
-    limits = (
-        settings.segment_min - 2,
-        settings.segment_tokens - 2,
-        settings.passage_tokens - 2,
-        settings.remove_probability,
-    )
+    contrast = Contrast("ict", inverse_cloze, projection)
+    limits = own.segment_min - 2, own.segment_tokens - 2, own.passage_tokens - 2, own.remove_probability
 
     def step(i: int) -> dict[str, Any]:
-        at_T, length_S = pairs(data.passages, passages.row_P[rows(i)], *limits, seed, i)
+        at_T, length_S = pairs(data.passages, passages.row_P[rows(i)], *limits, own.seed, i)
         ids_T = data.passages.tokens[at_T].astype(np.int64)
-        return pretraining.update(
+        return update(
             module,
-            packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, machine_settings, device),
+            packed(ids_T, ids_T, np.zeros(len(ids_T), bool), length_S, data.specials, machine, device),
             objective("contrastive_only"),
             skip_from=0,
             pairs=True,
             contrast=contrast,
-            cache=machine_settings.gradient_cache,
-            key=(seed, i),
+            cache=machine.gradient_cache,
+            key=(own.seed, i),
             device=device,
         )
 
-    history = train(
-        module,
-        step,
-        steps,
-        settings.optimiser,
-        Path(checkpoints),
-        machine_settings.checkpoint_minutes,
-        progress,
-        device,
-    )
     counts = {
         "passages": len(data.passages),
         "passages_one_sentence": passages.one_sentence,
         "passages_without_segment": passages.no_segment,
     }
-    return counts | pretraining.finish(module, "ict", Path(out), Path(tokenizer), history)
+    return Training(own, module, "ict", updates(own.budget, batches, 0.0), step, counts)

@@ -41,10 +41,3 @@ def sampler(size_N: np.ndarray, budget: int, seed: int, name: str) -> tuple[int,
         return order_N[edges[number] : edges[number + 1]]
 
     return batches, rows
-
-
-def updates(steps: int | None, epochs: float | None, tokens: int | None, batches: int, mean_tokens: float) -> int:
-    """Returns a training's updates: `steps`, or from epochs of `batches`, or from tokens, `mean_tokens` per batch."""
-    if steps is not None:
-        return steps
-    return max(1, round(epochs * batches if epochs is not None else (tokens or 0) / mean_tokens))

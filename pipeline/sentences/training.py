@@ -58,7 +58,7 @@ def train(
     """Runs on each rank, on its part of every batch; rank 0 writes the checkpoint."""
     tune_config, training = TuneConfig(**config), TuneTraining(**settings)
     encoder_config, machine_config = SentenceEncoder(**encoder), Machine.model_validate(machine)
-    seed = training.optimiser.seed
+    seed = training.seed
     description = tables.describe(Path(table))
     kind = description["kind"]
     sentences = Sentences(Path(start), encoder_config)
@@ -94,7 +94,7 @@ def train(
     kept = tune_config.epochs
     if validation and steps:
         validation.after(tune_config.epochs, steps)
-        if training.select == "best":
+        if training.keep == "best":
             kept = validation.keep_best()
     splits = [split for split in ("dev", "test") if split in description]
     results = {split: measure_split(split) for split in splits}
@@ -113,15 +113,15 @@ def starting(
     one = load_encoders(start)[0]
     check_fits(one, sentences.specials, start, "encoder.tokens", encoder.tokens)
     loop.set_dropout(one.model, config.dropout)
-    torch.manual_seed(config.optimiser.seed)
+    torch.manual_seed(config.seed)
     classifier = nn.Linear(3 * one.dimension, LABELS).to(device) if kind == "labelled" else None
     one = one.to(device)
     return Towers((one, one), classifier)
 
 
-def subset(rows: pa.Table, number: int, seed: int) -> pa.Table:
-    """Returns the first `number` rows of a seeded shuffle, 0: all. A smaller subset is part of a larger one."""
-    if not number:
+def subset(rows: pa.Table, number: int | None, seed: int) -> pa.Table:
+    """Returns the first `number` rows of a seeded shuffle; None: all. A smaller subset is part of a larger one."""
+    if number is None:
         return rows
     return rows.take(np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(rows))[:number]))
 
@@ -151,8 +151,18 @@ def train_loop(
     """Trains and returns the history; empty if there are no updates."""
     if not steps:
         return []
-    minutes = machine.checkpoint_minutes
-    return loop.train(towers.trained, step, steps, config.optimiser, folder, minutes, progress, device, before)
+    return loop.train(
+        towers.trained,
+        step,
+        steps,
+        config.optimiser,
+        config.seed,
+        folder,
+        machine.checkpoint_minutes,
+        progress,
+        device,
+        before,
+    )
 
 
 def summary(history: list[dict[str, float]]) -> Metrics:

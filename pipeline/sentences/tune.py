@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.config import Config, Seed
+from pipeline.config import Config, DropoutShare, Seed
 from pipeline.errors import InputError
 from pipeline.runtime.work import Metrics, Work
 from pipeline.sentences.model import SentenceEncoder
@@ -19,8 +19,8 @@ from pipeline.training.loop import Optimiser
 class TuneConfig(Config):
     epochs: int = Field(ge=0)
     """Passes over the training rows. 0: the model is only measured."""
-    max_rows: int = Field(ge=0)
-    """Training rows, the first of a seeded shuffle, so that smaller sets are part of larger ones. 0: all."""
+    max_rows: int | None = Field(ge=1)
+    """Training rows, the first of a seeded shuffle, so that smaller sets are part of larger ones. null: all."""
 
 
 class TuneTraining(Config):
@@ -30,14 +30,16 @@ class TuneTraining(Config):
     """Pairs or triplets per update, over all ranks."""
     subset_seed: Seed
     """Seed of the shuffle whose first rows are the smaller training sets; equal for all models and repeats."""
-    select: Literal["last", "best"]
+    keep: Literal["last", "best"]
     """Which weights are kept: those of the last epoch, or of the best epoch on dev."""
     margin: float = Field(gt=0)
     """Margin of triplets: how much farther the negative must be. 1 in Sentence-BERT, section 3."""
-    dropout: float | None = Field(ge=0, lt=1)
-    """Dropout of hidden states and attention. null: as in the checkpoint's configuration."""
+    dropout: DropoutShare
+    """Dropout of hidden states and attention."""
+    seed: Seed
+    """Seed of the order, of dropout and of the new classifier."""
     optimiser: Optimiser
-    """Learning rate 2e-5, linear (Condenser). Its seed is also that of order and dropout."""
+    """Learning rate 2e-5, linear (Condenser)."""
 
 
 def tune(
@@ -55,7 +57,7 @@ def tune(
     from pipeline.sentences import tables
 
     available = tables.describe(table)["train"]
-    if config.max_rows > available:
+    if config.max_rows is not None and config.max_rows > available:
         raise InputError(f"sizes: {config.max_rows:,} training rows requested, but the table has {available:,}")
     arguments = {
         "config": config.model_dump(mode="json"),

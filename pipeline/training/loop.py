@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
-from pipeline.config import Config, Seed
+from pipeline.config import Config, DropoutShare
 from pipeline.errors import LESS_MEMORY, InputError
 from pipeline.runtime.work import Metrics, Progress
 
@@ -49,8 +49,6 @@ class Optimiser(Config):
     """Share of the updates in which the learning rate rises from 0. Either this or `warmup_steps`."""
     warmup_steps: int | None = Field(ge=0)
     """Updates in which the learning rate rises from 0. Either this or `warmup_ratio`."""
-    seed: Seed
-    """Seed of everything random in the training: order, spans, masks, dropout, new weights."""
 
     @model_validator(mode="after")
     def one_warmup(self) -> "Optimiser":
@@ -84,6 +82,7 @@ def train(
     step: "Callable[[int], Mapping[str, float | torch.Tensor]]",
     steps: int,
     optimiser: Optimiser,
+    seed: int,
     checkpoints: Path,
     checkpoint_minutes: float,
     progress: Progress,
@@ -135,7 +134,7 @@ def train(
             before(i)
             read_at += time.monotonic() - paused_at
         buffer.zero_()
-        seed_dropout(optimiser.seed, i, ranks.rank())
+        seed_dropout(seed, i, ranks.rank())
         parts = step(i)
         names = list(parts)
         figures[: len(names)] = together(list(parts.values()), device)
@@ -238,12 +237,12 @@ def learning_rate(optimiser: Optimiser, i: int, steps: int) -> float:
     return optimiser.learning_rate * (steps - i) / max(steps - warmup, 1)
 
 
-def set_dropout(model: "torch.nn.Module", share: float | None) -> None:
-    """Sets the probability of each dropout layer to `share`; None: keeps the model's own."""
+def set_dropout(model: "torch.nn.Module", share: DropoutShare) -> None:
+    """Sets the probability of each dropout layer to `share`; `checkpoint` keeps the model's own."""
     import torch
 
     for layer in model.modules():
-        if share is not None and isinstance(layer, torch.nn.Dropout):
+        if share != "checkpoint" and isinstance(layer, torch.nn.Dropout):
             layer.p = share
 
 

@@ -60,7 +60,7 @@ def test_the_papers_rows() -> None:
     continued = resolve("continued")
     assert marco["Condenser continued"].condenser == continued.condenser
     assert marco["Condenser continued"].pretraining == continued.pretraining
-    assert [cell.recipe.stage1.max_queries for cell in cells(load("low-data"), ["BERT"])] == [1000, 10000, 0]
+    assert [cell.recipe.train_subset.queries for cell in cells(load("low-data"), ["BERT"])] == [1000, 10000, None]
     assert [cell.recipe.rounds.number for cell in cells(load("low-data"), ["BERT"])] == [0, 0, 0]
     low = cells(load("low-data"), ["coCondenser"])[0].recipe
     assert low.stage1 == resolve("low-data").stage1
@@ -101,9 +101,8 @@ def test_seeds_change_fine_tuning_alone(three: Ablation) -> None:
     one, two = (cell.recipe for cell in cells(three, ["coCondenser"]))
     differing = {name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)}
     assert differing == {"stage1", "stage2"}
-    assert (one.stage1.seed, one.stage1.optimiser.seed) == (1, 1)
-    assert (one.stage2.seed, one.stage2.optimiser.seed) == (2, 2)
-    assert one.stage1.subset_seed == two.stage1.subset_seed
+    assert (one.stage1.seed, one.stage2.seed) == (1, 2)
+    assert one.train_subset == two.train_subset
     (plain,) = cells(chosen(load("marco"))[0], ["coCondenser"])
     # The recipes' own seed gives the recipes' own artifacts.
     assert plain.recipe == resolve("marco", ["attention.corpus=collection"])
@@ -145,7 +144,7 @@ def test_stage_2_need_not_fit_where_it_does_not_run(three: Ablation) -> None:
 def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
     """Of a recipe of one's own too, which no command knows by its name; quoted for a shell."""
     (tmp_path / "mine.yaml").write_text("extends: marco\nstage1: {epochs: 9}\nencoder: {question_prefix: 'query: '}\n")
-    text = ROWS.replace("recipe: tiny", "recipe: mine.yaml") + "set: [stage1.order=sequential]\n"
+    text = ROWS.replace("recipe: tiny", "recipe: mine.yaml") + "set: [stage1.batch_order=sequential]\n"
     ablation = own(tmp_path, text)
     found = union(ablation, [*ablation.rows])
     for one, cell in zip(found.needs, found.nodes[-1].config.cells, strict=True):
@@ -159,7 +158,12 @@ def test_the_page_tells_each_cells_command(tmp_path: Path) -> None:
 def test_sizes_and_negatives(three: Ablation) -> None:
     sized, rows = chosen(three, Choice(sizes=[10, None], rows=["Condenser"], reference="Condenser"))
     found = cells(sized, rows)
-    assert [(cell.size, cell.recipe.stage1.max_queries) for cell in found] == [(10, 10), (10, 10), (None, 0), (None, 0)]
+    assert [(cell.size, cell.recipe.train_subset.queries) for cell in found] == [
+        (10, 10),
+        (10, 10),
+        (None, None),
+        (None, None),
+    ]
     assert by_stage(union(sized, rows))["condenser"] == 1
     assert "stage1 (10 questions, seed 1)" in [node.name for node in union(sized, rows).nodes]
     table = union(*chosen(three, Choice(negatives=["bm25", "mined"], seeds=[1], rows=["coCondenser"]))).nodes[-1].config
@@ -309,14 +313,17 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
         ),
         ("set: [stage1.seed=1]\n", r"own\.yaml:11: set: stage1\.seed=1: in an ablation seeds give stage1\.seed \(row"),
         (
-            "  x: ['stage2={optimiser: {seed: 1}}']\n",
+            "  x: ['stage2={seed: 1}']\n",
             r"own\.yaml:11: rows\.x: stage2=.*: in an ablation seeds give stage2",
         ),
-        ("  x: [stage1.max_queries=9]\n", r"own\.yaml:11: rows\.x: .*: in an ablation sizes give stage1\.max_queries"),
+        (
+            "  x: [train_subset.queries=9]\n",
+            r"own\.yaml:11: rows\.x: .*: in an ablation sizes give train_subset\.queries",
+        ),
         ("  x: [rounds.number=2]\n", r"own\.yaml:11: rows\.x: .*: in an ablation negatives give rounds\.number"),
         (
             "  x: [attention.corpus=pretraining]\n",
-            r"own\.yaml:11: rows\.x: .*: in an ablation all .* attention\.text=coll",
+            r"own\.yaml:11: rows\.x: .*: in an ablation all .* attention\.corpus=coll",
         ),
         ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*under `set`"),
         ("  x: ['evaluate={relevance: 2}']\n", r"own\.yaml:11: rows\.x: .*evaluate\.relevance .*under `set`"),

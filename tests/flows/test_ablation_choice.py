@@ -15,18 +15,20 @@ from pipeline.errors import InputError
 
 def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None:
     """Else it would go without a word."""
-    ablation = own(tmp_path, ROWS.replace("  BERT: null", "  BERT: [condenser.steps=4, stage1.epochs=2]"))
-    rows = Choice(set=["condenser.steps=9"], rows=["BERT"], reference="BERT")
-    with pytest.raises(InputError, match=r"--set condenser\.steps=9: changes nothing, as every cell has its own"):
+    ablation = own(tmp_path, ROWS.replace("  BERT: null", "  BERT: [condenser.budget=4 steps, stage1.epochs=2]"))
+    rows = Choice(set=["condenser.budget=9 steps"], rows=["BERT"], reference="BERT")
+    with pytest.raises(
+        InputError, match=r"--set condenser\.budget=9 steps: changes nothing, as every cell has its own"
+    ):
         chosen(ablation, rows)
-    with pytest.raises(InputError, match=r"its own condenser\.steps, by its row"):
-        chosen(ablation, replace(rows, set=["condenser={steps: 9}"]))
-    more = chosen(ablation, replace(rows, set=["condenser={steps: 9, mask_fraction: 0.3}"]))
+    with pytest.raises(InputError, match=r"its own condenser\.budget, by its row"):
+        chosen(ablation, replace(rows, set=["condenser={budget: 9 steps}"]))
+    more = chosen(ablation, replace(rows, set=["condenser={budget: 9 steps, mask_fraction: 0.3}"]))
     assert [cell.recipe.condenser.mask_fraction for cell in cells(more[0], ["BERT"])] == [0.3, 0.3]
-    others = chosen(ablation, Choice(set=["condenser.steps=9"]))
-    told = "--set condenser.steps=9: changes nothing in BERT, whose row or size sets it"
-    assert unheard(*others, ["condenser.steps=9", "stage2.epochs=1"]) == [told]
-    assert {cell.recipe.condenser.steps for cell in cells(*others)} == {4, 9}
+    others = chosen(ablation, Choice(set=["condenser.budget=9 steps"]))
+    told = "--set condenser.budget=9 steps: changes nothing in BERT, whose row or size sets it"
+    assert unheard(*others, ["condenser.budget=9 steps", "stage2.epochs=1"]) == [told]
+    assert {cell.recipe.condenser.budget for cell in cells(*others)} == {"4 steps", "9 steps"}
     sized = ablation.model_copy(update={"by_size": {10: ["stage1.epochs=3"]}, "sizes": [10, None]})
     with pytest.raises(InputError, match=r"stage1\.epochs=9: changes nothing"):
         chosen(sized, Choice(set=["stage1.epochs=9"], sizes=[10]))

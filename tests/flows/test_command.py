@@ -13,7 +13,10 @@ from pipeline.errors import InputError
 
 SETTINGS = [
     ["stage2.epochs=2", "bm25.k1=1e-4"],
-    ["pseudo={depth: 50, positive_above: 0.9, negative_below: 0.1, positives: 1, negatives: 4}", "given=null"],
+    [
+        "pseudo_labels={depth: 50, positive_above: 0.9, negative_below: 0.1, positives: 1, negatives: 4}",
+        "negatives_file=null",
+    ],
     ["encoder.question_prefix=query:", 'encoder.passage_prefix="true"', "search.splits=[dev]"],
 ]
 
@@ -28,7 +31,7 @@ def computed(recipe: Recipe) -> dict[str, Any]:
 
 @pytest.mark.parametrize("given", SETTINGS)
 def test_the_command_gives_the_recipe_again(given: list[str]) -> None:
-    recipe = resolve("nq", [*given, "search.unjudged=true", "cross_encoder.loss=pointwise"])
+    recipe = resolve("nq", [*given, "search.unjudged_train_questions=true", "cross_encoder.loss=pointwise"])
     words = command(recipe)
     assert words[:3] == ["cocondenser", "run", "nq"]
     assert configuration(resolve("nq", settings(words))) == configuration(recipe)

@@ -26,13 +26,13 @@ from pipeline.modeling.sentence_transformers_files import Vector, write_vector
 
 RERANK = "rerank={depth: 9, splits: [dev]}"
 PSEUDO = (
-    "pseudo={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
-    "search.unjudged=true",
+    "pseudo_labels={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
+    "search.unjudged_train_questions=true",
     "cross_encoder.loss=pointwise",
 )
 
 
-TRAININGS = ("finetune", "cross_encoder", "scores")
+TRAININGS = ("finetune", "cross_encoder", "soft_labels")
 
 
 def collection(**metrics: int) -> Ref:
@@ -55,7 +55,7 @@ def test_without_training_questions_fine_tuning_fails_before_pre_training(tmp_pa
             check_trainings(collection(passages=5, **counts), dag)
     check_trainings(judged(tmp_path / "judged"), dag)
     check_trainings(collection(passages=5), up_to(dag, "cocondenser"))
-    plain = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
+    plain = ["condenser.budget=null", "cocondenser.budget=null"]
     with pytest.raises(InputError, match="`--until initial` stops before it"):
         check_trainings(collection(passages=5), nodes(resolve("tiny", plain)))
 
@@ -89,11 +89,11 @@ def judged(folder: Path, *splits: str, copies: int = 1) -> Ref:
 
 def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp_path: Path) -> None:
     few = judged(tmp_path / "few")
-    scheduled = ["stage1.order=abs_beam", "stage1.batch_queries=3"]
+    scheduled = ["stage1.batch_order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 is too many, there are only 2 training pairs"):
         check_trainings(few, nodes(resolve("tiny", scheduled)))
     check_trainings(few, nodes(resolve("tiny", [scheduled[0], "stage1.batch_queries=2"])))
-    twice = ["stage2.order=abs_beam", "stage2.batch_queries=4", "stage2.mix=twice"]
+    twice = ["stage2.batch_order=abs_beam", "stage2.batch_queries=4", "stage2.mix_negatives=separate_epochs"]
     check_trainings(few, nodes(resolve("tiny", twice)))
     validated = nodes(resolve("tiny", ["stage2.validation.questions=5"]))
     with pytest.raises(InputError, match=r"stage2: .*qrels\.parquet: no dev question has a judged passage"):
@@ -107,16 +107,16 @@ def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp
 ADVISED = [
     ["stage1.negatives_per_query=200"],
     ["stage1.negatives_per_query=100", "stage2.negatives_per_query=300", "stage2.batch_queries=7"],
-    ["stage1.order=abs_beam", "stage1.batch_queries=30", "stage1.negatives_per_query=500"],
-    ["stage2.validation={questions: 3, candidates: 500, select: best}"],
-    ["stage2.validation={questions: 3, candidates: 500, select: best}", "stage2.negatives_per_query=100"],
+    ["stage1.batch_order=abs_beam", "stage1.batch_queries=30", "stage1.negatives_per_query=500"],
+    ["stage2.validation={questions: 3, candidates: 500, keep: best}"],
+    ["stage2.validation={questions: 3, candidates: 500, keep: best}", "stage2.negatives_per_query=100"],
     ["cross_encoder.negatives_per_query=101", RERANK],
     ["stage1.negatives_from=collection", "stage2.negatives_from=collection", "bm25.negatives_depth=7"],
     ["stage1.negatives_from=collection", "stage1.negative_depth=900", "stage1.negatives_per_query=400"],
     ["cross_encoder.negatives_from=collection", RERANK],
     [
-        *("stage2.loss=soft_labels", "stage2.negatives_from=collection", "scores.negatives_from=collection"),
-        *("stage2.negative_depth=900", "scores.negative_depth=900"),
+        *("stage2.loss=soft_labels", "stage2.negatives_from=collection", "soft_labels.negatives_from=collection"),
+        *("stage2.negative_depth=900", "soft_labels.negative_depth=900"),
     ],
 ]
 
@@ -159,7 +159,7 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
         (99, ["stage2.negatives_per_query=N", *PSEUDO], "stage2: negatives_per_query: 100 is too many"),
         (
             100,
-            ["stage2.validation={questions: 1, candidates: N, select: last}"],
+            ["stage2.validation={questions: 1, candidates: N, keep: last}"],
             "stage2: validation.candidates: 101 is too many",
         ),
         (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 is too many"),
@@ -326,8 +326,8 @@ def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrot
     def told(setting: str) -> list[str]:
         return [line for node in nodes(resolve("tiny", [setting])) for line in missing(node)]
 
-    assert told("rounds.mined_from=gone") == [f"rounds.mined_from: {Path.cwd() / 'gone'}: no such file or folder"]
-    assert told("given={file: gone.tsv, number: 0, seed: 0, page_questions: 0}") == [
+    assert told("rounds.miner=gone") == [f"rounds.miner: {Path.cwd() / 'gone'}: no such file or folder"]
+    assert told("negatives_file={file: gone.tsv, number: null, seed: 0, page_questions: 0}") == [
         f"{Path.cwd() / 'gone.tsv'} does not exist"
     ]
 

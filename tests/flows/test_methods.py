@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 JUDGED, UNJUDGED = 100, 25
 """Training questions."""
 THRESHOLD = 0.6
-PLAIN = ["condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"]
+PLAIN = ["condenser.budget=null", "cocondenser.budget=null"]
 CROSS = ["cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"]
 RERANK = "rerank={depth: 10, splits: [dev, test]}"
 TAUGHT = [
     *PLAIN,
     *CROSS,
     RERANK,
-    "ict.steps=20",
+    "ict.budget=20 steps",
     "ict.batch_passages=16",
     "encoder.tied=false",
     "encoder.projection=16",
@@ -47,15 +47,15 @@ SCHEDULED = [
     "encoder.normalise=true",
     "encoder.question_prefix=query: ",
     "encoder.title_separator=space",
-    "stage1.order=abs_greedy",
+    "stage1.batch_order=abs_greedy",
     "stage1.negatives_per_query=0",
     "stage1.temperature=0.05",
     "stage1.epochs=3",
-    "stage1.validation={questions: 9, candidates: 12, select: best}",
-    "stage1.max_queries=60",
-    "search.unjudged=true",
-    "pseudo={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
-    "stage2.order=abs_beam",
+    "stage1.validation={questions: 9, candidates: 12, keep: best}",
+    "train_subset.queries=60",
+    "search.unjudged_train_questions=true",
+    "pseudo_labels={depth: 20, positive_above: 0.3, negative_below: 0.3, positives: 1, negatives: 8}",
+    "stage2.batch_order=abs_beam",
 ]
 
 
@@ -114,7 +114,7 @@ def taught(recipe: str, folder: Path, served: dict[str, str]) -> dict:
     """ICT, an untied encoder, two rounds on soft labels of denoised negatives, an ensemble; cut off three times."""
     given, store = command(recipe, TAUGHT), folder / "store"
     made = dag(recipe, TAUGHT)
-    for name, by in (("ict", signal.SIGKILL), ("cross-encoder", signal.SIGKILL), ("scores", signal.SIGINT)):
+    for name, by in (("ict", signal.SIGKILL), ("cross-encoder", signal.SIGKILL), ("soft-labels", signal.SIGINT)):
         assert cut_off(name, made[name].stage, given, served, store, by), f"{name} was over before the signal came"
     results, err = finished(run(given, served, store))
     assert list(results["artifacts"]) == list(made)
@@ -125,7 +125,7 @@ def taught(recipe: str, folder: Path, served: dict[str, str]) -> dict:
 @pytest.fixture(scope="module")
 def scheduled(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -> dict:
     """Scheduled batches, the best epoch, pseudo-labels, another model's negatives; cut off while it schedules."""
-    settings = [*SCHEDULED, f"rounds.mined_from={taught['artifacts']['stage1']['path']}"]
+    settings = [*SCHEDULED, f"rounds.miner={taught['artifacts']['stage1']['path']}"]
     given, store = command(recipe, settings), folder / "store"
     assert cut_off("stage1", "finetune", given, served, store), "stage 1 was over before the signal came"
     results, err = finished(run(given, served, store))
@@ -137,21 +137,21 @@ def scheduled(taught: dict, recipe: str, folder: Path, served: dict[str, str]) -
 def test_counts_of_each_stage(taught: dict) -> None:
     counts = {name: artifact["metrics"] for name, artifact in taught["artifacts"].items()}
     assert counts["ict"]["updates"] == 20
-    assert counts["stage1"]["queries"] == counts["scores"]["questions"] == JUDGED
+    assert counts["stage1"]["queries"] == counts["soft-labels"]["questions"] == JUDGED
     assert counts["stage1"]["questions_cut"] == 1
     assert counts["cross-encoder"]["examples_per_epoch"] == 2 * JUDGED  # once with either kind of negatives
     for suffix in ("", "-2"):
         kept, dropped = (counts[f"denoise{suffix}"][name] for name in ("negatives", "dropped"))
         assert kept + dropped == counts[f"mine{suffix}"]["negatives"]
         assert kept > 0
-        assert counts[f"scores{suffix}"]["pairs"] > kept
+        assert counts[f"soft-labels{suffix}"]["pairs"] > kept
     assert counts["rerank"]["pairs"] == 10 * 35
     assert counts["rerank"]["cross_encoders"] == 2
 
 
 def test_a_teachers_word_reaches_the_student(taught: dict) -> None:
     made = taught["artifacts"]
-    scores = table(made["scores-2"], "scores.parquet")
+    scores = table(made["soft-labels-2"], "scores.parquet")
     own = dict(zip(zip(scores["query_id"], scores["passage_id"], strict=True), scores["score"], strict=True))
     mined = table(made["denoise-2"], "negatives.parquet")
     kept = {*zip(mined["query_id"], mined["passage_id"], strict=True)}
@@ -238,11 +238,11 @@ def test_scheduled_batches_and_the_best_epoch(scheduled: dict) -> None:
 
 def test_pseudo_labels_become_questions(scheduled: dict) -> None:
     counts = {name: artifact["metrics"] for name, artifact in scheduled["artifacts"].items()}
-    labelled = counts["pseudo"]["questions_labelled"]
-    assert counts["pseudo"]["questions"] == UNJUDGED
+    labelled = counts["pseudo-labels"]["questions_labelled"]
+    assert counts["pseudo-labels"]["questions"] == UNJUDGED
     assert 0 < labelled <= UNJUDGED
     assert counts["stage2"]["queries"] == JUDGED + labelled
-    qrels = table(scheduled["artifacts"]["pseudo"], "qrels.parquet")
+    qrels = table(scheduled["artifacts"]["pseudo-labels"], "qrels.parquet")
     assert {*qrels["query_id"]} <= {f"q{n}" for n in range(JUDGED, JUDGED + UNJUDGED)}
 
 

@@ -51,7 +51,7 @@ def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
         "other-0", "other-all-4x-1", "other-all-4x-2", "summary",
     ]  # fmt: skip
     assert made["bert-nli-all-4x-1"].inputs == {"table": made["table"], "start": made["nli-bert"]}
-    seeds = [made[f"bert-all-4x-{n}"].shared["training"].optimiser.seed for n in (1, 2)]
+    seeds = [made[f"bert-all-4x-{n}"].shared["training"].seed for n in (1, 2)]
     assert seeds == [42, 43]
     assert [one.model for one in made["summary"].config.trainings][::3] == ["BERT", "BERT + NLI", "Other"]
 

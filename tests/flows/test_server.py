@@ -39,7 +39,7 @@ def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") ->
 
 
 TINY = list(differences(resolve("pydocs").model_dump(mode="json"), resolve("tiny").model_dump(mode="json")))
-ENDLESS = [*TINY, "condenser.steps=1000000", "machine.checkpoint_minutes=0"]
+ENDLESS = [*TINY, "condenser.budget=1000000 steps", "machine.checkpoint_minutes=0"]
 
 
 def wait(for_what: Callable[[], Any], seconds: float) -> Any:

@@ -87,7 +87,7 @@ def test_what_an_entry_names_is_there() -> None:
 
 def test_the_recipe_names_of_fields() -> None:
     adopt, finetune, ingest = STAGES["adopt"], STAGES["finetune"], STAGES["ingest"]
-    assert adopt.field_of("miner (BERT)", "checkpoint") == "rounds.mined_from"
+    assert adopt.field_of("miner (BERT)", "checkpoint") == "rounds.miner"
     assert [finetune.section_of(name) for name in ("stage1", "stage2-2 (BERT, seed 1)")] == ["stage1", "stage2"]
     assert [ingest.section_of(name) for name in ("ingest-whole", "ingest-pretraining")] == ["ingest", "pretraining"]
     assert STAGES["cross_encoder"].field_of("cross-encoder-2", "checkpoint") == "cross_encoder.checkpoint"

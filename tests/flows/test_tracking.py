@@ -95,7 +95,7 @@ def test_a_killed_training_has_one_whole_log_and_a_cached_one_none(
 ) -> None:
     store = tmp_path / "store"
     shutil.copytree(tiny_run[0], store, ignore=shutil.ignore_patterns("logs"))
-    longer = [*command("tiny", ["condenser.steps=60"]), "--until", "condenser"]
+    longer = [*command("tiny", ["condenser.budget=60 steps"]), "--until", "condenser"]
     assert cut_off("condenser", "condenser", longer, served, store)
     given, said = finished(run(longer, served, store))
     assert "condenser: resumes from update" in said
@@ -105,6 +105,6 @@ def test_a_killed_training_has_one_whole_log_and_a_cached_one_none(
     finished(run(longer, served, store))
     (again,) = (store / "logs/tiny").iterdir()
     assert (again, json.loads((store / "format.json").read_text())) == (begun, {"format": 1})
-    off = [*longer, "--set", "tracking.tensorboard=false", "--set", "condenser.steps=5"]
+    off = [*longer, "--set", "tracking.tensorboard=false", "--set", "condenser.budget=5 steps"]
     finished(run(off, served, store))
     assert [path.name for path in (store / "logs/tiny").iterdir()] == [begun.name]

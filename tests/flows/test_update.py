@@ -119,7 +119,7 @@ def test_a_ready_model_needs_no_field_of_a_training() -> None:
 
 
 def test_a_ready_model_that_is_none_is_told_before_the_run(store: Store, tmp_path: Path) -> None:
-    for setting in ("model", "rounds.mined_from"):
+    for setting in ("model", "rounds.miner"):
         told = []
         for path in (tmp_path / "absent", tmp_path):
             dag = nodes(resolve("tiny", [f"{setting}={path}"]))
@@ -178,8 +178,8 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
     recipe.write_text(
         f"extends: text\ningest: {{path: {notes}, remaining_words: 5}}\ntokenizer: {{vocab_size: 400}}\n"
         "initial: {layers: 2, hidden_size: 32, heads: 2, intermediate_size: 64}\n"
-        "condenser: {tokens: null, steps: 2, head_layers: 1, skip_from: 1}\n"
-        "cocondenser: {tokens: null, steps: 2, skip_from: 1, span_min: 4}\n"
+        "condenser: {budget: 2 steps, head_layers: 1, skip_from: 1}\n"
+        "cocondenser: {budget: 2 steps, skip_from: 1, span_min: 4}\n"
         "stage1: {epochs: 1}\nrounds: {number: 0}\nencode: {shard_passages: 16}\n"
         "evaluate: {bootstrap_samples: 100}\nmachine: {ranks: 1, workers: 1}\n"
     )

@@ -86,9 +86,8 @@ def regression(*, progress, device, steps, checkpoints, out, minutes=0.0, bad=()
         clip_norm=1.0,
         warmup_ratio=0.1,
         warmup_steps=None,
-        seed=1,
     )
-    history = train(module, step, steps, optimiser, Path(checkpoints), minutes, progress, device, before)
+    history = train(module, step, steps, optimiser, 1, Path(checkpoints), minutes, progress, device, before)
     weights = b"".join(p.detach().numpy().tobytes() for p in module.parameters())
     if ranks.rank() == 0:
         Path(out).write_bytes(weights)

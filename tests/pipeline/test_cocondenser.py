@@ -21,9 +21,9 @@ from pipeline.pretrain.cocondenser import (
     cocondenser,
     long_documents,
     pair_drawer,
-    train_cocondenser,
 )
-from pipeline.pretrain.condenser import CondenserConfig, train_condenser
+from pipeline.pretrain.condenser import CondenserConfig
+from pipeline.pretrain.train import train as pretrain
 from pipeline.runtime import ranks as distributed
 from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
@@ -35,10 +35,11 @@ MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 def prepare(folder: Path, dropout: float) -> tuple[Path, Path]:
     """(tokens, a checkpoint with a head)."""
     tokens, start = small.make(folder, dropout=dropout)
-    train_condenser(
+    pretrain(
+        prepare="pipeline.pretrain.condenser:prepare_condenser",
         progress=silent,
         device="cpu",
-        config=CondenserConfig(**{**small.CONDENSER, "steps": 0}).model_dump(mode="json"),
+        config=CondenserConfig(**{**small.CONDENSER, "budget": None}).model_dump(mode="json"),
         tokens=str(tokens),
         start=str(start),
         tokenizer=str(start),
@@ -57,7 +58,8 @@ def given(tmp_path_factory):
 def run(given, out: Path, start: Path | None = None, machine: dict | None = None, progress=silent, **fields):
     """The training in this process; returns its metrics."""
     config = CocondenserConfig(**{**small.COCONDENSER, **fields})
-    return train_cocondenser(
+    return pretrain(
+        prepare="pipeline.pretrain.cocondenser:prepare_cocondenser",
         progress=progress,
         device="cpu",
         config=config.model_dump(mode="json"),
@@ -87,7 +89,7 @@ def assert_same(a: Path, b: Path) -> None:
 
 
 def test_spans_of_a_document_find_each_other(given, tmp_path):
-    metrics = run(given, tmp_path / "out", steps=80)
+    metrics = run(given, tmp_path / "out", budget="80 steps")
     losses = history(tmp_path / "out")
     for name in ("head_mlm", "late_mlm", "contrastive"):
         assert losses[name][-8:].mean() < losses[name][:8].mean() - 0.1
@@ -120,7 +122,7 @@ def test_spans_come_from_different_passages_where_there_are_several(given, tmp_p
 
 def test_contrastive_only_leaves_the_prediction_heads_alone(given, tmp_path):
     told = []
-    run(given, tmp_path / "out", objective="contrastive_only", steps=6, progress=lambda *x: told.append(x[3]))
+    run(given, tmp_path / "out", objective="contrastive_only", budget="6 steps", progress=lambda *x: told.append(x[3]))
     assert "head_mlm" not in history(tmp_path / "out")
     assert told[-1]["padding"] == 0.0  # it computes no masked rows
     before, after = weights(given[1]), weights(tmp_path / "out")
@@ -153,13 +155,13 @@ def test_the_first_pass_computes_cls_vectors_alone(given, tmp_path, monkeypatch)
         return backbone(lm, chunk, skip_from, seed, masked)
 
     monkeypatch.setattr(pretraining, "backbone", spy)
-    run(given, tmp_path / "out", steps=1, machine={"gradient_cache_chunk": 8, "gradient_cache": "always"})
+    run(given, tmp_path / "out", budget="1 steps", machine={"gradient_cache_chunk": 8, "gradient_cache": "always"})
     first, second = asked[:2], asked[2:]
     assert {x[1:] for x in first} == {(False, False)}
     assert {x[1:] for x in second} == {(True, True)}
     assert [x[0] for x in first] == [x[0] for x in second]
     asked.clear()
-    run(given, tmp_path / "again", steps=1, machine={"gradient_cache_chunk": 8, "gradient_cache": "never"})
+    run(given, tmp_path / "again", budget="1 steps", machine={"gradient_cache_chunk": 8, "gradient_cache": "never"})
     assert [x[1:] for x in asked] == [(True, True)] * 2  # once only
 
 
@@ -167,7 +169,7 @@ def test_ranks_speak_twice_an_update(given, tmp_path, monkeypatch):
     """For the CLS vectors, and once for all gradients and figures."""
     said = []
     monkeypatch.setattr(distributed, "add", lambda x: said.append(x.numel()) or x)
-    run(given, tmp_path / "out", steps=3)
+    run(given, tmp_path / "out", budget="3 steps")
     parameters = sum(x.numel() for x in weights(tmp_path / "out").values())
     assert len(said) == 6
     assert said[0] == 16 * 32
@@ -183,8 +185,8 @@ def launched(given, out: Path, ranks: int, progress=silent, minutes: float = 60,
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
-    run(given, tmp_path / "one", steps=20)
-    launched(given, tmp_path / "many", ranks, steps=20)
+    run(given, tmp_path / "one", budget="20 steps")
+    launched(given, tmp_path / "many", ranks, budget="20 steps")
     assert_same(tmp_path / "one", tmp_path / "many")
 
 
@@ -192,7 +194,7 @@ def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_at_ten_random_moments_gives_the_same_bytes(given, tmp_path, ranks):
     """kill -9 of all processes at once, with a checkpoint after every update, so often in the middle of writing one."""
-    launched(given, tmp_path / "whole", ranks, steps=150)
+    launched(given, tmp_path / "whole", ranks, budget="150 steps")
     draw = random.Random(ranks)
     reached = []
     for last in sorted(draw.sample(range(5, 140), 10)):
@@ -205,11 +207,11 @@ def test_killed_at_ten_random_moments_gives_the_same_bytes(given, tmp_path, rank
 
         with pytest.raises(KeyboardInterrupt):
             # The number of ranks asked for is another one; the checkpoint's is kept.
-            launched(given, tmp_path / "killed", 3 - ranks if reached else ranks, kill, minutes=0, steps=150)
+            launched(given, tmp_path / "killed", 3 - ranks if reached else ranks, kill, minutes=0, budget="150 steps")
         assert not list((tmp_path / "killed").iterdir())
         assert len(saved_steps(tmp_path / "killed.checkpoints")) <= 3  # the third: killed before the oldest went
     assert len(reached) == 10
-    launched(given, tmp_path / "killed", ranks, steps=150)
+    launched(given, tmp_path / "killed", ranks, budget="150 steps")
     for name in ("model.safetensors", "head.safetensors", "history.parquet"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -238,7 +240,7 @@ def test_what_cannot_train_is_known_before_condenser(given):
     large = config.model_copy(update={"batch_documents": 2048})
     with pytest.raises(InputError, match=r"^cocondenser\.batch_documents: 2,048 is more than the whole .* holds"):
         check_cocondenser(large, tokens, start)
-    check_cocondenser(large.model_copy(update={"steps": 0}), tokens, start)
+    check_cocondenser(large.model_copy(update={"budget": None}), tokens, start)
     by_tokens = config.model_copy(update={"batch_documents": None, "batch_tokens": 10**6})
     with pytest.raises(InputError, match=r"batch_tokens: 1,000,000 .*; take --set cocondenser.batch_tokens=\d+$"):
         check_cocondenser(by_tokens, tokens, start)

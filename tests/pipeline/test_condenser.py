@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from pipeline.errors import InputError
-from pipeline.pretrain.condenser import CondenserConfig, condenser, missing, train_condenser
+from pipeline.pretrain.condenser import CondenserConfig, condenser, missing
+from pipeline.pretrain.train import train as pretrain
 from pipeline.runtime.work import Work, silent
 
 MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
@@ -27,7 +28,8 @@ def run(given, out: Path, start: Path | None = None, machine: dict | None = None
     """The training in this process; returns its metrics."""
     tokens, first = given
     config = CondenserConfig(**{**small.CONDENSER, **fields})
-    return train_condenser(
+    return pretrain(
+        prepare="pipeline.pretrain.condenser:prepare_condenser",
         progress=silent,
         device="cpu",
         config=config.model_dump(mode="json"),
@@ -46,7 +48,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_trains_and_loads_as_a_plain_model(given, tmp_path):
-    metrics = run(given, tmp_path / "out", steps=60)
+    metrics = run(given, tmp_path / "out", budget="60 steps")
     history = pandas.read_parquet(tmp_path / "out" / "history.parquet")
     assert len(history) == metrics["updates"] == 60
     for name in ("head_mlm", "late_mlm"):
@@ -81,7 +83,7 @@ def test_chunks_do_not_matter_without_dropout(tmp_path):
 
 
 def test_no_steps_pass_the_start_through_with_a_random_head(given, tmp_path):
-    metrics = run(given, tmp_path / "out", steps=0)
+    metrics = run(given, tmp_path / "out", budget=None)
     assert metrics["updates"] == 0
     before, after = load_file(given[1] / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
     assert before.keys() == after.keys()
@@ -94,8 +96,8 @@ def test_no_steps_pass_the_start_through_with_a_random_head(given, tmp_path):
 def test_continuing_takes_the_head_of_the_start(given, tmp_path):
     with pytest.raises(InputError, match=r"head\.safetensors: missing"):
         run(given, tmp_path / "out", continued=True)
-    run(given, tmp_path / "first", steps=2)
-    run(given, tmp_path / "second", start=tmp_path / "first", steps=0, continued=True)
+    run(given, tmp_path / "first", budget="2 steps")
+    run(given, tmp_path / "second", start=tmp_path / "first", budget=None, continued=True)
     assert (tmp_path / "first" / "head.safetensors").read_bytes() == (
         tmp_path / "second" / "head.safetensors"
     ).read_bytes()
@@ -103,7 +105,7 @@ def test_continuing_takes_the_head_of_the_start(given, tmp_path):
 
 def test_a_finished_checkpoint_is_taken_through_the_stage(given, tmp_path):
     """The stage itself, in its child process."""
-    run(given, tmp_path / "finished", steps=2)
+    run(given, tmp_path / "finished", budget="2 steps")
     config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
     (tmp_path / "out").mkdir()
     work = Work(tmp_path / "out", tmp_path / "checkpoints", make_machine(**MACHINE), silent)
@@ -116,7 +118,7 @@ def test_a_finished_checkpoint_is_taken_through_the_stage(given, tmp_path):
 
 
 def test_a_head_of_another_size_is_refused(given, tmp_path):
-    run(given, tmp_path / "finished", steps=0)
+    run(given, tmp_path / "finished", budget=None)
     shutil.copytree(given[1], tmp_path / "other")
     head = load_file(tmp_path / "finished" / "head.safetensors")
     from safetensors.torch import save_file
@@ -127,7 +129,7 @@ def test_a_head_of_another_size_is_refused(given, tmp_path):
 
 
 def test_a_head_of_other_layers_is_refused(given, tmp_path):
-    run(given, tmp_path / "finished", steps=0)
+    run(given, tmp_path / "finished", budget=None)
     message = r"finished/head\.safetensors: a head of 2 layers, but condenser\.head_layers is 1$"
     with pytest.raises(InputError, match=message):
         run(given, tmp_path / "out", start=tmp_path / "finished", continued=True, head_layers=1)
@@ -190,7 +192,7 @@ def test_a_finished_checkpoint_of_another_kind_is_refused_in_one_line(given, tmp
 
 
 def test_a_finished_checkpoint_is_looked_into_before_a_run(given, tmp_path):
-    run(given, tmp_path / "finished", steps=0)
+    run(given, tmp_path / "finished", budget=None)
     config = CondenserConfig(**{**small.CONDENSER, "checkpoint": tmp_path / "finished"})
     assert missing(config) == []
     assert missing(config.model_copy(update={"checkpoint": None})) == []

@@ -19,7 +19,7 @@ from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.short_tables import notes, tables
 from pipeline.runtime.work import Work, silent
 
-CONFIG = EVALUATE.model_copy(update={"fusion_weights": [0.25, 0.75], "permutations": 100, "seed": 3, "neighbours": []})
+CONFIG = EVALUATE.model_copy(update={"fusion_weights": [0.25, 0.75], "permutations": 100, "seed": 3, "nb_recall": []})
 TEXTS = ["Paris is a capital.", "Berlin, too.", "Rome was not built in a day.", "Oslo", "Comparison", "U.S. cities"]
 QUESTIONS = {
     "d0": ("dev", ["paris"]),

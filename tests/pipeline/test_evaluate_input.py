@@ -20,7 +20,7 @@ from pipeline.evaluate.short_tables import notes
 from pipeline.runtime.work import Work, silent
 
 CONFIG = EVALUATE.model_copy(
-    update={"fusion_weights": [0.5], "test": "t", "permutations": 100, "neighbours": [3], "answers": 1}
+    update={"fusion_weights": [0.5], "test": "t", "permutations": 100, "nb_recall": [3], "answers": 1}
 )
 QUESTIONS = [f"q{n}" for n in range(4)]
 JUDGED = {"q0": {"p0": 1, "p3": 1}, "q1": {"p1": 2}, "q2": {"p2": 1}, "q3": {"p3": 0}}

@@ -14,15 +14,14 @@ from pipeline.advice import Unfit, check_fits, raise_together
 from pipeline.config import Config
 from pipeline.dense.index_kinds import IndexConfig, check_dimension, check_passages
 from pipeline.errors import InputError
-from pipeline.modeling import model_config as starts
+from pipeline.pretrain import start as starts
 from pipeline.pretrain.cocondenser import CocondenserConfig, check_cocondenser
 from pipeline.pretrain.condenser import CondenserConfig, check_condenser
 from pipeline.pretrain.inverse_cloze import IctConfig, check_ict
 from pipeline.tokenization.token_files import Ragged, Specials, Tokens
 
 ICT = {
-    "steps": None,
-    "epochs": 1,
+    "budget": "1 epochs",
     "batch_passages": 4096,
     "corpus": "collection",
     "segment_min": 10,
@@ -31,11 +30,12 @@ ICT = {
     "remove_probability": 0.0,
     "projection": 8,
     "checkpoint": None,
+    "seed": 5,
     "optimiser": small.OPTIMISER,
 }
-BY_TOKENS = {"batch_blocks": None, "batch_tokens": 4096, "length": 128, "steps": None, "epochs": 2}
+BY_TOKENS = {"batch_blocks": None, "batch_tokens": 4096, "length": 128, "budget": "2 epochs"}
 PAIRS_BY_TOKENS = {
-    "batch_documents": None, "batch_tokens": 4096, "span_min": 16, "span_max": 126, "steps": None, "epochs": 2
+    "batch_documents": None, "batch_tokens": 4096, "span_min": 16, "span_max": 126, "budget": "2 epochs"
 }  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
     assert "=690" in str(follow(of_condenser(), "condenser", lambda c: check_condenser(c, tokens, None)))
     tokens = given(tokens_of([5, 0], 0.0))
     said = follow(of_cocondenser(), "cocondenser", lambda c: check_cocondenser(c, tokens, None))
-    assert "cocondenser.steps=0" in str(said)  # nothing to contrast
+    assert "cocondenser.budget=null" in str(said)  # nothing to contrast
 
 
 def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, monkeypatch) -> None:
@@ -142,12 +142,12 @@ INDEX = {"kind": "ivf", "hnsw_m": 8, "ef_construction": 8, "nlist": 100, "pq_m":
 
 
 @pytest.mark.parametrize("kind", ["ivf", "ivfpq"])
-@pytest.mark.parametrize("lists", [0, 1, 100])
+@pytest.mark.parametrize("lists", ["auto", 1, 100])
 @pytest.mark.parametrize("passages", [0, 1, 39, 40, 100, 3999, 10_239])
-def test_what_an_index_advises_is_accepted(kind: str, lists: int, passages: int) -> None:
+def test_what_an_index_advises_is_accepted(kind: str, lists: int | str, passages: int) -> None:
     config = IndexConfig.model_validate({**INDEX, "kind": kind, "nlist": lists})
     said = follow(config, "index", lambda c: check_passages(c, passages))
-    assert (said is None) == (kind == "ivf" and passages >= max(40, 40 * lists))
+    assert (said is None) == (kind == "ivf" and passages >= 40 * (1 if lists == "auto" else int(lists)))
 
 
 @pytest.mark.parametrize("dimensions", [(32,), (768, 128), (100,), (7,), (768, 7)], ids=str)

@@ -18,18 +18,18 @@ from transformers import AutoModel, AutoModelForMaskedLM
 from pipeline.errors import InputError
 from pipeline.modeling import bert, cross_entropy
 from pipeline.pretrain import batches, step
-from pipeline.pretrain.cocondenser import CocondenserConfig, train_cocondenser
-from pipeline.pretrain.condenser import CondenserConfig, train_condenser
-from pipeline.pretrain.inverse_cloze import IctConfig, check_ict, ict, missing, train_ict
+from pipeline.pretrain.cocondenser import CocondenserConfig
+from pipeline.pretrain.condenser import CondenserConfig
+from pipeline.pretrain.inverse_cloze import IctConfig, check_ict, ict, missing
 from pipeline.pretrain.objectives import objective
 from pipeline.pretrain.segments import pairs, usable
+from pipeline.pretrain.train import train as pretrain
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.token_files import Tokens
 
 MACHINE = {**SINGLE, "gradient_cache_chunk": 5}
 ICT = {
-    "steps": 4,
-    "epochs": None,
+    "budget": "4 steps",
     "corpus": "collection",
     "batch_passages": 16,
     "segment_min": 5,
@@ -38,6 +38,7 @@ ICT = {
     "remove_probability": 0.9,
     "projection": 8,
     "checkpoint": None,
+    "seed": 5,
     "optimiser": small.OPTIMISER,
 }
 
@@ -58,7 +59,8 @@ def plain(tmp_path_factory):
 def run(given, out: Path, machine: dict | None = None, **fields):
     """The training in this process; returns its metrics."""
     config = IctConfig(**{**ICT, **fields})
-    return train_ict(
+    return pretrain(
+        prepare="pipeline.pretrain.inverse_cloze:prepare_ict",
         progress=silent,
         device="cpu",
         config=config.model_dump(mode="json"),
@@ -97,7 +99,9 @@ def assert_same_bytes(a: Path, b: Path) -> None:
 
 
 def test_learns_and_loads_as_a_plain_model(given, tmp_path):
-    metrics = run(given, tmp_path / "out", {"gradient_cache_chunk": 32}, steps=150, projection=32, optimiser=FAST)
+    metrics = run(
+        given, tmp_path / "out", {"gradient_cache_chunk": 32}, budget="150 steps", projection=32, optimiser=FAST
+    )
     loss = history(tmp_path / "out")["ict"]
     assert loss[:5].mean() == pytest.approx(math.log(16), rel=0.05)
     assert loss[-15:].mean() < math.log(16) / 2
@@ -112,7 +116,7 @@ def test_learns_and_loads_as_a_plain_model(given, tmp_path):
 
 
 def test_every_passage_is_accounted_for(given, tmp_path):
-    metrics = run(given, tmp_path / "out", steps=None, epochs=2)
+    metrics = run(given, tmp_path / "out", budget="2 epochs")
     found = usable(Tokens.open(given[0]).passages, 3, 30)
     assert metrics["passages"] == 60
     assert metrics["passages_one_sentence"] == found.one_sentence > 0
@@ -186,13 +190,13 @@ def test_the_cache_changes_no_byte_with_dropout(given, tmp_path):
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
-    run(given, tmp_path / "one", steps=20)
-    launched(given, tmp_path / "many", ranks, steps=20)
+    run(given, tmp_path / "one", budget="20 steps")
+    launched(given, tmp_path / "many", ranks, budget="20 steps")
     assert_same(tmp_path / "one", tmp_path / "many")
 
 
 def test_killed_it_goes_on_to_the_same_bytes(given, tmp_path):
-    run(given, tmp_path / "whole", steps=30)
+    run(given, tmp_path / "whole", budget="30 steps")
     draw = random.Random(0)
 
     def kill(done, *_):
@@ -201,19 +205,19 @@ def test_killed_it_goes_on_to_the_same_bytes(given, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        launched(given, tmp_path / "killed", 1, kill, minutes=0, steps=30)
+        launched(given, tmp_path / "killed", 1, kill, minutes=0, budget="30 steps")
     assert not list((tmp_path / "killed").iterdir())
     first = []
-    launched(given, tmp_path / "killed", 1, lambda done, *_: first.append(done), steps=30)
+    launched(given, tmp_path / "killed", 1, lambda done, *_: first.append(done), budget="30 steps")
     assert first[0] > 10
     assert_same_bytes(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_the_start_passes_through_with_what_it_holds(given, tmp_path):
-    run(given, tmp_path / "out", steps=0)
+    run(given, tmp_path / "out", budget=None)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (given[1] / "model.safetensors").read_bytes()
     assert not (tmp_path / "out" / "history.parquet").exists()
-    run(given, tmp_path / "ready", steps=3)
+    run(given, tmp_path / "ready", budget="3 steps")
     run(given, tmp_path / "again", checkpoint=tmp_path / "ready")
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
         tmp_path / "ready" / "model.safetensors"
@@ -222,11 +226,14 @@ def test_the_start_passes_through_with_what_it_holds(given, tmp_path):
 
 def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
     """Which is how the papers' rows of BERT and ICT are made: what comes before fine-tuning is the start's weights."""
-    run(given, tmp_path / "ict", steps=3)
-    train_condenser(
+    run(given, tmp_path / "ict", budget="3 steps")
+    pretrain(
+        prepare="pipeline.pretrain.condenser:prepare_condenser",
         progress=silent,
         device="cpu",
-        config=CondenserConfig(**{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "steps": 0}).model_dump(),
+        config=CondenserConfig(
+            **{**small.CONDENSER, "objective": "mlm", "head_layers": 0, "budget": None}
+        ).model_dump(),
         tokens=str(given[0]),
         start=str(tmp_path / "ict"),
         tokenizer=str(tmp_path / "ict"),
@@ -234,10 +241,11 @@ def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
         checkpoints=str(tmp_path / "checkpoints"),
         machine=MACHINE,
     )
-    train_cocondenser(
+    pretrain(
+        prepare="pipeline.pretrain.cocondenser:prepare_cocondenser",
         progress=silent,
         device="cpu",
-        config=CocondenserConfig(**{**small.COCONDENSER, "steps": 0}).model_dump(),
+        config=CocondenserConfig(**{**small.COCONDENSER, "budget": None}).model_dump(),
         tokens=str(given[0]),
         start=str(tmp_path / "condenser"),
         tokenizer=str(tmp_path / "condenser"),
@@ -268,7 +276,7 @@ def test_what_cannot_train_is_known_before(given, tmp_path):
         if config.passage_tokens < 33:
             with pytest.raises(InputError, match=message):
                 run(given, tmp_path / "out", **fields)
-    check_ict(IctConfig(**{**ICT, "batch_passages": 4096, "steps": 0}), tokens, start)
+    check_ict(IctConfig(**{**ICT, "batch_passages": 4096, "budget": None}), tokens, start)
 
 
 def test_a_collection_of_single_sentences_is_refused(tmp_path):

@@ -16,8 +16,9 @@ from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForM
 from pipeline.errors import InputError
 from pipeline.modeling import bert
 from pipeline.pretrain import masking
-from pipeline.pretrain.condenser import CondenserConfig, train_condenser
+from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.objectives import objective, retromae
+from pipeline.pretrain.train import train as pretrain
 from pipeline.runtime.work import silent
 from pipeline.tokenization.token_files import Ragged, Specials
 from pipeline.training.loop import seed_dropout
@@ -116,13 +117,20 @@ def test_the_decoder_sees_half_of_the_others():
 @pytest.mark.parametrize(("name", "layers", "losses"), [("mlm", 0, ["mlm"]), ("retromae", 1, ["mlm", "decoder"])])
 def test_an_objective_trains_in_the_stage(tmp_path, name, layers, losses):
     tokens, start = small.make(tmp_path)
-    config = CondenserConfig(**{**small.CONDENSER, "objective": name, "head_layers": layers, "steps": 60})
+    config = CondenserConfig(**{**small.CONDENSER, "objective": name, "head_layers": layers, "budget": "60 steps"})
     arguments = {"tokens": str(tokens), "tokenizer": str(start), "checkpoints": str(tmp_path / "checkpoints")}
 
     def train(config, start, out):
         machine = make_machine(token_budget=150).model_dump(mode="json")
         given = {"config": config.model_dump(mode="json"), "start": str(start), "out": str(tmp_path / out)}
-        return train_condenser(progress=silent, device="cpu", machine=machine, **arguments, **given)
+        return pretrain(
+            prepare="pipeline.pretrain.condenser:prepare_condenser",
+            progress=silent,
+            device="cpu",
+            machine=machine,
+            **arguments,
+            **given,
+        )
 
     metrics = train(config, start, "out")
     import pandas
@@ -134,6 +142,6 @@ def test_an_objective_trains_in_the_stage(tmp_path, name, layers, losses):
     assert (tmp_path / "out" / "head.safetensors").exists() == (layers > 0)
     if layers:
         assert {key.split(".")[0] for key in load_file(tmp_path / "out" / "head.safetensors")} == {"0"}
-        other = config.model_copy(update={"objective": "condenser", "continued": True, "steps": 1})
+        other = config.model_copy(update={"objective": "condenser", "continued": True, "budget": "1 steps"})
         with pytest.raises(InputError, match=r"head\.safetensors: a head trained for retromae, but one for condenser"):
             train(other, tmp_path / "out", "other")

@@ -155,7 +155,7 @@ def fields(tmp_path, monkeypatch) -> dict:
         distribution(site, "beta", core=functions, broken="print 'two'", other=functions.replace("thing", "other"))
     monkeypatch.setattr(pydocs.sysconfig, "get_path", lambda name: str(tmp_path / "nothing"))
     monkeypatch.syspath_prepend(str(tmp_path / "one" / "site"))
-    numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": 0, "metadata": []}
+    numbers = {"docstring_characters": 200, "passage_words": 80, "remaining_words": 20, "limit": None, "metadata": []}
     return {"reader": "pydocs", "distributions": ["beta", "alpha"], **numbers}
 
 

@@ -16,7 +16,7 @@ DOCS = {
     "docstring_characters": 200,
     "passage_words": 80,
     "remaining_words": 20,
-    "limit": 0,
+    "limit": None,
     "metadata": [],
 }
 

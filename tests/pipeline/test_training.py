@@ -5,11 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
+import small
 import torch
 from machines import make_machine
 from pydantic import ValidationError
 
 from pipeline.errors import InputError
+from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
@@ -24,7 +26,6 @@ OPTIMISER = {
     "clip_norm": 1.0,
     "warmup_ratio": None,
     "warmup_steps": 4,
-    "seed": 0,
 }
 
 
@@ -113,7 +114,7 @@ def test_a_training_without_a_good_update_is_none(children, tmp_path):
 
 def test_a_seed_is_one_that_torch_takes_too():
     with pytest.raises(ValidationError, match="seed"):
-        Optimiser(**{**OPTIMISER, "seed": 1 << 63})
+        CondenserConfig(**{**small.CONDENSER, "seed": 1 << 63})
 
 
 @pytest.mark.parametrize("betas", [(1.0, 0.9), (0.9, 1.0), (-0.1, 0.9)])

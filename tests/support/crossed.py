@@ -18,10 +18,10 @@ CONFIG = CrossEncoderConfig(
     **TRAINING,
     checkpoint=None,
     loss="listwise",
-    positives_considered=0,
-    question_tokens=8,
+    positives_considered=None,
+    question_tokens=10,
     title_tokens=4,
-    passage_tokens=50,
+    passage_tokens=52,
 )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pipeline.finetune.config import TrainSubset
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form
 from pipeline.tokenization.token_files import Specials
@@ -27,20 +28,18 @@ OPTIMISER = Optimiser(
     clip_norm=1.0,
     warmup_ratio=0.1,
     warmup_steps=None,
-    seed=3,
 )
 TRAINING: dict[str, Any] = {
     "epochs": 2,
     "batch_queries": 7,
     "negatives_per_query": 2,
     "negatives_from": "bm25",
-    "negative_depth": 0,
-    "mix": "twice",
-    "max_queries": 0,
-    "subset_seed": 0,
+    "negative_depth": None,
+    "mix_negatives": "separate_epochs",
     "dropout": 0.0,
-    "seed": 0,
+    "seed": 3,
     "optimiser": OPTIMISER,
 }
 """Fields that fine-tuning and cross-encoders have alike."""
+SUBSET = TrainSubset(queries=None, seed=0)
 FORM = Form(SPECIALS, question_tokens=16, title_tokens=4, between=(3,))

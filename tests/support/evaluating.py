@@ -12,7 +12,7 @@ EVALUATE = EvaluateConfig(
     bootstrap_samples=100,
     test="randomisation",
     permutations=200,
-    neighbours=[1, 2],
+    nb_recall=[1, 2],
     seed=0,
     answers=2,
 )

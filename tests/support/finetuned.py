@@ -1,28 +1,30 @@
 """A fine-tuning of the small world. Used by several test files."""
 
-from encoders import ENCODER, TRAINING
+from encoders import ENCODER, SUBSET, TRAINING
 
-from pipeline.finetune.config import AbsConfig, FinetuneConfig
+from pipeline.finetune.config import BatchScheduling, FinetuneConfig
 from pipeline.finetune.finetune import finetune
 from pipeline.finetune.validation import ValidationConfig
 
 CONFIG = FinetuneConfig(
     **TRAINING,
     positives_considered=3,
-    share_negatives=0,
+    share_negatives=None,
     loss="contrastive",
     teacher_temperature=1.0,
-    order="random",
-    abs=AbsConfig(beam_width=3, list_depth=100, pool=0),
-    validation=ValidationConfig(questions=0, candidates=10, select="last"),
+    batch_order="random",
+    batch_scheduling=BatchScheduling(beam_width=3, list_depth=100, pool=None),
+    validation=ValidationConfig(questions=0, candidates=10, keep="last"),
     passage_tokens=40,
     temperature=1.0,
     mask_positives=True,
 )
 
 
-def train(world, work, mined=None, scores=None, pseudo=None, start=None, encoder=ENCODER, **fields):
+def train(
+    world, work, mined=None, soft_labels=None, pseudo_labels=None, start=None, encoder=ENCODER, subset=SUBSET, **fields
+):
     config = CONFIG.model_copy(update=fields)
-    given = {"bm25": world.bm25, "mined": mined, "scores": scores, "pseudo": pseudo}
+    lists = {"bm25": world.bm25, "mined": mined, "soft_labels": soft_labels, "pseudo_labels": pseudo_labels}
     start = start or world.checkpoint
-    return finetune(config, encoder, world.collection, world.tokens, start, **given, work=work), work.out
+    return finetune(config, encoder, subset, world.collection, world.tokens, start, **lists, work=work), work.out

@@ -18,9 +18,8 @@ OPTIMISER = Optimiser(
     clip_norm=1.0,
     warmup_ratio=0.1,
     warmup_steps=None,
-    seed=3,
 )
-TRAINING = TuneTraining(batch=8, subset_seed=1, select="last", margin=1.0, dropout=0.0, optimiser=OPTIMISER)
+TRAINING = TuneTraining(batch=8, subset_seed=1, keep="last", margin=1.0, dropout=0.0, seed=3, optimiser=OPTIMISER)
 SPLITS = ("train", "dev", "test")
 LABELS = ["contradiction", "entailment", "neutral"]
 TAB = Layout(separator="tab", quotes=False, header=False)

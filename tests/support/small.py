@@ -13,13 +13,10 @@ OPTIMISER = {
     "clip_norm": 1.0,
     "warmup_ratio": 0.1,
     "warmup_steps": None,
-    "seed": 5,
 }
 CONDENSER = {
     "objective": "condenser",
-    "steps": 4,
-    "epochs": None,
-    "tokens": None,
+    "budget": "4 steps",
     "batch_blocks": 12,
     "batch_tokens": None,
     "length": 24,
@@ -29,13 +26,12 @@ CONDENSER = {
     "skip_from": 1,
     "continued": False,
     "checkpoint": None,
+    "seed": 5,
     "optimiser": OPTIMISER,
 }
 COCONDENSER = {
     "objective": "cocondenser",
-    "steps": 4,
-    "epochs": None,
-    "tokens": None,
+    "budget": "4 steps",
     "batch_documents": 8,
     "batch_tokens": None,
     "span_min": 8,
@@ -46,6 +42,7 @@ COCONDENSER = {
     "mask_fraction": 0.15,
     "skip_from": 1,
     "checkpoint": None,
+    "seed": 5,
     "optimiser": OPTIMISER,
 }
 

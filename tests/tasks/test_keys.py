@@ -82,19 +82,26 @@ def test_a_text_files_name_enters_the_key(tmp_path: Path, store: Store) -> None:
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES) - {"ingest"}))  # which would read the whole environment
 def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path) -> None:
-    pseudo = "pseudo={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: 0, negatives: 0}"
-    labelled = ["denoise.threshold=0.1", pseudo, "search.unjudged=true", "cross_encoder.loss=pointwise"]
+    pseudo = "pseudo_labels={depth: 5, positive_above: 0.9, negative_below: 0.1, positives: null, negatives: null}"
+    labelled = ["denoise.threshold=0.1", pseudo, "search.unjudged_train_questions=true", "cross_encoder.loss=pointwise"]
     reranked = ["rerank={depth: 5, splits: [dev]}"]
     file = tmp_path / "n.tsv"
     file.write_text("q\tp\n")
     source = {
-        "adopt": [f"rounds.mined_from={tmp_path}"],
-        "given": [f"given={{file: {file}, number: 0, seed: 0, page_questions: 0}}"],
+        "adopt": [f"rounds.miner={tmp_path}"],
+        "negatives_file": [f"negatives_file={{file: {file}, number: null, seed: 0, page_questions: 0}}"],
     }
     dag = nodes(
         resolve(
             "tiny",
-            ["ingest.limit=1", "ict.steps=1", "attention.sections=1", *labelled, *reranked, *source.get(stage, [])],
+            [
+                "ingest.limit=1",
+                "ict.budget=1 steps",
+                "attention.sections=1",
+                *labelled,
+                *reranked,
+                *source.get(stage, []),
+            ],
         )
     )
     cells = ablation_file.load("tiny")

@@ -52,8 +52,8 @@ class PydocsConfig(Config):
     """Approximate number of words in a passage."""
     remaining_words: int = Field(ge=1)
     """Minimum number of words that remain in a document without its question."""
-    limit: int = Field(ge=0)
-    """Documents kept, selected by a hash of their names; 0: all."""
+    limit: int | None = Field(ge=1)
+    """Documents kept, selected by a hash of their names. null: all."""
     metadata: Annotated[tuple[Literal["source", "module"], ...], AfterValidator(distinct)]
     """Columns to keep and filter by: `source`, the distribution (`python`: the standard library), and `module`, its
     dotted name. Empty: nothing."""
@@ -123,7 +123,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     counts: Counter[str] = Counter()
     examples: Examples = {}
     selected = documents(_docstrings(config, counts, examples, progress), config.remaining_words)
-    if config.limit:
+    if config.limit is not None:
         names = {document.name for document in nsmallest(config.limit, selected, key=lambda d: hash_id(d.name))}
         selected = [document for document in selected if document.name in names]
 

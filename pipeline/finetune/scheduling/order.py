@@ -31,7 +31,7 @@ def fixed(config: FinetuneConfig, edges: np.ndarray) -> Order:
 
     def order(epoch: int, place: int) -> np.ndarray:
         size = int(edges[-1])
-        indices = examples.order(config.seed, epoch, size) if config.order == "random" else np.arange(size)
+        indices = examples.order(config.seed, epoch, size) if config.batch_order == "random" else np.arange(size)
         return indices[edges[place] : edges[place + 1]]
 
     return order
@@ -48,7 +48,7 @@ def opened(
     device: str,
 ) -> Iterator[Order]:
     """Opens the order of the recipe. `edges`: of an epoch's batches; `folder`: for the inputs of a schedule."""
-    if not config.order.startswith("abs"):
+    if not config.batch_order.startswith("abs"):
         yield fixed(config, edges)
         return
     with contextlib.closing(Scheduled(config, pools, data, edges, vectors, folder, device)) as order:
@@ -112,9 +112,9 @@ class Scheduled:
         self._epoch = epoch
 
     def _job(self, epoch: int) -> process.Job:
-        own = self._config.abs
+        own = self._config.batch_scheduling
         return process.Job(
-            method="beam" if self._config.order == "abs_beam" else "greedy",
+            method="beam" if self._config.batch_order == "abs_beam" else "greedy",
             sizes=np.diff(self._edges).tolist(),
             seed=self._config.seed,
             epoch=epoch,
@@ -141,7 +141,7 @@ class Scheduled:
         if not epoch:
             questions = [self._data.queries[int(i)] for i in queries_N]
             passages = [self._passage(int(i)) for i in passages_N]
-            depth, entries = self._config.abs.list_depth, self._data.specials.vocab_size
+            depth, entries = self._config.batch_scheduling.list_depth, self._data.specials.vocab_size
             question, passage, score = bm25_lists(questions, passages, entries, depth)
             np.savez(unfinished / process.CANDIDATES, question=question, passage=passage, score=score)
         barred_E2 = np.stack(barred_pairs(pools.barred, np.searchsorted(pools.queries, queries_N), passages_N), axis=1)

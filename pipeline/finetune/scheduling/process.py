@@ -51,9 +51,9 @@ class Job:
     """Of beam search: `width` x `width` swaps are compared."""
     depth: int
     """Length of candidate lists: each question's best passages, each passage's best questions. 100 (ABS)."""
-    pool: int
+    pool: int | None
     """Pairs that are scheduled together at most, a random part of the epoch: less memory, and the first batches are
-    ready sooner. 0: all."""
+    ready sooner. None: all."""
 
 
 @contextlib.contextmanager
@@ -167,8 +167,8 @@ def run(folder: Path) -> None:
     (folder / HARDNESS).write_text(json.dumps(sums) + "\n")
 
 
-def pools(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Returns ranges (first, last + 1) of batches of at most `most` pairs together (0: all), or of one larger batch."""
+def pools(sizes: Sequence[int], most: int | None) -> list[tuple[int, int]]:
+    """Returns ranges (first, last + 1) of batches of at most `most` pairs (None: all), or of one larger batch."""
     firsts, total = [0], 0
     for number, size in enumerate(sizes):
         if most and total and total + size > most:

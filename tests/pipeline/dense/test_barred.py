@@ -26,7 +26,7 @@ from pipeline.finetune.training_pools import counts
 from pipeline.finetune.validation import ValidationConfig, read_candidates
 from pipeline.negatives import pseudo_labels
 from pipeline.negatives.denoise import DenoiseConfig, denoise
-from pipeline.negatives.from_file import GivenConfig, given
+from pipeline.negatives.from_file import NegativesFileConfig, negatives_file
 from pipeline.negatives.mine import MineConfig, mine
 from pipeline.notices import read_notices
 
@@ -175,7 +175,9 @@ def test_mined(number, collection, kind, work, tmp_path):
 def test_given(collection, kind, work, tmp_path):
     (tmp_path / "n.tsv").write_text("".join(f"q\t{p}\n" for p in listed(collection)))
     done = work()
-    metrics = given(GivenConfig(file=tmp_path / "n.tsv", number=0, seed=0, page_questions=0), collection, done)
+    metrics = negatives_file(
+        NegativesFileConfig(file=tmp_path / "n.tsv", number=None, seed=0, page_questions=0), collection, done
+    )
     assert taken(done.out) == FREE
     check(metrics, kind, judged_is_news=True)
 
@@ -215,7 +217,7 @@ def written(collection, tmp_path) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("source", ["", "bm25"])
-@pytest.mark.parametrize("depth", [0, 100])
+@pytest.mark.parametrize("depth", [None, 100])
 def test_what_training_reads(source, depth, collection, kind, written):
     """Triples and first negatives: of bi-encoders, cross-encoders, and what is scored for soft labels."""
     dropped = barred.Dropped()
@@ -245,7 +247,7 @@ def test_drawn_from_the_whole_collection(collection, kind, tmp_path):
     save_pools(pools, tmp_path / "pools.npz")
     ids = passage_ids(collection)
     for read in (pools, load_pools(tmp_path / "pools.npz")):
-        draw = examples.Draw(len(FREE), 0, seed=3)
+        draw = examples.Draw(len(FREE), None, seed=3)
         for epoch in range(3):
             _, passages = examples.example(read, epoch, 0, draw)
             assert {ids[row] for row in passages[1:]} == FREE
@@ -261,7 +263,7 @@ def test_beside_other_questions_in_a_batch(collection, kind, tmp_path):
     write_table(collection / "qrels.parquet", schemas()["qrels"], [*qrels, ("train", "r", kind.passage_id, 1)])
     write_table(tmp_path / "negatives.parquet", NEGATIVES, [])
     pools = read_pools(collection, tmp_path)
-    batch = examples.batch(pools, 0, np.array([0, 1]), examples.Draw(0, 0, seed=0))
+    batch = examples.batch(pools, 0, np.array([0, 1]), examples.Draw(0, None, seed=0))
     assert ids[batch.passages_QN[1, 0]] == kind.passage_id
     assert batch.excluded_QP[0].tolist() == [False, True]
 
@@ -297,11 +299,11 @@ def label(tmp_path, monkeypatch, work) -> Callable[..., tuple[dict, list[str]]]:
         monkeypatch.setattr(
             "pipeline.tokenization.token_files.Tokens.open", lambda folder: SimpleNamespace(queries=None)
         )
-        config = pseudo_labels.PseudoConfig(
-            depth=100, positive_above=0.9, negative_below=0.1, positives=0, negatives=negatives
+        config = pseudo_labels.PseudoLabelsConfig(
+            depth=100, positive_above=0.9, negative_below=0.1, positives=None, negatives=negatives or None
         )
         folder = write_run(tmp_path / "run", "train", "q", ranked)
-        return pseudo_labels.pseudo(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
+        return pseudo_labels.pseudo_labels(config, collection, tmp_path, folder, tmp_path, work("pseudo")), scored
 
     return run
 
@@ -330,7 +332,7 @@ def test_validation_candidates(kind, tmp_path):
         kind = kind._replace(passage_id="d")
     collection = made(tmp_path / "collection", kind)
     ids = passage_ids(collection)
-    config = ValidationConfig(questions=1, candidates=1 + len(FREE), select="last")
+    config = ValidationConfig(questions=1, candidates=1 + len(FREE), keep="last")
     write_table(tmp_path / "run.parquet", SCHEMA, [("dev", "d", p, n, 9.0 - n) for n, p in enumerate(ids, 1)])
     found = read_candidates(config, collection, tmp_path, seed=0)
     assert ids[found.passages_VC[0][0]] == "p0"
@@ -340,7 +342,7 @@ def test_validation_candidates(kind, tmp_path):
 def test_too_few_passages_for_candidates_or_negatives_are_refused_not_searched_for_ever(tmp_path):
     collection = made(tmp_path / "collection", KINDS["a copy"])
     write_table(tmp_path / "run.parquet", SCHEMA, [])
-    config = ValidationConfig(questions=1, candidates=2 + len(FREE), select="last")
+    config = ValidationConfig(questions=1, candidates=2 + len(FREE), keep="last")
     with pytest.raises(InputError, match=r"validation\.candidates: 7 is too many: .* only 5 of the 7"):
         read_candidates(config, collection, tmp_path, seed=0)
 

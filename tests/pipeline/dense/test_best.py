@@ -67,7 +67,7 @@ def same(found: dict[str, np.ndarray], kept: dict[str, np.ndarray]) -> None:
 def test_finetuning_forgets_an_epoch_that_was_undone(world, work, inline, monkeypatch) -> None:
     """Epochs of 4 updates. The second one is the best, is undone, and is worse than the first when it is done again."""
     seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.3, 0.1])
-    fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, select="best")}
+    fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, keep="best")}
     again = interrupted(work, lambda given: train(world, given, **fields), at=9, left=7)
     metrics, out = train(world, again, **fields)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.5, 1)
@@ -77,7 +77,7 @@ def test_finetuning_forgets_an_epoch_that_was_undone(world, work, inline, monkey
 def test_an_epoch_after_the_checkpoint_of_its_end_is_measured_again(world, work, inline, monkeypatch) -> None:
     """The checkpoint after 8 updates is written before they are measured."""
     seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.6, 0.1])
-    fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, select="best")}
+    fields = {"epochs": 4, "validation": ValidationConfig(questions=12, candidates=10, keep="best")}
     again = interrupted(work, lambda given: train(world, given, **fields), at=9, left=8)
     metrics, out = train(world, again, **fields)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.6, 3)
@@ -93,7 +93,7 @@ def test_a_sentence_task_forgets_an_epoch_that_was_undone(pair_start, tmp_path, 
         SentenceModelConfig(checkpoint=pair_start, pretrained=None, revision="main", tokenizer=None), ENCODER, start
     )
     seen = seen_by(monkeypatch, [0.5, 0.9, 0.4, 0.3])
-    config, training = TuneConfig(epochs=3, max_rows=0), TRAINING.model_copy(update={"select": "best"})
+    config, training = TuneConfig(epochs=3, max_rows=None), TRAINING.model_copy(update={"keep": "best"})
     again = interrupted(work, lambda to: tune(config, training, ENCODER, table.out, start.out, to), at=31, left=29)
     metrics = tune(config, training, ENCODER, table.out, start.out, again)
     assert metrics["epoch"] == 1

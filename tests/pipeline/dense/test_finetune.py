@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from pipeline.data.collection import schemas, write_table
 from pipeline.errors import InputError
 from pipeline.finetune import examples
-from pipeline.finetune.config import FinetuneConfig
+from pipeline.finetune.config import FinetuneConfig, TrainSubset
 from pipeline.finetune.validation import ValidationConfig
 from pipeline.modeling.sentence_transformers_files import read_vector
 
@@ -107,10 +107,10 @@ def write_scores(folder, world, score):
 def test_a_teacher_without_doubt_teaches_what_the_judgements_do(world, work, inline, tmp_path):
     sure = write_scores(tmp_path / "sure", world, lambda q, d: 100.0 if d == q else -100.0)
     hard = weights(train(world, work("hard"))[1])
-    soft = weights(train(world, work("soft"), scores=sure, loss="soft_labels")[1])
+    soft = weights(train(world, work("soft"), soft_labels=sure, loss="soft_labels")[1])
     assert_close(hard, soft, 1e-6)
     unsure = write_scores(tmp_path / "unsure", world, lambda q, d: 1.0 if d == q else 0.5)
-    other = weights(train(world, work("unsure"), scores=unsure, loss="soft_labels")[1])
+    other = weights(train(world, work("unsure"), soft_labels=unsure, loss="soft_labels")[1])
     name = "encoder.layer.0.attention.self.query.weight"
     assert np.abs(other[name] - hard[name]).max() > 1e-4
 
@@ -120,7 +120,7 @@ def test_pairs_without_a_score_are_told_before_training(world, work, inline, tmp
     rows = pq.read_table(folder / "scores.parquet")
     pq.write_table(rows.slice(0, 23 * 120), folder / "scores.parquet")  # none of q23
     with pytest.raises(InputError, match="no score of 11 pairs"):
-        train(world, work(), scores=folder, loss="soft_labels")
+        train(world, work(), soft_labels=folder, loss="soft_labels")
     with pytest.raises(InputError, match="needs a cross-encoder's scores"):
         train(world, work("none"), loss="soft_labels")
 
@@ -138,9 +138,9 @@ def test_pseudo_labelled_questions_are_trained_on(world, work, inline, tmp_path,
     rows = [(q, f"d{d}-0", "pseudo", 1, 0.0) for q in ("q24", "q26") for d in range(3)]
     write_negatives(tmp_path / "pseudo" / "negatives.parquet", rows)
     larger = replace(world, collection=collection)
-    metrics, _ = train(larger, work(), pseudo=tmp_path / "pseudo")
+    metrics, _ = train(larger, work(), pseudo_labels=tmp_path / "pseudo")
     assert (metrics["queries"], metrics["negatives_filled"]) == (26, 0)
-    metrics, _ = train(larger, work("few"), pseudo=tmp_path / "pseudo", max_queries=4)
+    metrics, _ = train(larger, work("few"), pseudo_labels=tmp_path / "pseudo", subset=TrainSubset(queries=4, seed=0))
     assert metrics["queries"] == 6
 
 
@@ -154,7 +154,7 @@ def test_learning_to_rank_has_weights_of_its_own(world, work, inline):
 
 @pytest.mark.parametrize("loss", ["contrastive", "learning_to_rank"])
 def test_validation_after_each_epoch(world, work, inline, loss):
-    validation = ValidationConfig(questions=12, candidates=10, select="last")
+    validation = ValidationConfig(questions=12, candidates=10, keep="last")
     metrics, out = train(world, work(), epochs=4, loss=loss, validation=validation)
     rows = pq.read_table(out / "validation.parquet").to_pylist()
     assert [(row["epoch"], row["step"]) for row in rows] == [(1, 4), (2, 8), (3, 12), (4, 16)]
@@ -167,13 +167,13 @@ def test_the_best_epoch_is_kept(world, work, inline, monkeypatch):
     """At a rate that ruins the model after its first epoch; figures as the judge gives them."""
     figures = iter([0.5, 0.9, 0.9, 0.1])
     monkeypatch.setattr("pipeline.finetune.validator.Judge.measure", lambda self: next(figures))
-    validation = ValidationConfig(questions=12, candidates=10, select="best")
+    validation = ValidationConfig(questions=12, candidates=10, keep="best")
     metrics, best = train(world, work("best"), epochs=4, validation=validation)
     assert (metrics["dev_RR@10"], metrics["dev_epoch"]) == (0.9, 2)
     state = load_file(work_folder(best) / "best-8.safetensors")
     assert_close({k.removeprefix("0.model."): v for k, v in state.items()}, weights(best), 0)
     figures = iter([0.5, 0.9, 0.9, 0.1])
-    last = train(world, work("last"), epochs=4, validation=validation.model_copy(update={"select": "last"}))[1]
+    last = train(world, work("last"), epochs=4, validation=validation.model_copy(update={"keep": "last"}))[1]
     assert (best / "model.safetensors").read_bytes() != (last / "model.safetensors").read_bytes()
 
 
@@ -183,7 +183,7 @@ def work_folder(out):
 
 def test_the_best_of_nothing_is_refused():
     with pytest.raises(ValueError, match="needs questions above 0"):
-        ValidationConfig(questions=0, candidates=10, select="best")
+        ValidationConfig(questions=0, candidates=10, keep="best")
 
 
 def test_questions_share_negatives_within_their_group(world, work, inline):
@@ -209,7 +209,7 @@ def test_order_of_the_collection(world, work, inline, monkeypatch):
     seen = []
     batch = examples.batch
     monkeypatch.setattr("pipeline.finetune.examples.batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
-    train(world, work(), order="sequential")
+    train(world, work(), batch_order="sequential")
     assert seen == [*range(24)] * 2
     seen.clear()
     train(world, work("random"))
@@ -223,7 +223,7 @@ def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
     seen = []
     batch = examples.batch
     monkeypatch.setattr("pipeline.finetune.examples.batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
-    settings = {"order": order, "epochs": 3, "negatives_per_query": 0}
+    settings = {"batch_order": order, "epochs": 3, "negatives_per_query": 0}
     metrics, out = train(world, work(), **settings)
     epochs = [seen[first : first + 4] for first in (0, 4, 8)]
     assert all(sorted(i for one in epoch for i in one) == [*range(24)] for epoch in epochs)
@@ -238,12 +238,12 @@ def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
 
 def test_scheduling_more_than_there_is(world, work, inline):
     with pytest.raises(InputError, match=r"batch_queries: 25 .* only 24"):
-        train(world, work(), order="abs_greedy", batch_queries=25)
+        train(world, work(), batch_order="abs_greedy", batch_queries=25)
 
 
 @pytest.mark.slow
 def test_two_ranks_schedule_as_one(world, work):
-    settings = {"order": "abs_greedy", "epochs": 2}
+    settings = {"batch_order": "abs_greedy", "epochs": 2}
     one = weights(train(world, work("one"), **settings)[1])
     two = weights(train(world, work("two", ranks=2), **settings)[1])
     assert_close(one, two, 2e-5)
@@ -287,7 +287,7 @@ def test_dropout_is_the_same_for_one_and_two_ranks_at_aligned_chunks(world, work
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_a_rank_may_be_without_questions(world, work, chunk):
-    settings = {"batch_queries": 1, "epochs": 1, "max_queries": 3}
+    settings = {"batch_queries": 1, "epochs": 1, "subset": TrainSubset(queries=3, seed=0)}
     one = weights(train(world, work("one", gradient_cache_chunk=chunk), **settings)[1])
     two = weights(train(world, work("two", gradient_cache_chunk=chunk, ranks=2), **settings)[1])
     assert_close(one, two, 2e-5)

@@ -13,7 +13,7 @@ from searched import write_collection
 from pipeline.errors import InputError
 from pipeline.finetune import examples
 from pipeline.finetune.pools import read_pools
-from pipeline.negatives.from_file import GivenConfig, given, missing
+from pipeline.negatives.from_file import NegativesFileConfig, missing, negatives_file
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def collection(tmp_path):
     return write_collection(tmp_path / "collection", passages, asked, judged)
 
 
-def config(file, number=0, page_questions=5):
-    return GivenConfig(file=file, number=number, seed=0, page_questions=page_questions)
+def config(file, number=None, page_questions=5):
+    return NegativesFileConfig(file=file, number=number, seed=0, page_questions=page_questions)
 
 
 def table(done):
@@ -57,7 +57,7 @@ def written(path, rows):
 @pytest.mark.parametrize("name", ["n.tsv", "n.tsv.gz", "n.jsonl", "n.parquet"])
 def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_path):
     done = work()
-    metrics = given(config(written(tmp_path / name, ROWS)), collection, done)
+    metrics = negatives_file(config(written(tmp_path / name, ROWS)), collection, done)
     assert table(done) == LEFT
     assert metrics == {
         "questions": 3,
@@ -91,11 +91,11 @@ def test_tables_are_filtered_counted_and_grouped(name, collection, work, tmp_pat
 
 def test_training_reads_what_is_written(collection, work, tmp_path):
     done = work()
-    given(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
+    negatives_file(config(written(tmp_path / "n.tsv", ROWS)), collection, done)
     pools = read_pools(collection, done.out, mined=done.out)
     assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
     assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
-    drawn = examples.batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, 0, seed=0))
+    drawn = examples.batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, None, seed=0))
     assert drawn.passages_QN.shape == (8, 3)  # filled from the whole collection
     for row, query in zip(drawn.passages_QN, drawn.queries_Q, strict=True):
         assert query not in row[1:]  # question i's positive is passage i
@@ -106,13 +106,13 @@ def test_scores_and_a_sample_of_each_question(collection, work, tmp_path):
     lines = [f"q2\tp{10 + i}\t{90 - i}.5" for i in range(20)] + ["q0\tp30\t-1"]
     (tmp_path / "n.tsv").write_text("\n".join(lines))
     one, two = work("one"), work("two")
-    metrics = given(config(tmp_path / "n.tsv", number=4), collection, one)
+    metrics = negatives_file(config(tmp_path / "n.tsv", number=4), collection, one)
     assert (metrics["negatives"], metrics["questions_short"]) == (5, 1)
     rows = table(one)
     assert rows[0] == ("q0", "p30", "given", 1, -1.0)
     for query_id, passage_id, _, rank, score in rows[1:]:
         assert (query_id, passage_id, score) == ("q2", f"p{9 + rank}", 91.5 - rank)
-    given(config(tmp_path / "n.tsv", number=4), collection, two)
+    negatives_file(config(tmp_path / "n.tsv", number=4), collection, two)
     for name in ("negatives.parquet", "negatives.json", "negatives.html"):
         assert (one.out / name).read_bytes() == (two.out / name).read_bytes()
 
@@ -130,7 +130,7 @@ def test_dpr_names_questions_by_text_and_has_three_names_for_ids(collection, wor
     with gzip.open(tmp_path / "biencoder.json.gz", "wt") as file:
         json.dump(records, file, indent=4)
     done = work()
-    metrics = given(config(tmp_path / "biencoder.json.gz"), collection, done)
+    metrics = negatives_file(config(tmp_path / "biencoder.json.gz"), collection, done)
     assert [row[:4] for row in table(done)] == [
         ("q0", "p20", "given", 2),
         ("q1", "p0", "given", 1),  # the same question with another positive
@@ -147,17 +147,17 @@ def test_dprs_file_of_another_collection_is_refused(collection, work, tmp_path):
     records = [dpr(f"question {i}", {"id": "p5"}) for i in range(4)] + [dpr("when?", {"id": "p5"})]
     (tmp_path / "n.json").write_text(json.dumps(records, indent=1))
     with pytest.raises(InputError, match=r"n\.json:2: unknown query 'question 0' \(4 of 5 rows, more than 50%\)"):
-        given(config(tmp_path / "n.json"), collection, work())
+        negatives_file(config(tmp_path / "n.json"), collection, work())
 
 
 @pytest.mark.parametrize(("wrong", "found"), [("q2\tnowhere", "passage 'nowhere'"), ("q77\tp5", "query 'q77'")])
 def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path):
     good = [f"q2\tp{i}" for i in range(10, 110)]
     (tmp_path / "n.tsv").write_text("\n".join([*good, wrong]))
-    assert given(config(tmp_path / "n.tsv"), collection, work("few"))["dropped_unknown"] == 1
+    assert negatives_file(config(tmp_path / "n.tsv"), collection, work("few"))["dropped_unknown"] == 1
     (tmp_path / "n.tsv").write_text("\n".join([*good[:50], wrong, wrong]))
     with pytest.raises(InputError, match=rf"n\.tsv:51: unknown {found} \(2 of 52 rows, more than 1%\)"):
-        given(config(tmp_path / "n.tsv"), collection, work("many"))
+        negatives_file(config(tmp_path / "n.tsv"), collection, work("many"))
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
 def test_what_is_wrong_with_a_file_is_said_by_its_line(name, content, message, collection, work, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
-        given(config(tmp_path / name), collection, work())
+        negatives_file(config(tmp_path / name), collection, work())
 
 
 def test_a_parquet_table_without_a_column(collection, work, tmp_path):
     pq.write_table(pa.table({"query": ["q2"], "passage_id": ["p5"]}), tmp_path / "n.parquet")
     with pytest.raises(InputError, match="no column query_id; it has query, passage_id"):
-        given(config(tmp_path / "n.parquet"), collection, work())
+        negatives_file(config(tmp_path / "n.parquet"), collection, work())
 
 
 def test_a_damaged_parquet_table(collection, work, tmp_path):
@@ -208,7 +208,7 @@ def test_a_damaged_parquet_table(collection, work, tmp_path):
     damaged[at : at + 500] = bytes(500)
     (tmp_path / "n.parquet").write_bytes(damaged)
     with pytest.raises(InputError, match=r"n\.parquet: cannot be read after row \d+: .") as error:
-        given(config(tmp_path / "n.parquet"), collection, work())
+        negatives_file(config(tmp_path / "n.parquet"), collection, work())
     assert "\n" not in str(error.value)
 
 
@@ -236,4 +236,4 @@ def test_an_absent_file_comes_with_its_command(tmp_path):
 def test_a_wrong_beginning_is_told_before_a_run(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     (said,) = missing(config(tmp_path / name))
-    assert said.startswith(f"given.file: {tmp_path}/{message}")
+    assert said.startswith(f"negatives_file.file: {tmp_path}/{message}")

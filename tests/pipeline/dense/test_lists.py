@@ -16,7 +16,9 @@ from pipeline.dense.search import SearchConfig, run, search
 from pipeline.runtime import shards
 from pipeline.runtime.work import Job, Machine, Work
 
-SEARCH = SearchConfig(splits=["test", "train"], unjudged=False, depth=20, train_depth=10, approximate=EFFORT)
+SEARCH = SearchConfig(
+    splits=["test", "train"], unjudged_train_questions=False, depth=20, train_depth=10, approximate=EFFORT
+)
 BATCHES = 4 + 5  # of 18 and of 24 questions
 
 

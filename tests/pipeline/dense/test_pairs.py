@@ -110,7 +110,7 @@ def test_sentence_transformers_gives_the_same_scores(world, teacher):
 
 def test_roberta_pairs(tmp_path):
     start = make_roberta(tmp_path, TEXTS)
-    wide = CONFIG.model_copy(update={"question_tokens": 60, "passage_tokens": 60})
+    wide = CONFIG.model_copy(update={"question_tokens": 60, "passage_tokens": 62})
     folder = make_cross_encoder(start, tmp_path / "cross", config=wide)
     tokenizer = read_tokenizer(folder)
     specials, _ = special_tokens(tokenizer)
@@ -153,7 +153,7 @@ def test_a_folder_of_another_kind_is_one_line(world, pair_start, tmp_path):
         check_cross_encoder(world.checkpoint, world.tokens)
     with pytest.raises(InputError, match=r"lacks weight .* and \d more"):
         load_classifier(world.checkpoint)
-    small = make_cross_encoder(pair_start, tmp_path / "long", config=CONFIG.model_copy(update={"passage_tokens": 60}))
+    small = make_cross_encoder(pair_start, tmp_path / "long", config=CONFIG.model_copy(update={"passage_tokens": 62}))
     with pytest.raises(InputError, match=r"cross_encoder: pairs of 71 tokens, but the model in .* has 64 positions"):
         check_cross_encoder(small, world.tokens)
 

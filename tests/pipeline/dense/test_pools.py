@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 from pipeline.finetune.pools import load_pools, read_pools, save_pools
 
 
-def read(world, first=None, depth=0, **more):
+def read(world, first=None, depth=None, **more):
     return read_pools(world.collection, first or world.bm25, depth, **more)
 
 

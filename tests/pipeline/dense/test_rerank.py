@@ -16,12 +16,12 @@ from pipeline.cross_encoder.rerank import STEP, RerankConfig, rerank
 from pipeline.data.runs import writer
 from pipeline.errors import InputError
 from pipeline.modeling.checkpoint import load_classifier
-from pipeline.negatives.pseudo_labels import PseudoConfig, pseudo
+from pipeline.negatives.pseudo_labels import PseudoLabelsConfig, pseudo_labels
 from pipeline.tokenization.token_files import Tokens
 
 SETTINGS = RerankConfig(splits=["dev", "test"], depth=15)
 DEPTH = 30
-PSEUDO = PseudoConfig(depth=20, positive_above=0.6, negative_below=0.45, positives=2, negatives=3)
+PSEUDO = PseudoLabelsConfig(depth=20, positive_above=0.6, negative_below=0.45, positives=2, negatives=3)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_pseudo_labels(world, found, teacher, unjudged, work, inline):
     chances = 1 / (1 + np.exp(-np.array(logits, float)))
     above, below = float(np.quantile(chances, 0.93)), float(np.quantile(chances, 0.15))
     done, config = work(), PSEUDO.model_copy(update={"positive_above": above, "negative_below": below})
-    metrics = pseudo(config, unjudged, world.tokens, found, teacher, done)
+    metrics = pseudo_labels(config, unjudged, world.tokens, found, teacher, done)
     qrels, negatives, counts = [], [], {"none": 0, "bare": 0}
     for q, (of, chance) in enumerate(zip(ranked, chances, strict=True)):
         positive = sorted(np.flatnonzero(chance > above), key=(-chance).__getitem__)[:2]
@@ -189,28 +189,30 @@ def test_pseudo_labels(world, found, teacher, unjudged, work, inline):
 
 def test_all_labels_are_kept_where_no_number_is_set(world, found, teacher, unjudged, work, inline):
     done = work()
-    every = PSEUDO.model_copy(update={"positives": 0, "negatives": 0, "positive_above": 0.5, "negative_below": 0.5})
-    metrics = pseudo(every, unjudged, world.tokens, found, teacher, done)
+    every = PSEUDO.model_copy(
+        update={"positives": None, "negatives": None, "positive_above": 0.5, "negative_below": 0.5}
+    )
+    metrics = pseudo_labels(every, unjudged, world.tokens, found, teacher, done)
     labelled = metrics["questions_labelled"]
     assert metrics["positives"] + metrics["negatives"] == 20 * labelled
 
 
 def test_nothing_to_label_is_one_line(world, found, teacher, unjudged, work, inline):
     with pytest.raises(InputError, match=r"run\.parquet: no training question without a judged passage"):
-        pseudo(PSEUDO, world.collection, world.tokens, found, teacher, work("judged"))
+        pseudo_labels(PSEUDO, world.collection, world.tokens, found, teacher, work("judged"))
     sure = PSEUDO.model_copy(update={"positive_above": 1.0})
-    with pytest.raises(InputError, match=r"pseudo.positive_above: no passage scores above 1.0"):
-        pseudo(sure, unjudged, world.tokens, found, teacher, work("sure"))
+    with pytest.raises(InputError, match=r"pseudo_labels.positive_above: no passage scores above 1.0"):
+        pseudo_labels(sure, unjudged, world.tokens, found, teacher, work("sure"))
 
 
 def test_thresholds_in_the_wrong_order_are_refused():
     with pytest.raises(ValueError, match="negative_below"):
-        PseudoConfig(**{**PSEUDO.model_dump(), "negative_below": 0.7})
+        PseudoLabelsConfig(**{**PSEUDO.model_dump(), "negative_below": 0.7})
     with pytest.raises(ValueError, match="depth"):
         RerankConfig(splits=["dev"], depth=0)
 
 
 def test_lengths_of_the_cross_encoder_count(world, found, pair_start, work, inline, tmp_path):
-    short = make_cross_encoder(pair_start, tmp_path / "short", config=CONFIG.model_copy(update={"question_tokens": 2}))
+    short = make_cross_encoder(pair_start, tmp_path / "short", config=CONFIG.model_copy(update={"question_tokens": 4}))
     metrics, _ = run(world, found, work(), short)
     assert metrics["questions_cut"] == (Tokens.open(world.tokens).queries.lengths[24:] > 2).sum() > 0

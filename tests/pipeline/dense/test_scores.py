@@ -19,7 +19,7 @@ from machines import make_machine
 from pipeline.cross_encoder.lengths import read_lengths
 from pipeline.cross_encoder.pairs import pair_rows, read_pair_form, score_rows
 from pipeline.cross_encoder.score_pairs import relevance, score
-from pipeline.cross_encoder.soft_labels import ScoresConfig, scores
+from pipeline.cross_encoder.soft_labels import SoftLabelsConfig, soft_labels
 from pipeline.errors import InputError
 from pipeline.finetune.score_table import find, read_scores
 from pipeline.modeling.checkpoint import load_classifier
@@ -28,7 +28,7 @@ from pipeline.notices import read_notices
 from pipeline.runtime.work import Work
 from pipeline.tokenization.token_files import Tokens
 
-SETTINGS = ScoresConfig(negatives_from="bm25", negative_depth=0)
+SETTINGS = SoftLabelsConfig(negatives_from="bm25", negative_depth=None)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def mined(tmp_path, write_negatives):
 
 def run(world, teacher, work, mined=None, **fields):
     settings = SETTINGS.model_copy(update=fields)
-    metrics = scores(settings, world.collection, world.tokens, teacher, world.bm25, mined, work)
+    metrics = soft_labels(settings, world.collection, world.tokens, teacher, world.bm25, mined, work)
     return metrics, pq.read_table(work.out / "scores.parquet").to_pylist()
 
 
@@ -164,7 +164,7 @@ def test_relevance_is_the_sigmoid():
 
 
 def test_long_questions_are_cut_and_counted(world, pair_start, work, inline, tmp_path):
-    short = make_cross_encoder(pair_start, tmp_path / "short", config=CONFIG.model_copy(update={"question_tokens": 2}))
+    short = make_cross_encoder(pair_start, tmp_path / "short", config=CONFIG.model_copy(update={"question_tokens": 4}))
     metrics, _ = run(world, short, work())
     lengths = Tokens.open(world.tokens).queries.lengths[:24]
     assert metrics["questions_cut"] == (lengths > 2).sum() > 0
@@ -176,7 +176,7 @@ def test_a_cross_encoder_of_another_vocabulary_is_told_first(world, teacher, wor
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))
     monkeypatch.setattr("pipeline.finetune.pools.read_pools", None)  # nothing is read before
     with pytest.raises(InputError, match=r"cross_encoder: .* 305 tokens, but the tokenizer has 999"):
-        scores(SETTINGS, world.collection, tmp_path / "tokens", teacher, world.bm25, None, work())
+        soft_labels(SETTINGS, world.collection, tmp_path / "tokens", teacher, world.bm25, None, work())
 
 
 @pytest.mark.gpu

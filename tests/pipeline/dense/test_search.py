@@ -22,7 +22,9 @@ from pipeline.modeling.inputs import question_rows
 from pipeline.tokenization.token_files import Tokens
 
 ENCODE = EncodeConfig(passage_tokens=40, shard_passages=32)
-SEARCH = SearchConfig(splits=["test", "train"], unjudged=False, depth=20, train_depth=10, approximate=EFFORT)
+SEARCH = SearchConfig(
+    splits=["test", "train"], unjudged_train_questions=False, depth=20, train_depth=10, approximate=EFFORT
+)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def given(pair_start: Path, tmp_path_factory: pytest.TempPathFactory) -> Given:
 
 def tuned(given: Given, kind: str, work: Work, epochs: int = 3, rows: int = 0, start: Path | None = None, **fields):
     training = TRAINING.model_copy(update=fields)
-    config = TuneConfig(epochs=epochs, max_rows=rows)
+    config = TuneConfig(epochs=epochs, max_rows=rows or None)
     return tune(config, training, ENCODER, given.tables[kind], start or given.start, work), work.out
 
 
@@ -153,7 +153,7 @@ def test_triplets_are_learnt(given, work, inline) -> None:
 
 def test_smaller_sets_lie_within_larger_ones_and_too_large_ones_are_refused(given, work, inline) -> None:
     rows = pa.table({"line": range(100)})
-    sets = [{*subset(rows, number, 1)["line"].to_pylist()} for number in (10, 40, 0)]
+    sets = [{*subset(rows, number, 1)["line"].to_pylist()} for number in (10, 40, None)]
     assert [len(one) for one in sets] == [10, 40, 100]
     assert sets[0] < sets[1] < sets[2]
     assert subset(rows, 10, 2)["line"].to_pylist() != sorted(sets[0])
@@ -163,7 +163,7 @@ def test_smaller_sets_lie_within_larger_ones_and_too_large_ones_are_refused(give
 
 
 def test_the_best_epoch_is_kept(given, work, inline) -> None:
-    metrics, out = tuned(given, "scored", work(), epochs=5, select="best")
+    metrics, out = tuned(given, "scored", work(), epochs=5, keep="best")
     validated = pq.read_table(out / "validation.parquet").to_pylist()
     best = max(validated, key=lambda row: (row["spearman"], -row["epoch"]))
     assert best["epoch"] != 5  # else this shows nothing
@@ -176,7 +176,7 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("select", ["last", "best"])
 def test_a_training_that_was_cut_off_gives_the_same_bytes(given, work, inline, select) -> None:
-    fields = {"select": select, "dropout": 0.1, "epochs": 2}
+    fields = {"keep": select, "dropout": 0.1, "epochs": 2}
     whole = tuned(given, "scored", work("whole"), **fields)[1]
 
     def cut(done, total, unit, numbers=None) -> None:
@@ -286,8 +286,7 @@ def test_dev_chooses_the_epochs_and_repeats_are_averaged(given, work, inline) ->
     for epochs in (1, 4):
         for repeat in (1, 2):
             name = f"{epochs}-{repeat}"
-            optimiser = TRAINING.optimiser.model_copy(update={"seed": repeat})
-            trained[name] = tuned(given, "scored", work(name), epochs=epochs, rows=32, optimiser=optimiser)
+            trained[name] = tuned(given, "scored", work(name), epochs=epochs, rows=32, seed=repeat)
             trainings.append(Training(run=name, model="A", size=32, epochs=epochs, repeat=repeat))
     config, ended = SummaryConfig(trainings=trainings, bootstrap_samples=200, seed=1), work("summary")
     summary(config, ended, **{name: out for name, (_, out) in trained.items()})
