@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -23,8 +23,12 @@ class Equivalent:
 
     code: frozenset[str] = frozenset()
     """`code_hash` of each older version."""
-    fields: Mapping[str, str | None] = field(default_factory=dict)
-    """Old dotted name of a configuration field -> its current name; None: the field was removed."""
+    stages: tuple[str, ...] = ()
+    """Older names of the stage."""
+    config: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda config: config
+    """Turns an older configuration into today's; None if today has no equal."""
+    inputs: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda inputs: inputs
+    """Gives inputs today's names."""
 
 
 @dataclass(frozen=True)
@@ -77,37 +81,3 @@ def make_key(
     text = canonical({name: dict(value) if isinstance(value, Mapping) else value for name, value in components.items()})
     # Read back, so that comparisons with a record from disk see the same plain values.
     return Key(**json.loads(text), hex=hashlib.sha256(text).hexdigest(), equivalent=equivalent)
-
-
-def renamed(values: Mapping[str, Any], fields: Mapping[str, str | None]) -> dict[str, Any]:
-    """Returns the values under current names: `fields` maps old dotted names to current ones (None: removed)."""
-    moved = {name: _at(values, name.split(".")) for name in fields}
-    result = _without(values, [name.split(".") for name in fields])
-    for name, value in moved.items():
-        if value is not ABSENT and (current := fields[name]) is not None:
-            *sections, last = current.split(".")
-            place = result
-            for section in sections:
-                place = place.setdefault(section, {})
-            place[last] = value
-    return result
-
-
-ABSENT: Any = object()
-
-
-def _at(values: Any, keys: list[str]) -> Any:
-    for key in keys:
-        if not isinstance(values, Mapping) or key not in values:
-            return ABSENT
-        values = values[key]
-    return values
-
-
-def _without(values: Mapping[str, Any], removed: list[list[str]]) -> dict[str, Any]:
-    result = {name: value for name, value in values.items() if [name] not in removed}
-    for name, value in result.items():
-        below = [keys[1:] for keys in removed if keys[0] == name]
-        if below and isinstance(value, Mapping):
-            result[name] = _without(value, below)
-    return result

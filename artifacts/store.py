@@ -15,7 +15,7 @@ from typing import Any, Literal
 from artifacts import dates, files, locks, objects, records, sources, versions
 from artifacts.build_clock import Clock
 from artifacts.errors import Damaged, StoreError
-from artifacts.keys import Key, code_hash, renamed
+from artifacts.keys import Key, code_hash
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
 from artifacts.suspects import suspects
@@ -168,7 +168,8 @@ class Store:
         """Returns the newest whole artifact of older code that builds the same bytes (`key.equivalent`)."""
         if not key.equivalent.code:
             return None
-        same = (record for record in self.records(key.stage) if _is_equivalent(record, key))
+        stages = (key.stage, *key.equivalent.stages)
+        same = (record for stage in stages for record in self.records(stage) if _is_equivalent(record, key))
         return next((record for record in same if self.problem(record) is None), None)
 
     def older(self, key: Key) -> Record | None:
@@ -422,11 +423,11 @@ def _differs_in_code_alone(record: Record, key: Key) -> bool:
 
 
 def _is_equivalent(record: Record, key: Key) -> bool:
-    fields = key.equivalent.fields
+    same = key.equivalent
     return (
-        (record.inputs, record.libraries) == (key.inputs, key.libraries)
-        and (renamed(record.config, fields), renamed(record.sources, fields)) == (key.config, key.sources)
-        and code_hash(record.code) in key.equivalent.code
+        (record.sources, record.libraries) == (key.sources, key.libraries)
+        and code_hash(record.code) in same.code
+        and (same.config(record.config), same.inputs(record.inputs)) == (key.config, key.inputs)
     )
 
 

@@ -3,8 +3,8 @@
     python -m tasks.equivalent_code COMMIT
 
 runs the golden recipes with the code of COMMIT and with today's, compares every artifact byte by byte, and writes
-equivalent_code.json: {stage: {"code": {hash of older code: hash of today's}, "fields": {older name: today's name}}}.
-`fields` is written by hand where a configuration field gets another name (null: the field is gone).
+equivalent_code.json: {stage: {hash of older code: hash of today's}}. Where a configuration has other names than in
+older code, tasks/older_names.py translates.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,30 +26,39 @@ from artifacts.objects import MANIFEST
 from artifacts.records import Record
 from artifacts.store import Store
 from pipeline.runtime.processes import environment, python
+from tasks import older_names
 from tasks.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).parent / "equivalent_code.json"
-Table = dict[str, dict[str, Any]]
+Table = dict[str, dict[str, str]]
 
 METHODS = [
-    *("condenser.budget=null", "cocondenser.budget=null"),
-    *(
-        "ict.budget=6 steps",
-        "ict.batch_passages=16",
-        "encoder.tied=false",
-        "encoder.projection=16",
-        "attention.sections=20",
-    ),
+    *("condenser.budget=null", "cocondenser.budget=null", "ict.budget=6 steps"),
+    *("ict.batch_passages=16", "encoder.tied=false", "encoder.projection=16", "attention.sections=20"),
     *("cross_encoder.loss=pointwise", "cross_encoder.negatives_per_query=1"),
     *("denoise.threshold=0.6", "rerank={depth: 10, splits: [dev, test]}"),
 ]
-GOLDEN = {
-    "tiny": ["run", "tiny"],
-    "methods": ["run", "tiny", *(word for setting in METHODS for word in ("--set", setting))],
-    "ablation": ["ablation", "run", "tiny"],
-}
-"""Commands whose artifacts must be equal, by the name of their store; together they build with nearly every stage."""
+OLDER_METHODS = [
+    *("condenser.steps=0", "condenser.tokens=null", "cocondenser.steps=0", "cocondenser.tokens=null"),
+    *("ict.steps=6", *METHODS[3:]),
+]
+"""The same settings, for code from before the field `budget`."""
+
+
+def golden(budgets: bool) -> dict[str, list[str]]:
+    """Returns commands whose artifacts must be equal, by the name of their store; together they run nearly every stage.
+
+    `budgets`: whether the code knows the field `budget`.
+    """
+    settings = METHODS if budgets else OLDER_METHODS
+    return {
+        "tiny": ["run", "tiny"],
+        "methods": ["run", "tiny", *(word for setting in settings for word in ("--set", setting))],
+        "ablation": ["ablation", "run", "tiny"],
+    }
+
+
 VARYING = {"bm25": "index/*", "report": "report.html"}
 """Files that differ from build to build of the same code: Lucene's, and a page that shows times."""
 
@@ -69,10 +78,10 @@ def read_table() -> Table:
 
 def equivalent(stage: str, code: Mapping[str, str]) -> Equivalent:
     """The older code of the stage that builds the same bytes as `code`."""
-    entry = read_table().get(stage, {})
     now = code_hash(code)
-    older = frozenset(then for then, same in entry.get("code", {}).items() if same == now)
-    return Equivalent(older, entry.get("fields", {}))
+    older = frozenset(then for then, same in read_table().get(stage, {}).items() if same == now)
+    names = tuple(name for name, todays in older_names.STAGES.items() if todays == stage)
+    return Equivalent(older, names, partial(older_names.todays_config, stage), older_names.todays_inputs)
 
 
 def compare(before: Iterable[Record], after: Iterable[Record], objects: Sequence[Path]) -> Comparison:
@@ -82,7 +91,7 @@ def compare(before: Iterable[Record], after: Iterable[Record], objects: Sequence
     """
     older: dict[str, Record] = {}
     for record in before:
-        older.setdefault(record.node, record)
+        older.setdefault(older_names.todays_node(record.node), record)
     codes: dict[str, tuple[str, str]] = {}
     different: dict[str, str] = {}
     compared: set[str] = set()
@@ -115,12 +124,11 @@ def difference(then: Record, now: Record, objects: Sequence[Path]) -> str | None
 
 def updated(table: Table, codes: Mapping[str, tuple[str, str]]) -> Table:
     """The table with today's code of each stage of `codes`; older hashes that led to the older code lead to today's."""
-    result = {stage: dict(entry) for stage, entry in table.items()}
+    result = dict(table)
     for stage, (then, now) in codes.items():
-        entry = result.setdefault(stage, {})
-        earlier = [old for old, same in entry.get("code", {}).items() if same in (then, now)]
-        entry["code"] = {old: now for old in sorted({*earlier, then}) if old != now}
-    return {stage: entry for stage, entry in sorted(result.items()) if entry.get("code") or entry.get("fields")}
+        earlier = [old for old, same in table.get(stage, {}).items() if same in (then, now)]
+        result[stage] = {old: now for old in sorted({*earlier, then}) if old != now}
+    return {stage: entry for stage, entry in sorted(result.items()) if entry}
 
 
 def run(code: Path, words: Sequence[str], store: Path) -> None:
@@ -146,7 +154,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tasks.equivalent_code", description=__doc__.partition("\n")[0])
     parser.add_argument("commit", help="the commit whose artifacts are to stay valid")
     parser.add_argument("--stores", type=Path, help="keep the stores of both builds in this folder, for another call")
-    parser.add_argument("--only", choices=GOLDEN, nargs="*", default=list(GOLDEN), help="these golden commands alone")
+    parser.add_argument(
+        "--only", choices=golden(True), nargs="*", default=list(golden(True)), help="these golden commands alone"
+    )
     options = parser.parse_args()
     found: dict[str, list[Comparison]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as temporary, checkout(options.commit) as older:
@@ -154,20 +164,19 @@ def main() -> int:
         for name in options.only:
             stores = [Store((folder / f"{name}-{side}").absolute()) for side in ("before", "after")]
             for code, store in zip((older, ROOT), stores, strict=True):
-                print(f"{code.name if code == ROOT else options.commit}: {shlex.join(GOLDEN[name])}", file=sys.stderr)
-                run(code, GOLDEN[name], store.root)
+                words = golden("budget:" in (code / "flows" / "recipes" / "base.yaml").read_text())[name]
+                print(f"{code.name if code == ROOT else options.commit}: {shlex.join(words)}", file=sys.stderr)
+                run(code, words, store.root)
             found[name].append(compare(stores[0].records(), stores[1].records(), [s.objects for s in stores]))
     parts = [part for parts in found.values() for part in parts]
     different = {stage: line for part in parts for stage, line in part.different.items()}
     codes = {stage: pair for part in parts for stage, pair in part.codes.items() if stage not in different}
     for stage, line in different.items():
-        print(f"{stage}: {line}")
-    if different:
-        print("nothing is written: these bytes differ")
-        return 1
-    TABLE.write_text(json.dumps(updated(read_table(), codes), indent=1) + "\n")
+        print(f"{stage}: {line}: left out of the table")
+    table = {stage: entry for stage, entry in read_table().items() if stage not in different}
+    TABLE.write_text(json.dumps(updated(table, codes), indent=1) + "\n")
     print(f"{TABLE.relative_to(ROOT)}: {len(codes)} stages; not built: {', '.join(sorted({*STAGES} - {*codes}))}")
-    return 0
+    return 1 if different else 0
 
 
 if __name__ == "__main__":

@@ -1,17 +1,24 @@
 """Older code that builds the same bytes: its artifacts stay valid, and only its."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from artifacts.keys import Equivalent, Key, code_hash, make_key
 from artifacts.store import Request, Store
+from flows.dag import nodes
+from flows.recipes.recipe import resolve
+from pipeline.config import Config
+from tasks import older_names
 from tasks.equivalent_code import compare, read_table, updated
 from tasks.keys import stage_code
 from tasks.stages import STAGES
 
 OLD, NEW, NEWEST = ({"pipeline/train.py": name} for name in ("old", "new", "newest"))
 NONE = Equivalent()
+LABELLED = ["stage2.loss=soft_labels", "rerank={depth: 10, splits: [dev]}", "attention.sections=9"]
 
 
 def key(code: dict[str, str], equivalent: Equivalent = NONE, **config: object) -> Key:
@@ -48,15 +55,59 @@ def test_other_code_and_other_settings_are_not_equivalent(store: Store) -> None:
     assert store.lookup(key(NEW, Equivalent(frozenset({code_hash(OLD)})), rate=0.1)) is None
 
 
-def test_a_renamed_field_is_the_same_field(store: Store) -> None:
-    path = built(store, key(OLD, Equivalent(), abs={"beam_width": 8}, unused=1))
-    fields = {"abs.beam_width": "batch_scheduling.beam_width", "abs": None, "unused": None}
-    same = key(NEW, Equivalent(frozenset({code_hash(OLD)}), fields), batch_scheduling={"beam_width": 8})
-    found = store.lookup(same)
+def test_a_renamed_stage_and_field_are_the_same(store: Store) -> None:
+    older = make_key("scores", OLD, {"rate": 1}, {}, {"pseudo": "a"}, {})
+    path = built(store, older)
+
+    def todays(config: Mapping[str, Any]) -> dict[str, Any]:
+        return {"learning_rate": config["rate"]} if "rate" in config else dict(config)
+
+    same = Equivalent(frozenset({code_hash(OLD)}), ("scores",), todays, older_names.todays_inputs)
+    found = store.lookup(make_key("soft_labels", NEW, {"learning_rate": 1}, {}, {"pseudo_labels": "a"}, {}, same))
     assert found is not None
     assert found.path == path
-    other = key(NEW, Equivalent(frozenset({code_hash(OLD)}), fields), batch_scheduling={"beam_width": 9})
+    other = make_key("soft_labels", NEW, {"learning_rate": 2}, {}, {"pseudo_labels": "a"}, {}, same)
     assert store.lookup(other) is None
+
+
+ADAM = {"learning_rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("stage", "older", "todays"),
+    [
+        ("condenser", {"steps": None, "epochs": 8.0, "tokens": None}, {"budget": "8 epochs"}),
+        ("condenser", {"steps": 0, "epochs": None, "tokens": None}, {"budget": None}),
+        ("cocondenser", {"steps": None, "epochs": None, "tokens": 9}, {"budget": "9 tokens"}),
+        ("ict", {"steps": 6, "epochs": None}, {"budget": "6 steps"}),
+        ("ict", {"optimiser": ADAM | {"seed": 5}}, {"optimiser": ADAM, "seed": 5}),
+        ("index", {"pq_bytes": 8, "ivf_lists": 0, "seed": 0}, {"pq_m": 8, "nlist": "auto", "seed": 0}),
+        ("search", {"unjudged": False}, {"unjudged_train_questions": False}),
+        ("encode", {"encoder": {"projection": 0}}, {"encoder": {"projection": None}}),
+        ("evaluate", {"neighbours": [50]}, {"nb_recall": [50]}),
+    ],
+)
+def test_older_configurations_are_todays(stage: str, older: dict[str, Any], todays: dict[str, Any]) -> None:
+    assert older_names.todays_config(stage, older) == todays
+
+
+def test_a_training_has_one_seed() -> None:
+    older = {"seed": 1, "optimiser": ADAM | {"seed": 1}, "max_queries": 0, "subset_seed": 4, "mix": "twice"}
+    assert older_names.todays_config("finetune", older) == {
+        "seed": 1,
+        "optimiser": ADAM,
+        "train_subset": {"queries": None, "seed": 4},
+        "mix_negatives": "separate_epochs",
+    }
+    assert older_names.todays_config("finetune", older | {"seed": 2}) is None
+
+
+def test_a_configuration_of_today_stays_as_it_is() -> None:
+    for node in nodes(resolve("tiny", LABELLED)):
+        config = node.config.model_dump(mode="json") | {
+            name: value.model_dump(mode="json") for name, value in node.shared.items() if isinstance(value, Config)
+        }
+        assert older_names.todays_config(node.stage, config) == config, node.name
 
 
 def test_a_damaged_artifact_of_equivalent_code_is_not_reused(store: Store) -> None:
@@ -84,19 +135,15 @@ def test_only_equal_bytes_enter_the_table(tmp_path: Path, text: str, name: str, 
 
 def test_older_hashes_lead_to_the_newest_code() -> None:
     table = updated({}, {"train": ("a", "b")})
-    assert table == {"train": {"code": {"a": "b"}}}
-    assert updated(table, {"train": ("b", "c")}) == {"train": {"code": {"a": "c", "b": "c"}}}
+    assert table == {"train": {"a": "b"}}
+    assert updated(table, {"train": ("b", "c")}) == {"train": {"a": "c", "b": "c"}}
     assert updated(table, {"train": ("b", "b")}) == table
-    assert updated(table, {"train": ("x", "y")}) == {"train": {"code": {"x": "y"}}}  # b builds other bytes than y
+    assert updated(table, {"train": ("x", "y")}) == {"train": {"x": "y"}}  # b builds other bytes than y
 
 
 def test_the_table_leads_to_todays_code() -> None:
     """Fails when a stage's code changes: either its bytes stay equal, and `make equivalent SINCE=COMMIT` writes the
     table again, or its entry is deleted, and its artifacts are built again."""
-    stale = {
-        stage
-        for stage, entry in read_table().items()
-        if {*entry.get("code", {}).values()} - {code_hash(stage_code(stage))}
-    }
+    stale = {stage for stage, entry in read_table().items() if {*entry.values()} - {code_hash(stage_code(stage))}}
     assert not stale
     assert {*read_table()} <= {*STAGES}
