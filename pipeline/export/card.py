@@ -10,6 +10,7 @@ from pipeline.data.stored import read_json
 from pipeline.evaluate.short_tables import shallow_notes
 from pipeline.export.source import Source
 from pipeline.formatting import counted
+from pipeline.pretrain.config import read_budget
 from pipeline.report.results import HEADS, parts, rows
 from pipeline.report.trainings import TRAININGS, training
 
@@ -72,10 +73,10 @@ def trainings(source: Source) -> Iterator[dict[str, str]]:
 
 def length(config: Mapping[str, Any]) -> str:
     """Returns the length of a training, in the recipe's unit."""
-    for name in ("steps", "tokens", "epochs"):
-        if config.get(name) is not None:
-            return counted(config[name], "updates" if name == "steps" else name)
-    return ""
+    if config.get("budget") is not None:
+        number, unit = read_budget(config["budget"])
+        return counted(int(number) if number == int(number) else number, unit)
+    return counted(config["epochs"], "epochs") if "epochs" in config else ""
 
 
 def batch(config: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ def source(tmp_path: Path) -> Source:
         settings={
             "title": SCRIPT,
             "initial": {"pretrained": "bert-base-uncased", "checkpoint": None},
-            "cocondenser": {"steps": None, "epochs": 8, "batch_documents": 2048, "optimiser": {"learning_rate": 1e-4}},
+            "cocondenser": {"budget": "8 epochs", "batch_documents": 2048, "optimiser": {"learning_rate": 1e-4}},
             "stage1": {"epochs": 1, "batch_queries": 8, "optimiser": {"learning_rate": 5e-6}},
         },
         command=["cocondenser", "run", "one", "--set", SCRIPT],
