@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 
-def counted(count: int, things: str) -> str:
+def counted(count: float, things: str) -> str:
     """Returns `1 question` or `1,234 questions`. `things`: the plural; its `s` is dropped for 1."""
     return f"{count:,} {things.removesuffix('s') if count == 1 else things}"
 
