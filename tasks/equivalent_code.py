@@ -164,7 +164,7 @@ def main() -> int:
         for name in options.only:
             stores = [Store((folder / f"{name}-{side}").absolute()) for side in ("before", "after")]
             for code, store in zip((older, ROOT), stores, strict=True):
-                words = golden("budget:" in (code / "flows" / "recipes" / "base.yaml").read_text())[name]
+                words = golden("train_subset:" in (code / "flows" / "recipes" / "base.yaml").read_text())[name]
                 print(f"{code.name if code == ROOT else options.commit}: {shlex.join(words)}", file=sys.stderr)
                 run(code, words, store.root)
             found[name].append(compare(stores[0].records(), stores[1].records(), [s.objects for s in stores]))
