@@ -20,11 +20,11 @@ from ir_measures import R, nDCG
 
 from artifacts.store import Store
 from flows.cli import main as cli
-from flows.cli.prefect import prefect
-from flows.cli.run import outcome
+from flows.cli.prefect import prefect_for
+from flows.cli.run import run_outcome
 from flows.graph.prepare import prepare
 from flows.graph.selection import store_folder
-from flows.runs.zero_shot import zeroshot
+from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.data.collection import passage_batches, read_queries
 from pipeline.errors import InputError
 from pipeline.evaluate.questions import judged
@@ -44,15 +44,15 @@ def main(
     """Measure both, and compare."""
     root = store_folder(store)
     settings = [f"encode.passage_tokens={tokens}"]
-    recipe, _ = zeroshot(Store(root), model, collection, settings, name=None, cpu=True)
+    recipe, _ = zero_shot_recipe(Store(root), model, collection, settings, name=None, cpu=True)
     if not (Path(model) / "modules.json").is_file():
         raise InputError(f"--model {model}: no folder of sentence-transformers: no modules.json")
     ready = prepare(recipe, settings, store=root, device="cpu")
-    with prefect(ready):
+    with prefect_for(ready):
         from flows.flow import flow_of
 
         refs = flow_of(ready)(**ready.parameters)
-    split = outcome(refs)["results"]["splits"]["test"]["systems"]["model"]
+    split = run_outcome(refs)["results"]["splits"]["test"]["systems"]["model"]
     ours = {str(measure): split[str(measure)]["mean"] for measure in MEASURES}
     theirs = by_sentence_transformers(model, refs["ingest"].path, tokens)
     print(json.dumps({"cocondenser": ours, "sentence-transformers": theirs}))

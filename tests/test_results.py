@@ -10,7 +10,7 @@ from flows.ablations.ablation import cells
 from flows.ablations.file import ABLATIONS, load
 from flows.recipes.recipe import resolve
 from flows.recipes.yaml_layers import named
-from flows.sentences.recipe import resolve as resolve_sentences
+from flows.sentences.recipe import resolve_sentences
 from pipeline.ablation import table as ablation_table
 from pipeline.ablation.join import join
 from pipeline.ablation.kept import read

@@ -1,5 +1,6 @@
-"""`cocondenser ablation`: rows x negatives x sizes of training data x seeds of a recipe, in one call."""
+"""`cocondenser ablation`: a table of rows x negatives x training sizes x seeds of one recipe."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from flows.cli.listing import print_listing
 from flows.cli.options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table, warn
-from flows.cli.prefect import prefect
+from flows.cli.prefect import prefect_for
 from pipeline.paths import given
 
 if TYPE_CHECKING:
@@ -21,44 +22,48 @@ if TYPE_CHECKING:
 
 ablation_app = typer.Typer(
     no_args_is_help=True,
-    help="Compare rows of a recipe: what they share is built once.",
+    help="Compare variants of a recipe (rows) in one table. Stages that they share are built once.",
     epilog="Example: [bold]cocondenser ablation plan pydocs-small[/bold]",
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="One of `cocondenser ablation list`, or a YAML file.")]
-Rows = Annotated[list[str] | None, typer.Option("--rows", metavar="ROW", help="Run this row; may stand several times.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of an ablation (see `cocondenser ablation list`), or a YAML file.")
+]
+Rows = Annotated[
+    list[str] | None, typer.Option("--rows", metavar="ROW", help="Only this row (default: all rows). Repeatable.")
+]
 Negatives = Annotated[
     list[str] | None,
-    typer.Option("--negatives", metavar="KIND", help="none, bm25, mined or fusion; may stand several times."),
+    typer.Option("--negatives", metavar="KIND", help="Hard negatives: none, bm25, mined or fusion. Repeatable."),
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option("--sizes", metavar="N", help="Training questions, or all; may stand several times."),
+    typer.Option("--sizes", metavar="N", help="Number of training questions, or all. Repeatable."),
 ]
-Seeds = Annotated[list[int] | None, typer.Option(help="Of fine-tuning; may stand several times.")]
-Reference = Annotated[str | None, typer.Option(metavar="ROW", help="What the rows are tested against.")]
+Seeds = Annotated[list[int] | None, typer.Option(help="Random seed for fine-tuning. Repeatable.")]
+Reference = Annotated[str | None, typer.Option(metavar="ROW", help="Row that the other rows are compared with.")]
 
 
 @ablation_app.command("list", epilog="Example: [bold]cocondenser ablation list --json[/bold]")
-def listed(as_json: Json = False) -> None:
+def list_ablations(as_json: Json = False) -> None:
     """List the ablations."""
     from flows.ablations.file import load, named
 
-    found = [load(name) for name in named()]
+    ablations = [load(name) for name in named()]
     if as_json:
         fields = ("name", "title", "description", "negatives", "sizes", "seeds", "reference", "measures")
         print_json(
             [
                 {**{field: getattr(one, field) for field in fields}, "recipe": one.recipe.name, "rows": [*one.rows]}
-                for one in found
+                for one in ablations
             ]
         )
         return
-    print_listing((one.name, one.title, f"{one.description}\n{_scope(one)}") for one in found)
+    print_listing((one.name, one.title, f"{one.description}\n{_scope(one)}") for one in ablations)
 
 
 def _scope(ablation: "Ablation") -> str:
-    """The recipe, the rows and the sizes, where there are several."""
+    """The recipe, the rows, and the sizes if there are several."""
     from flows.ablations.ablation import size_text
 
     sizes = f"; sizes {', '.join(map(size_text, ablation.sizes))}" if len(ablation.sizes) > 1 else ""
@@ -77,42 +82,46 @@ def plan(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Show how many stages each row has, shares with earlier ones, has in the store and would build."""
+    """Show how many stages each row has, shares with earlier rows, reuses from the store and would build."""
     from artifacts.store import Store
     from flows.ablations.file import load
     from flows.ablations.plan import plan_rows, total
     from flows.graph.selection import store_folder
-    from pipeline.formatting import counted
-    from tasks.terminal import duration
 
     own, cells = _cells(load(name), _choice(set, rows, negatives, sizes, seeds, reference))
-    shelf = Store(store_folder(store))
-    planned, steps = plan_rows(shelf, cells, own.recipe.name)
+    planned, steps = plan_rows(Store(store_folder(store)), cells, own.recipe.name)
     summed = total(planned)
     if as_json:
         parts = [{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps]
         print_json({"rows": [asdict(row) for row in planned], "total": asdict(summed), "stages": parts})
         return
-    print_table(table(planned, summed))
-    saved = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
-    guess = f"; at most about {duration(summed.seconds)}" if summed.to_build and summed.seconds else ""
-    beside = f" and what {counted(summed.unknown, 'stages')} never built here will take" if summed.unknown else ""
-    if beside and not guess:
-        guess, beside = "; no guess of the time: this recipe never built them here", ""
-    out.print(f"\n{saved}{guess}{beside}.", highlight=False, soft_wrap=True)
+    print_table(plan_table(planned, summed))
+    shared = f"{summed.shared:,} of {summed.stages:,} stages are shared and built once"
+    out.print(f"\n{shared}{_estimate(summed)}.", highlight=False, soft_wrap=True)
 
 
-def table(planned: "list[RowPlan]", summed: "RowPlan") -> Table:
-    """A row of the ablation a row, their sum last; names fold."""
-    shown = columns()
-    shown.add_column("row", min_width=10)
+def _estimate(summed: "RowPlan") -> str:
+    """The estimated time, from earlier builds of this recipe."""
+    from pipeline.formatting import counted
+    from tasks.terminal import duration
+
+    if summed.to_build and summed.seconds:
+        unknown = f", without {counted(summed.unknown, 'stages')} never built here" if summed.unknown else ""
+        return f"; at most about {duration(summed.seconds)}{unknown}"
+    return "; no estimate of the time: this recipe was never built here" if summed.unknown else ""
+
+
+def plan_table(planned: "list[RowPlan]", summed: "RowPlan") -> Table:
+    """One line per row of the ablation, then their sum. Long names fold."""
+    table = columns()
+    table.add_column("row", min_width=10)
     for heading in ("cells", "stages", "shared", "in the\nstore", "to\nbuild", "time"):
-        shown.add_column(heading, justify="right")
+        table.add_column(heading, justify="right")
     for row in (*planned, summed):
         counts = (row.cells, row.stages, row.shared, row.reused, row.to_build)
         style = "bold" if row is summed else None
-        shown.add_row(escape(row.row), *(f"{count:,}" for count in counts), _time(row), style=style)
-    return shown
+        table.add_row(escape(row.row), *(f"{count:,}" for count in counts), _time(row), style=style)
+    return table
 
 
 def _time(row: "RowPlan") -> str:
@@ -140,25 +149,24 @@ def run(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Run an ablation: every cell, what is shared once, and the table with its tests at the end.
+    """Run all cells of an ablation, and print the table with its significance tests.
 
-    What is in the store is reused. Where a cell fails the others go on; the same command then goes on with the rest.
+    Stages that cells share run once, and stages in the store are reused. If a cell fails, the other cells continue;
+    the same command then runs the rest.
     """
-    from flows.ablations.choice import unheard
     from flows.ablations.prepare import prepare_ablation
     from pipeline.formatting import counted
 
-    # All that can be known to fail does so here, before Prefect is imported.
+    # Everything that can fail early fails here, before the slow import of Prefect.
     choice = _choice(set, rows, negatives, sizes, seeds, reference)
-    ready = prepare_ablation(name, choice, store, device)
-    for line in unheard(ready.run.recipe, ready.rows, choice.set):
-        warn(line)
-    cells = ready.cells
+    prepared = prepare_ablation(name, choice, store, device)
+    _warn_unused(prepared.run.recipe, prepared.rows, choice)
+    cells = prepared.cells
     size = f", {counted(len(cells.parts), 'stages')} for {counted(len(cells.needs), 'cells')}"
-    with prefect(ready.run, size):
+    with prefect_for(prepared.run, size):
         from flows.ablations.flow import flow_of
 
-        refs = flow_of(ready)(**ready.run.parameters)
+        refs = flow_of(prepared)(**prepared.run.parameters)
     if as_json:
         print_json(_outcome(refs))
 
@@ -168,20 +176,25 @@ def join(
     parts: Annotated[
         list[Path],
         typer.Argument(
-            parser=given, metavar="PART PART...", help="Artifacts `ablation`, copies of them, or files of --keep."
+            parser=given, metavar="PART...", help="Folders of artifacts `ablation`, or files that --keep has written."
         ),
     ],
     to: Annotated[
-        Path, typer.Option("--out", parser=given, metavar="DIR", help="Where the table of all goes: new, or empty.")
+        Path, typer.Option("--out", parser=given, metavar="DIR", help="Folder for the joined table, new or empty.")
     ],
     reference: Reference = None,
     keep: Annotated[
         Path | None,
-        typer.Option(parser=given, metavar="FILE.parquet", help="Keep the figures of all parts in one small file too."),
+        typer.Option(
+            parser=given, metavar="FILE.parquet", help="Also write the figures of all parts into this small file."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Join the tables of an ablation's parts, made on several machines, into one with tests over all rows."""
+    """Join the parts of an ablation that ran on several machines.
+
+    The joined table has significance tests over all rows.
+    """
     from artifacts.objects import changed
     from flows.ablations.results import figures_of, print_all
     from pipeline.ablation.files import AGAIN, FILES
@@ -190,7 +203,7 @@ def join(
 
     for file in (part / name for part in parts for name in FILES):
         if file.is_file() and changed(file):
-            raise InputError(f"{file}: not as its manifest has it; {AGAIN}")
+            raise InputError(f"{file}: changed since it was written; {AGAIN}")
     config = join_folders(parts, to, reference, keep)
     if as_json:
         print_json({"out": to, **figures_of(to)})
@@ -199,13 +212,20 @@ def join(
 
 
 def _cells(ablation: "Ablation", choice: "Choice") -> "tuple[Ablation, Union]":
-    from flows.ablations.choice import chosen, unheard
+    from flows.ablations.choice import chosen
     from flows.ablations.shared_nodes import union
 
-    own, asked = chosen(ablation, choice)
-    for line in unheard(own, asked, choice.set):
+    own, rows = chosen(ablation, choice)
+    _warn_unused(own, rows, choice)
+    return own, union(own, rows)
+
+
+def _warn_unused(ablation: "Ablation", rows: "Sequence[str]", choice: "Choice") -> None:
+    """Warns of settings that no row uses."""
+    from flows.ablations.choice import unheard
+
+    for line in unheard(ablation, rows, choice.set):
         warn(line)
-    return own, union(own, asked)
 
 
 def _choice(
@@ -218,17 +238,17 @@ def _choice(
 ) -> "Choice":
     from flows.ablations.choice import Choice
 
-    kinds: list[Any] = negatives or []  # words, until `chosen` has looked at them
+    kinds: list[Any] = negatives or []  # unchecked words: `chosen` checks them
     return Choice(set or [], rows or [], kinds, _sizes(sizes), seeds or [], reference)
 
 
-def _sizes(given: list[str] | None) -> list[int | None]:
+def _sizes(words: list[str] | None) -> list[int | None]:
     from pipeline.errors import InputError
 
     sizes: list[int | None] = []
-    for word in given or []:
+    for word in words or []:
         if word != "all" and not (word.isdecimal() and len(word) < 20):  # int() has a limit too
-            raise InputError(f"--sizes {word}: a number of training questions, or all")
+            raise InputError(f"--sizes {word}: must be a number of training questions, or all")
         sizes.append(None if word == "all" else int(word))
     return sizes
 
@@ -236,5 +256,7 @@ def _sizes(given: list[str] | None) -> list[int | None]:
 def _outcome(refs: dict[str, Any]) -> dict[str, Any]:
     from flows.ablations.results import figures_of
 
-    made = {name: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for name, ref in refs.items()}
-    return {"artifacts": made, **figures_of(refs["ablation"].path)}
+    artifacts = {
+        name: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for name, ref in refs.items()
+    }
+    return {"artifacts": artifacts, **figures_of(refs["ablation"].path)}

@@ -1,4 +1,4 @@
-"""`cocondenser artifacts ...`: a look into the store."""
+"""`cocondenser artifacts ...`: lists, checks and removes artifacts of the store."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -17,34 +17,36 @@ if TYPE_CHECKING:
 artifacts_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Look into the store of artifacts.",
+    help="List, check, pack and remove the artifacts in the store.",
     epilog="Example: [bold]cocondenser artifacts ls[/bold]",
 )
 
-Which = Annotated[str, typer.Argument(metavar="WHICH", help="A stage's name (its newest), or the start of a digest.")]
+Which = Annotated[
+    str, typer.Argument(metavar="ARTIFACT", help="Name of a stage (its newest artifact), or the start of a digest.")
+]
 
 
-def opened(given: Path | None) -> "Store":
-    """The store, which must be there: a folder misspelt is no store without artifacts, and nothing for `gc`.
+def existing_store(folder: Path | None) -> "Store":
+    """The store in the folder. An empty folder is an empty store.
 
-    An empty folder is one to be.
+    Raises InputError if the folder is missing or is no store: its name may be misspelt.
     """
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from pipeline.errors import InputError
 
-    root = store_folder(given)
+    root = store_folder(folder)
     if not root.exists():
         raise InputError(f"{root}: no such store")
-    shelf = Store(root)
-    if not shelf.format.exists() and any(root.iterdir()):
-        raise InputError(f"{root}: no store: it has no {shelf.format.name}")
-    return shelf
+    store = Store(root)
+    if not store.format.exists() and any(root.iterdir()):
+        raise InputError(f"{root}: no store: it has no {store.format.name}")
+    return store
 
 
 @artifacts_app.command("ls", epilog="Example: [bold]cocondenser artifacts ls --stage finetune[/bold]")
 def list_artifacts(
-    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage or node only.")] = None,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="List only this stage or node.")] = None,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
@@ -54,14 +56,14 @@ def list_artifacts(
     from pipeline.formatting import counted
     from tasks.terminal import duration, size
 
-    shelf = opened(store)
-    records = list(shelf.records())
-    found = [r for r in records if stage in (None, r.stage, r.node)]
-    if stage is not None and not found:
-        names = sorted({name for r in records for name in (r.stage, r.node)})
-        raise InputError(f"{shelf.root}: no artifact of {stage}{hint(stage, names)}")
+    artifact_store = existing_store(store)
+    records = list(artifact_store.records())
+    selected = [record for record in records if stage in (None, record.stage, record.node)]
+    if stage is not None and not selected:
+        names = sorted({name for record in records for name in (record.stage, record.node)})
+        raise InputError(f"{artifact_store.root}: no artifact of {stage}{hint(stage, names)}")
     if as_json:
-        print_json([asdict(record) for record in found])
+        print_json([asdict(record) for record in selected])
         return
     table = columns()
     for heading in ("node", "digest"):
@@ -70,13 +72,14 @@ def list_artifacts(
     table.add_column("created")
     table.add_column("took", justify="right")
     table.add_column("size", justify="right")
-    for r in found:
-        when = r.created[:16].replace("T", " ")
-        table.add_row(escape(r.node), r.digest[:12], escape(r.recipe or ""), when, duration(r.seconds), size(r.bytes))
+    for record in selected:
+        created, took = record.created[:16].replace("T", " "), duration(record.seconds)
+        recipe = escape(record.recipe or "")
+        table.add_row(escape(record.node), record.digest[:12], recipe, created, took, size(record.bytes))
     print_table(table)
-    objects = {record.digest: record.bytes for record in found}
+    objects = {record.digest: record.bytes for record in selected}
     out.print(
-        f"\n{counted(len(found), 'artifacts')}, {size(sum(objects.values()))} in {shelf.root}",
+        f"\n{counted(len(selected), 'artifacts')}, {size(sum(objects.values()))} in {artifact_store.root}",
         markup=False,
         highlight=False,
         soft_wrap=True,
@@ -86,9 +89,9 @@ def list_artifacts(
 @artifacts_app.command(epilog="Example: [bold]cocondenser artifacts show stage2[/bold]")
 def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None:
     """Show an artifact's lineage: configuration, inputs, code, versions, metrics."""
-    shelf = opened(store)
-    record = shelf.show(which)
-    fields = {"path": str(shelf.ref(record).path), **asdict(record)}
+    artifact_store = existing_store(store)
+    record = artifact_store.show(which)
+    fields = {"path": str(artifact_store.ref(record).path), **asdict(record)}
     if as_json:
         print_json(fields)
         return
@@ -98,17 +101,17 @@ def show(which: Which, store: StoreFolder = None, as_json: Json = False) -> None
     for name, value in fields.items():
         if value in ({}, "", None):
             continue
-        short = 12 if name in ("code", "sources", "inputs", "input_keys") else None  # enough to tell two hashes apart
-        lines = [f"{k} = {str(x)[:short]}" for k, x in flat(value)] if isinstance(value, dict) else [str(value)]
+        short = 12 if name in ("code", "sources", "inputs", "input_keys") else None  # enough to distinguish two hashes
+        lines = [f"{k} = {str(x)[:short]}" for k, x in dotted_items(value)] if isinstance(value, dict) else [str(value)]
         table.add_row(f"[bold]{name}[/]", escape("\n".join(lines)))
     out.print(table)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_items(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of nested values."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
+            yield from dotted_items(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -116,42 +119,53 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 @artifacts_app.command(epilog='Example: [bold]ls "$(cocondenser artifacts path stage2)"[/bold]')
 def path(which: Which, store: StoreFolder = None) -> None:
     """Print an artifact's folder."""
-    shelf = opened(store)
-    print_path(shelf.ref(shelf.show(which)).path)
+    artifact_store = existing_store(store)
+    print_path(artifact_store.ref(artifact_store.show(which)).path)
 
 
 @artifacts_app.command(epilog="Example: [bold]cocondenser artifacts verify[/bold]")
 def verify(
-    which: Annotated[str | None, typer.Argument(metavar="[WHICH]", help="One artifact; all where not given.")] = None,
+    which: Annotated[
+        str | None, typer.Argument(metavar="[ARTIFACT]", help="Check only this artifact (default: all).")
+    ] = None,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Hash every file again. What is broken is set aside, and built again when it is next needed; exit code 1."""
-    from artifacts.verify import verify as check
+    """Check the hash of every file.
 
-    problems = check(opened(store), which)
+    The store moves damaged artifacts to a folder of their own, and a later run builds them again. The exit code is
+    then 1.
+    """
+    from artifacts.verify import verify as verify_store
+
+    problems = verify_store(existing_store(store), which)
     if as_json:
         print_json(problems)
     else:
-        said = "\n".join(problems) or "All files are as they were written."
-        out.print(said, markup=False, highlight=False, soft_wrap=True)
+        text = "\n".join(problems) or "No file has changed since it was written."
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
     if problems:
         raise typer.Exit(1)
 
 
 @artifacts_app.command(epilog="Example: [bold]cocondenser artifacts gc --runs 3 --days 14 --dry-run[/bold]")
 def gc(
-    runs: Annotated[int, typer.Option(min=0, help="Keep what the newest so many runs name.")] = 10,
-    days: Annotated[float, typer.Option(min=0, help="Keep what was built or used in the last so many days.")] = 30,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    runs: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the artifacts of the N newest runs.")] = 10,
+    days: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Keep the artifacts built or used in the last N days.")
+    ] = 30,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Free disk space: artifacts that no recent run names, checkpoints of abandoned builds, broken files."""
+    """Free disk space.
+
+    Removes artifacts that no recent run uses, checkpoints of unfinished builds, and damaged files.
+    """
     from artifacts.gc import gc as collect
     from tasks.terminal import size
 
-    removed = collect(opened(store), runs, days, dry_run)
+    removed = collect(existing_store(store), runs, days, dry_run)
     if as_json:
         print_json([asdict(item) for item in removed])
         return

@@ -1,4 +1,4 @@
-"""`cocondenser export`: a finished run's model, index and runs, for use outside the store."""
+"""`cocondenser export`: writes model, index and ranked lists of a finished run for other programs."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,53 +12,61 @@ from pipeline.paths import given
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(parser=given, metavar="OUT", help="The folder to write.")],
+    folder: Annotated[Path, typer.Argument(parser=given, metavar="OUT", help="Folder to write.")],
     recipe: OfRecipe = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NODE", help="The model of this node; else of the last dense run.")
+        str | None,
+        typer.Option(
+            metavar="NODE", help="Node whose model is exported (default: the model of the last dense retrieval)."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help="model, onnx, run or index; may stand several times. Else all there is."),
+        typer.Option(
+            metavar="PART", help="Export only this part: model, onnx, run or index (default: all parts). Repeatable."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Write a finished run's model (for sentence-transformers, and as ONNX), ranked lists and index, with a README."""
+    """Write a finished run as folders for other programs.
+
+    These are the model (for sentence-transformers, and as ONNX), the ranked lists and the index, with a README.
+    """
     from artifacts.store import Store
     from flows.graph.selection import store_folder
-    from flows.runs.export import export as write
+    from flows.runs.export import export_run
     from pipeline.formatting import share_text
     from tasks.terminal import shown_in, size
 
     with shown_in(terminal):
-        done = write(Store(store_folder(store)), folder, recipe, model, only or [], overwrite)
+        done = export_run(Store(store_folder(store)), folder, recipe, model, only or [], overwrite)
     if as_json:
         print_json({"out": folder.absolute(), **asdict(done)})
         return
     out.print(f"{done.model} of {done.recipe} is in {folder}", markup=False, highlight=False, soft_wrap=True)
     sizes = Table(Column(), Column(justify="right"), box=None, pad_edge=False, show_header=False)
     for part in done.parts:
-        held = [count for path, count in done.files.items() if Path(path).parts[0] == part]
-        sizes.add_row(f"{part}/", size(sum(held)))
+        part_sizes = [count for path, count in done.files.items() if Path(path).parts[0] == part]
+        sizes.add_row(f"{part}/", size(sum(part_sizes)))
     out.print(sizes)
     if done.reading and done.reading["questions_differing"] + done.reading["passages_differing"]:
-        shown = "{questions_differing} of {questions} questions and {passages_differing} of {passages} passages"
-        told = f"{shown.format(**done.reading)} are read otherwise there: README.md says why"
-        terminal.print(told, style="dim", highlight=False, soft_wrap=True)
+        differing = "{questions_differing} of {questions} questions and {passages_differing} of {passages} passages"
+        text = f"the exported tokenizer reads {differing.format(**done.reading)} differently: README.md says why"
+        terminal.print(text, style="dim", highlight=False, soft_wrap=True)
     if done.onnx is None or done.milliseconds is None:
         return
     for name, figures in done.onnx["files"].items():
         if "least_cosine" in figures:
-            line = f"cosine {figures['mean_cosine']:.5f} in the mean, {figures['least_cosine']:.5f} at least"
+            line = f"mean cosine {figures['mean_cosine']:.5f}, lowest {figures['least_cosine']:.5f}"
         else:
             line = f"differs from torch by {figures['greatest_difference']:.1e} of a vector's length at most"
         out.print(f"{name}: {size(done.files[f'onnx/{name}'])}, {line}", highlight=False, soft_wrap=True)
-    found = done.onnx["retrieval"]
-    columns = [f"MRR@10, {found['questions']:,} of {found['split']}", "nDCG@10"] if found else []
+    retrieval = done.onnx["retrieval"]
+    columns = [f"MRR@10, {retrieval['questions']:,} of {retrieval['split']}", "nDCG@10"] if retrieval else []
     table = Table("questions by", *(Column(name, justify="right") for name in ("ms each", *columns)), box=None)
-    for way, taken in done.milliseconds.items():
-        measured = [share_text(value) for value in found[way].values()] if found else []
-        table.add_row(way, f"{taken:.2f}", *measured)
+    for runtime, milliseconds in done.milliseconds.items():
+        measures = [share_text(value) for value in retrieval[runtime].values()] if retrieval else []
+        table.add_row(runtime, f"{milliseconds:.2f}", *measures)
     print_table(table)

@@ -1,4 +1,4 @@
-"""Listings of what has a name and a title: recipes, those of sentence tasks, ablations."""
+"""Lists recipes, recipes of sentence tasks, and ablations with their titles."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def print_recipes(recipes: "Iterable[Recipe | SentenceRecipe]", as_json: bool) -> None:
-    """Those that are not hidden."""
-    found = [recipe for recipe in recipes if not recipe.hidden]
+    """Prints the recipes that are not hidden."""
+    shown = [recipe for recipe in recipes if not recipe.hidden]
     if as_json:
-        print_json([{"name": r.name, "title": r.title, "description": r.description} for r in found])
+        print_json([{"name": one.name, "title": one.title, "description": one.description} for one in shown])
         return
-    print_listing((r.name, r.title, r.description) for r in found)
+    print_listing((one.name, one.title, one.description) for one in shown)
 
 
 def print_listing(rows: Iterable[tuple[str, str, str]]) -> None:
-    """(name, title, further lines) of each."""
+    """Prints rows of (name, title, further lines)."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
     for name, title, lines in rows:
         table.add_row(f"[bold]{escape(name)}[/]", f"{escape(title)}\n[dim]{escape(lines)}[/]")

@@ -1,4 +1,4 @@
-"""What the commands share: options, the two consoles, and how an error ends them."""
+"""What the commands share: options, the two consoles, tables, warnings and errors."""
 
 import os
 import sys
@@ -19,49 +19,69 @@ if TYPE_CHECKING:
 
 guard_consoles()
 out = Console(soft_wrap=False, emoji=False)
-"""What was asked for."""
+"""Standard output: the results of a command."""
 terminal = Console(stderr=True, emoji=False)
-"""Progress and errors."""
+"""Standard error: progress, warnings and errors."""
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="One of `cocondenser recipes`, or a YAML file.")]
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="Name of a recipe (see `cocondenser recipes`), or a YAML file.")
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Change a field of the recipe; may stand several times."),
+    typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="Change a field of the recipe. Repeatable."),
 ]
-Until = Annotated[str | None, typer.Option(metavar="STAGE", help="The last stage to run, with all that it needs.")]
-OfRecipe = Annotated[str | None, typer.Option(metavar="RECIPE", help="Of this recipe; else of the newest run.")]
+Until = Annotated[
+    str | None, typer.Option(metavar="STAGE", help="Last stage to run; the stages that it needs run too.")
+]
+OfRecipe = Annotated[
+    str | None, typer.Option(metavar="RECIPE", help="Recipe whose newest run is used (default: the newest run).")
+]
 StoreFolder = Annotated[
     Path | None,
-    typer.Option(parser=given, metavar="DIR", help="The folder of artifacts; else COCONDENSER_STORE, else ./store."),
+    typer.Option(
+        parser=given,
+        metavar="DIR",
+        help="Folder of the artifacts (default: the variable COCONDENSER_STORE, otherwise ./store).",
+    ),
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="The recipe's where not given.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Device (default: as the recipe says).")]
+RunFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        parser=given, metavar="RUN...", help="Run files: TREC, or MS MARCO with 3 columns; plain or compressed."
+    ),
+]
+QRELS_FORMATS = "TREC with 4 columns, BEIR's tsv, or qrels.parquet"
+Relevance = Annotated[int, typer.Option(min=1, help="Lowest grade that counts as relevant (2 for TREC Deep Learning).")]
 TestOfDifferences = Annotated[
-    Literal["randomisation", "t"], typer.Option(help="Of differences, paired by question; p by Holm's correction.")
+    Literal["randomisation", "t"],
+    typer.Option(help="Test of differences, paired by question. p has Holm's correction."),
 ]
-Samples = Annotated[int, typer.Option(min=100, max=1_000_000, help="Resamples of the questions.")]
-SampleSeed = Annotated[int, typer.Option(min=0, help="Of the resamples.")]
+Samples = Annotated[int, typer.Option(min=100, max=1_000_000, help="Number of resamples of the questions.")]
+SampleSeed = Annotated[int, typer.Option(min=0, help="Random seed for resampling.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def columns() -> Table:
-    """An empty table without lines, its columns closer together where the terminal is narrow."""
+    """An empty table without lines. Its columns are closer together if the terminal is narrow."""
     return Table(box=None, pad_edge=False, collapse_padding=out.width < 80)
 
 
 def print_table(table: Table) -> None:
-    """Of figures: none is cut, however narrow the terminal. Columns with a `min_width` fold down to it."""
+    """Prints all figures in full, however narrow the terminal is. Columns with a `min_width` fold down to it."""
     from tasks.terminal import print_whole
 
     print_whole(table, out)
 
 
 def print_json(value: Any) -> None:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # None: closed before the program began
-    print(json_text(value, encoding, indent=1, default=str), flush=True)  # at once: a full disk is reported
+    """Prints JSON that the encoding of standard output can show."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # None: closed before the program started
+    print(json_text(value, encoding, indent=1, default=str), flush=True)  # flushed, to report a full disk here
 
 
 def print_path(path: Path) -> None:
-    """As the system has it, for another command to read; a terminal gets what it can show."""
+    """Prints the path for another command to read: its exact bytes. On a terminal: what the terminal can show."""
     if sys.stdout is None or sys.stdout.isatty():
         print(path)
         return
@@ -71,26 +91,32 @@ def print_path(path: Path) -> None:
 
 
 def warn(text: str) -> None:
-    """One line that a reader of the figures must know."""
+    """Prints one line on standard error that a reader of the results must know."""
     terminal.print(f"warning: {escaped(text)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
+def warn_questions_without_results(source: Path | str, count: int) -> None:
+    """Warns if judged questions have no results in a run file."""
+    if count:
+        warn(f"{source}: questions without results, each counted as zero: {count:,}")
+
+
 def fail(text: str, code: int) -> NoReturn:
-    """Ends the command with one line, or several of an InputError."""
+    """Prints the error and ends the command with this exit code."""
     terminal.print("[red]error:[/] ", end="")
     terminal.print(text, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)
 
 
-def table(systems: "dict[str, Estimates]") -> Table:
-    """A row a measure, a column a system."""
+def measures_table(systems: "dict[str, Estimates]") -> Table:
+    """One row per measure, one column per system."""
     from pipeline.formatting import estimate_text
 
-    shown = columns()
-    shown.add_column("")
+    table = columns()
+    table.add_column("")
     for name, figures in systems.items():
         widest = max(len(estimate_text(figure)) for figure in figures.values())
-        shown.add_column(escape(name), justify="right", min_width=widest)
+        table.add_column(escape(name), justify="right", min_width=widest)
     for measure in next(iter(systems.values())):
-        shown.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
-    return shown
+        table.add_row(measure, *(estimate_text(figures[measure]) for figures in systems.values()))
+    return table

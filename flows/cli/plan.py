@@ -1,10 +1,21 @@
 """`cocondenser plan`: what a run would do."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
+from rich.table import Table
 
 from flows.cli.options import Json, RecipeName, Settings, StoreFolder, Until, columns, out, print_json, print_table
+
+if TYPE_CHECKING:
+    from flows.graph.plan import Step
+
+ACTION_LABELS = {"reuse": "[cyan]reuse[/]", "build": "[green]build[/]", "unknown": "[yellow]?[/]"}
+"""What a run would do with a stage, as a plan shows it."""
+REASONS = 6
+"""Lines per stage that say why it is built."""
 
 
 def plan(
@@ -14,47 +25,61 @@ def plan(
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a run would do, and why, with a guess of time and disk from what was built before."""
+    """Show what a run would do and why, with an estimate of time and disk space from earlier builds."""
     from artifacts.store import Store
     from flows.dag import nodes
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing
     from flows.graph.selection import select, store_folder
     from flows.recipes.recipe import resolve
-    from pipeline.formatting import counted
-    from tasks.terminal import duration, size
 
-    shelf = Store(store_folder(store))
+    artifact_store = Store(store_folder(store))
     resolved = resolve(recipe, set or [])
-    wanted = select(nodes(resolved), until, None)
+    selected = select(nodes(resolved), until, None)
     steps = [
-        # What a run would refuse is said in its words.
+        # The same message as a run that refuses the recipe.
         step if step.action == "reuse" else replace(step, why=missing(node) or step.why)
-        for node, step in zip(wanted, make_plan(shelf, wanted, resolved.name), strict=True)
+        for node, step in zip(selected, make_plan(artifact_store, selected, resolved.name), strict=True)
     ]
     if as_json:
         print_json([{**asdict(step), "ref": step.ref.digest if step.ref else None} for step in steps])
         return
+    print_table(steps_table(steps))
+    out.print(f"\n{steps_summary(steps)}", highlight=False)
+
+
+def steps_table(steps: "Sequence[Step]") -> Table:
+    """One row per stage."""
+    from tasks.terminal import duration, size
+
     table = columns()
     for heading in ("stage", ""):
         table.add_column(heading)
     table.add_column("why", min_width=20)
     table.add_column("time", justify="right")
     table.add_column("disk", justify="right")
-    looks = {"reuse": "[cyan]reuse[/]", "build": "[green]build[/]", "unknown": "[yellow]?[/]"}
     for step in steps:
-        why = "\n".join(step.why[:6]) + (f"\nand {len(step.why) - 6} more" if len(step.why) > 6 else "")
+        more = len(step.why) - REASONS
+        why = "\n".join(step.why[:REASONS]) + (f"\nand {more} more" if more > 0 else "")
         seconds = "?" if step.seconds is None else duration(step.seconds)
         disk = "?" if step.bytes is None else size(step.bytes)
-        guess = ("", "") if step.action == "reuse" else (seconds, disk)
-        table.add_row(escape(step.node), looks[step.action], escape(why), *guess)
-    print_table(table)
-    todo = [step for step in steps if step.action != "reuse"]
-    took, filled = sum(step.seconds or 0 for step in todo), sum(step.bytes or 0 for step in todo)
-    unknown = sum(step.seconds is None for step in todo)
-    total = f", at most about {duration(took)} and {size(filled)}" if len(todo) > unknown else ""
-    beside = (
-        f" (and what {counted(unknown, 'stages')} never built in this store will take)" if unknown and total else ""
-    )
-    none = " No guess of time and disk: this recipe never built them in this store." if todo and not total else ""
-    out.print(f"\n{len(steps) - len(todo)} of {len(steps)} stages are reused{total}{beside}.{none}", highlight=False)
+        estimate = ("", "") if step.action == "reuse" else (seconds, disk)
+        table.add_row(escape(step.node), ACTION_LABELS[step.action], escape(why), *estimate)
+    return table
+
+
+def steps_summary(steps: "Sequence[Step]") -> str:
+    """How many stages are reused, and the estimate for the others."""
+    from pipeline.formatting import counted
+    from tasks.terminal import duration, size
+
+    to_build = [step for step in steps if step.action != "reuse"]
+    reused = f"{len(steps) - len(to_build)} of {len(steps)} stages are reused"
+    unknown = sum(step.seconds is None for step in to_build)
+    if not to_build:
+        return f"{reused}."
+    if unknown == len(to_build):
+        return f"{reused}. No estimate of time and disk: this recipe was never built in this store."
+    seconds, disk = (sum(values) for values in zip(*((s.seconds or 0, s.bytes or 0) for s in to_build), strict=True))
+    without = f" (without {counted(unknown, 'stages')} never built in this store)" if unknown else ""
+    return f"{reused}, at most about {duration(seconds)} and {size(disk)}{without}."

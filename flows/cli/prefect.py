@@ -1,4 +1,4 @@
-"""Prefect for the length of a command."""
+"""Prefect's server during a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def prefect(run: "Run[Any]", details: str | None = None) -> Iterator[None]:
-    """Within it the flow of `run` is imported and called: the terminal shows the page's address, then its bars.
+def prefect_for(run: "Run[Any]", details: str | None = None) -> Iterator[None]:
+    """Starts or finds Prefect's server, and prints the title of `run` and the page's address.
 
-    `details`: printed behind the title; None: the recipe's name, unless that is the title.
-    A stage's child process that failed ends the command with its last words. Enter it once all that can be known to
-    fail without Prefect has been looked at: importing it takes seconds.
+    Import and call the flow inside this block. Enter the block after all early checks: the import of Prefect takes
+    seconds. If a stage's child process fails, its last lines end the command.
+    `details`: text after the title (None: the recipe's name, unless it is the title).
     """
     title, name = run.recipe.title, run.recipe.name
     if details is None:

@@ -1,4 +1,4 @@
-"""`cocondenser run` and `cocondenser update`: the flow, once all that can be known to fail has been looked at."""
+"""`cocondenser run` and `cocondenser update`: early checks, then the flow."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Device, Json, RecipeName, Settings, StoreFolder, Until, print_json, terminal
-from flows.cli.prefect import prefect
+from flows.cli.prefect import prefect_for
 
 if TYPE_CHECKING:
     from artifacts.records import Ref
@@ -18,30 +18,30 @@ def run(
     set: Settings = None,
     until: Until = None,
     only: Annotated[
-        str | None, typer.Option(metavar="STAGE", help="The one stage to run; what it reads must be in the store.")
+        str | None, typer.Option(metavar="STAGE", help="Run only this stage. Its inputs must be in the store.")
     ] = None,
     refresh: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="Build this stage again; may stand several times.")
+        list[str] | None, typer.Option(metavar="STAGE", help="Build this stage again. Repeatable.")
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="STAGE", help="Accept this stage's artifact of older code; may stand several times."),
+        typer.Option(metavar="STAGE", help="Reuse this stage's artifact of older code. Repeatable."),
     ] = None,
     store: StoreFolder = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe. A stage whose configuration, inputs and code are as before is taken from the store."""
+    """Run a recipe. A stage is reused from the store if its configuration, inputs and code have not changed."""
     from flows.graph.prepare import prepare
 
-    # All that can be known to fail does so here, before Prefect is imported.
-    ready = prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device)
-    with prefect(ready):
+    # Everything that can fail early fails here, before the slow import of Prefect.
+    prepared = prepare(recipe, set or [], until, only, refresh or [], keep or [], store, device)
+    with prefect_for(prepared):
         from flows.flow import flow_of
 
-        refs = flow_of(ready)(**ready.parameters)
+        refs = flow_of(prepared)(**prepared.parameters)
     if as_json:
-        print_json(outcome(refs))
+        print_json(run_outcome(refs))
 
 
 def update(
@@ -51,33 +51,33 @@ def update(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Take in new, changed and removed files with the model and the settings of the recipe's newest run.
+    """Add new, change changed and remove deleted files of a collection, without training.
 
-    Nothing is trained, and only the shards of passages that changed are encoded; `search` then answers from them.
+    The update uses the model and the settings of the recipe's newest run, and encodes only the shards with changed
+    passages. `cocondenser search` then answers from the updated collection.
     """
-    from flows.cli.artifacts import opened
+    from flows.cli.artifacts import existing_store
     from flows.graph.prepare import prepare
-    from flows.runs.update import described, taken_in
-    from flows.runs.update import update as settle
+    from flows.runs.update import prepare_update, update_counts, update_summary
 
-    begun = datetime.now(UTC)
-    shelf = opened(store)
-    resolved, settings, engine = settle(shelf, recipe, set or [])
-    of = f"{engine.model} of the run of {engine.run.name} begun {engine.run.created[:19]}"
-    terminal.print(f"model: {of} UTC", markup=False, highlight=False, soft_wrap=True)
-    ready = prepare(resolved, settings, store=shelf.root, device=device)
-    with prefect(ready):
+    started = datetime.now(UTC)
+    artifact_store = existing_store(store)
+    resolved, settings, engine = prepare_update(artifact_store, recipe, set or [])
+    source = f"{engine.model} of the run of {engine.run.name} started {engine.run.created[:19]} UTC"
+    terminal.print(f"model: {source}", markup=False, highlight=False, soft_wrap=True)
+    prepared = prepare(resolved, settings, store=artifact_store.root, device=device)
+    with prefect_for(prepared):
         from flows.flow import flow_of
 
-        refs = flow_of(ready)(**ready.parameters)
-    done = taken_in(shelf, refs, begun)
-    terminal.print(f"\n{described(done)}", markup=False, highlight=False, soft_wrap=True)
+        refs = flow_of(prepared)(**prepared.parameters)
+    done = update_counts(artifact_store, refs, started)
+    terminal.print(f"\n{update_summary(done)}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        print_json({**outcome(refs), "update": done})
+        print_json({**run_outcome(refs), "update": done})
 
 
-def outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
-    """A run's artifacts, notices and results, to be printed as JSON."""
+def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
+    """A run's artifacts, notices and results, for JSON."""
     from flows.graph.run_schema import read_metrics
     from pipeline.evaluate.short_tables import all_notes
     from pipeline.notices import read_notices

@@ -1,4 +1,4 @@
-"""`cocondenser search`: a question asked of a finished run."""
+"""`cocondenser search`: answers a question from a finished run."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,66 +12,75 @@ if TYPE_CHECKING:
     from flows.serving.answers import Answer
     from flows.serving.engine import Engine
 
-AskBy = Annotated[
+SearchBy = Annotated[
     Literal["dense", "fusion", "bm25"] | None,
-    typer.Option(help="Ask this; else what was best on dev questions, without any dense."),
+    typer.Option(
+        metavar="METHOD",
+        help="Search method: dense, fusion or bm25 (default: the best one on the run's dev questions; without dev "
+        "questions dense).",
+    ),
 ]
 
 
 def search(
-    question: Annotated[str, typer.Argument(help="A question, in quotes.")],
-    k: Annotated[int, typer.Option("-k", help="Documents shown.")] = 5,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="Question, in quotes.")],
+    k: Annotated[int, typer.Option("-k", metavar="N", help="Number of documents to show.")] = 5,
     where: Annotated[
         str | None,
-        typer.Option(metavar="EXPRESSION", help="Only of passages whose columns are so: \"source = 'numpy'\"."),
+        typer.Option(
+            metavar="CONDITION",
+            help="SQL condition on the passages' metadata columns, such as \"source = 'numpy'\".",
+        ),
     ] = None,
     recipe: OfRecipe = None,
-    by: AskBy = None,
+    by: SearchBy = None,
     store: StoreFolder = None,
     json: Json = False,
 ) -> None:
-    """Answer a question from the newest run, by what was best on its dev questions (dense where it has none)."""
-    begun = time.perf_counter()
+    """Answer a question from a finished run."""
+    started = time.perf_counter()
     from artifacts.store import Store
     from flows.graph.selection import store_folder
-    from flows.serving.answers import as_json
-    from flows.serving.ask import ask, checked, notices
+    from flows.serving.answers import answers_as_json
+    from flows.serving.ask import ask, check_question, question_notices
     from flows.serving.engine import newest_engine
     from flows.serving.question import Question
-    from flows.serving.session import opened
+    from flows.serving.session import open_session
 
-    if where is not None and not where.strip():  # a variable of the shell that is not set
+    if where is not None and not where.strip():  # a variable of the shell may be empty
         raise InputError("where: the condition is empty; leave it out to search all passages")
     engine = newest_engine(Store(store_folder(store)), recipe, by)
-    if engine.instead:
+    if engine.dense_instead:
         terminal.print("by dense: a fusion was best on dev, but its first stage is a run file", style="dim")
-    with terminal.status("Loading ...") as status, opened(engine) as run:
-        asked = checked(run, Question(question, k, engine.how, where))
+    with terminal.status("Loading ...") as status, open_session(engine) as session:
+        checked = check_question(session, Question(question, k, engine.by, where))
         loaded = time.perf_counter()
         status.update("Searching ...")
-        (answers,) = ask(run, [asked])
+        (answers,) = ask(session, [checked])
         answered = time.perf_counter()
-        lines = notices(run, asked)
+        notices = question_notices(session, checked)
     if isinstance(answers, Exception):
         raise InputError(str(answers)) from None
-    loading, answering = 1000 * (loaded - begun), 1000 * (answered - loaded)
+    loading, answering = 1000 * (loaded - started), 1000 * (answered - loaded)
     if json:
-        print_json({**as_json(engine, asked, answers, answering, lines), "loading_milliseconds": round(loading, 1)})
+        result = answers_as_json(engine, checked, answers, answering, notices)
+        print_json({**result, "loading_milliseconds": round(loading, 1)})
         return
-    for line in lines:
+    for line in notices:
         warn(line)
-    show(engine, answers)
+    print_answers(engine, answers)
     terminal.print(f"loaded in {loading / 1000:.1f} s, answered in {answering:.0f} ms", style="dim", highlight=False)
 
 
-def show(engine: "Engine", answers: "list[Answer]") -> None:
+def print_answers(engine: "Engine", answers: "list[Answer]") -> None:
+    """Prints each document with its score, metadata, a known question and an excerpt."""
     from rich.padding import Padding
     from rich.text import Text
 
     from tasks.printable import printable
 
-    how = ", ".join(filter(None, (engine.label(engine.how), engine.not_tuned(engine.how))))
-    out.print(f"{engine.run.name}, {how}\n", style="dim", markup=False, highlight=False)
+    method = ", ".join(filter(None, (engine.label(engine.by), engine.not_tuned(engine.by))))
+    out.print(f"{engine.run.name}, {method}\n", style="dim", markup=False, highlight=False)
     if not answers:
         out.print("nothing found")
     for answer in answers:
@@ -88,7 +97,7 @@ def show(engine: "Engine", answers: "list[Answer]") -> None:
             out.print(Padding(Text("  ".join(values), "dim"), (0, 0, 0, 4)))
         if answer.question:
             out.print(Padding(Text(answer.question, "italic"), (0, 0, 0, 4)))
-        text = Text(printable(answer.excerpt))  # of the same length: the highlights are places in it
+        text = Text(printable(answer.excerpt))  # of the same length, to keep the positions of the highlights
         for start, end in answer.highlights:
             text.stylize("bold yellow", start, end)
         out.print(Padding(text, (0, 0, 1, 4)))

@@ -1,59 +1,69 @@
 """`cocondenser sentences ...`: sentence similarity."""
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from flows.cli.listing import print_recipes
 from flows.cli.options import Device, Json, Settings, StoreFolder, out, print_json
-from flows.cli.prefect import prefect
+from flows.cli.plan import ACTION_LABELS, REASONS
+from flows.cli.prefect import prefect_for
 
 sentences_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Measure models on sentence similarity (STS-b), by training size.",
+    help="Measure models on sentence similarity (STS-b), by number of training rows.",
     epilog="Example: [bold]cocondenser sentences run stsb --set models.mine=path/to/model[/bold]",
 )
-Name = Annotated[str, typer.Argument(metavar="RECIPE", help="One of `cocondenser sentences recipes`, or a YAML file.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="Name of a sentence recipe (see `cocondenser sentences recipes`), or a YAML file."
+    ),
+]
 
 
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences recipes --json[/bold]")
 def recipes(as_json: Json = False) -> None:
     """List the recipes of sentence tasks."""
     from flows.recipes.yaml_layers import named
-    from flows.sentences.recipe import SENTENCES, resolve
+    from flows.sentences.recipe import SENTENCES, resolve_sentences
 
-    print_recipes(map(resolve, named(SENTENCES)), as_json)
+    print_recipes(map(resolve_sentences, named(SENTENCES)), as_json)
 
 
 @sentences_app.command(epilog="Example: [bold]cocondenser sentences plan stsb --set repeats=5[/bold]")
 def plan(recipe: Name, set: Settings = None, store: StoreFolder = None, as_json: Json = False) -> None:
-    """Show what a run would do, and why. Tables that the store does not hold are read, to tell what is wrong."""
-    from dataclasses import asdict
+    """Show what a run would do and why.
+
+    The command reads the tables that the store does not have, to find errors in them.
+    """
+    from rich.markup import escape
+    from rich.table import Table
 
     from artifacts.store import Store
     from flows.graph.plan import plan as make_plan
     from flows.graph.preflight import missing
     from flows.graph.selection import store_folder
     from flows.sentences.checks import check_tables
-    from flows.sentences.dag import nodes
-    from flows.sentences.recipe import resolve
+    from flows.sentences.dag import sentence_nodes
+    from flows.sentences.recipe import resolve_sentences
 
-    resolved, shelf = resolve(recipe, set or []), Store(store_folder(store))
-    dag = nodes(resolved, shelf)
-    steps = make_plan(shelf, dag, resolved.name)
+    resolved, artifact_store = resolve_sentences(recipe, set or []), Store(store_folder(store))
+    dag = sentence_nodes(resolved, artifact_store)
+    steps = make_plan(artifact_store, dag, resolved.name)
     check_tables(resolved, steps)
-    why = [missing(node) or step.why if step.action != "reuse" else [] for node, step in zip(dag, steps, strict=True)]
+    reasons = [
+        missing(node) or step.why if step.action != "reuse" else [] for node, step in zip(dag, steps, strict=True)
+    ]
     if as_json:
         refs = [{"ref": step.ref.digest if step.ref else None} for step in steps]
-        print_json([{**asdict(step), **ref, "why": said} for step, ref, said in zip(steps, refs, why, strict=True)])
+        print_json([{**asdict(step), **ref, "why": why} for step, ref, why in zip(steps, refs, reasons, strict=True)])
         return
     table = Table("stage", "", "why", box=None, pad_edge=False)
-    looks = {"reuse": "[cyan]reuse[/]", "build": "[green]build[/]", "unknown": "[yellow]?[/]"}
-    for step, said in zip(steps, why, strict=True):
-        table.add_row(escape(step.node), looks[step.action], escape("\n".join(said[:6])))
+    for step, why in zip(steps, reasons, strict=True):
+        table.add_row(escape(step.node), ACTION_LABELS[step.action], escape("\n".join(why[:REASONS])))
     out.print(table)
     reused = sum(step.action == "reuse" for step in steps)
     out.print(f"\n{reused} of {len(steps)} stages are reused.", highlight=False)
@@ -63,22 +73,22 @@ def plan(recipe: Name, set: Settings = None, store: StoreFolder = None, as_json:
 def run(
     recipe: Name, set: Settings = None, store: StoreFolder = None, device: Device = None, as_json: Json = False
 ) -> None:
-    """Run a recipe and print its table. What was trained before is taken from the store."""
-    from flows.sentences import results
+    """Run a recipe and print its table. Trainings in the store are reused."""
     from flows.sentences.dag import SUMMARY
     from flows.sentences.prepare import prepare_sentences
+    from flows.sentences.results import read_summary, results_table
 
-    # All that can be known to fail does so here, before Prefect is imported.
-    ready = prepare_sentences(recipe, set or [], store, device)
-    with prefect(ready, ""):
+    # Everything that can fail early fails here, before the slow import of Prefect.
+    prepared = prepare_sentences(recipe, set or [], store, device)
+    with prefect_for(prepared, ""):
         from flows.sentences.flow import flow_of
 
-        refs = flow_of(ready)(**ready.parameters)
-    published = ready.recipe.published
-    found: dict[str, Any] = results.read(refs[SUMMARY].path)
+        refs = flow_of(prepared)(**prepared.parameters)
+    published = prepared.recipe.published
+    summary = read_summary(refs[SUMMARY].path)
     if as_json:
         artifacts = {node: {"digest": ref.digest, "path": str(ref.path)} for node, ref in refs.items()}
-        said = published.model_dump() if published else None
-        print_json({"artifacts": artifacts, "results": found, "published": said})
+        figures = published.model_dump() if published else None
+        print_json({"artifacts": artifacts, "results": summary, "published": figures})
         return
-    out.print(results.table(found, published))
+    out.print(results_table(summary, published))

@@ -1,4 +1,4 @@
-"""`cocondenser serve-search`: a finished run's answers on a local page and as JSON."""
+"""`cocondenser serve-search`: a finished run answers questions on a local page and as JSON."""
 
 import contextlib
 import errno
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import OfRecipe, StoreFolder, terminal
-from flows.cli.search import AskBy
+from flows.cli.search import SearchBy
 from pipeline.errors import InputError
 
 ADDRESS = "127.0.0.1"
@@ -19,41 +19,48 @@ ADDRESS = "127.0.0.1"
 
 def serve_search(
     recipe: OfRecipe = None,
-    by: AskBy = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the page and the JSON.")] = 8080,
+    by: SearchBy = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page and the JSON.")] = 8080,
     store: StoreFolder = None,
 ) -> None:
-    """Answer questions on a page at http://127.0.0.1:8080 and as JSON, for this machine alone; Ctrl-C ends it."""
+    """Answer questions on a page at http://127.0.0.1:8080 and as JSON.
+
+    Only this machine can reach the page. Stop with Ctrl-C.
+    """
     from artifacts.store import Store
     from flows.graph.selection import store_folder
     from flows.serving.engine import newest_engine
 
     engine = newest_engine(Store(store_folder(store)), recipe, by)
-    for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it with & has SIGINT ignored
-        signal.signal(ends, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
+        signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
-        place = running.enter_context(bound(port))  # a port that is taken is told before anything loads
+        listener = running.enter_context(listening_socket(port))  # first: a used port is an error before loading
         with terminal.status("Loading ..."):
             from flows.serving.server import serve
-            from flows.serving.session import opened
+            from flows.serving.session import open_session
 
-            run = running.enter_context(opened(engine, engine.ways(), often=True))
-        page = f"http://{ADDRESS}:{port}"
-        terminal.print(f"{engine.run.name}, {engine.label(engine.how)}", style="dim", markup=False, highlight=False)
-        terminal.print(f"\nPage:   {page}\nJSON:   {page}/api/search?q=...\nStop:   Ctrl-C\n", highlight=False)
-        serve(run, place)
+            session = running.enter_context(open_session(engine, engine.ways(), often=True))
+        name = f"{engine.run.name}, {engine.label(engine.by)}"
+
+        def print_address() -> None:
+            page = f"http://{ADDRESS}:{port}"
+            terminal.print(name, style="dim", markup=False, highlight=False)
+            terminal.print(f"\nPage:   {page}\nJSON:   {page}/api/search?q=...\nStop:   Ctrl-C\n", highlight=False)
+
+        serve(session, listener, print_address)
     terminal.print("The server has ended.")
 
 
 @contextmanager
-def bound(port: int) -> Iterator[socket.socket]:
-    """The port of this machine's own address, held. Raises InputError where another program has it."""
-    with socket.socket() as place:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just ended holds nothing
+def listening_socket(port: int) -> Iterator[socket.socket]:
+    """A socket that listens on the port, for this machine only. Raises InputError if another program has the port."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended blocks no port
         try:
-            place.bind((ADDRESS, port))
-            place.listen()  # who comes now waits until the server runs
+            listener.bind((ADDRESS, port))
+            listener.listen()  # early clients wait until the server runs
         except OSError as error:
-            why = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror
-            raise InputError(f"--port {port}: {why}") from None
-        yield place
+            reason = "another program uses this port" if error.errno == errno.EADDRINUSE else error.strerror
+            raise InputError(f"--port {port}: {reason}") from None
+        yield listener

@@ -13,7 +13,7 @@ from typing import Any, cast
 from flows.cli.options import terminal
 from flows.deploy.deployments import POOL, PREFECT_YAML
 from flows.deploy.own_server import own_server
-from flows.deploy.processes import prefect_process, taken
+from flows.deploy.processes import is_port_used, prefect_process
 from pipeline.errors import InputError
 from pipeline.runtime import processes
 from pipeline.runtime.network import without_proxy
@@ -23,7 +23,7 @@ PROFILE = "cocondenser"
 HEARTBEAT_SECONDS = 30
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # A lease that outlives the server, else a limit's slot is lost when it starts again.
+    # Leases in files outlive the server. Otherwise its restart would lose the slots of a limit.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
@@ -32,26 +32,26 @@ SETTINGS = {
 
 
 def up(port: int) -> None:
-    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError where the port is taken."""
+    """Returns when Ctrl-C or SIGTERM has ended everything. Raises InputError if another program has the port."""
     page = f"http://127.0.0.1:{port}"
     api = f"{page}/api"
     if healthy(api):
-        raise InputError(f"--port {port}: a Prefect server answers there already")
-    if taken(port):
-        raise InputError(f"--port {port}: another program listens there")
+        raise InputError(f"--port {port}: a Prefect server uses this port already")
+    if is_port_used(port):
+        raise InputError(f"--port {port}: another program uses this port")
     if not PREFECT_YAML.is_file():
-        raise InputError(f"{PREFECT_YAML}: not there; `cocondenser up` works from the project's own folder")
+        raise InputError(f"{PREFECT_YAML} does not exist; `cocondenser up` needs the folder of the project")
     folder = PREFECT_YAML.parent
     without_proxy(os.environ)
     environment = {**processes.environment(), **SETTINGS, "PREFECT_API_URL": api}
-    for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it with & has SIGINT ignored
-        signal.signal(ends, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts the command with & ignores SIGINT
+        signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as running:
         terminal.print("Starting Prefect's server ...")
         running.enter_context(own_server(port, SETTINGS, folder))
         running.enter_context(active_profile(api))
-        prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
-        prefect(["--no-prompt", "deploy", "--all"], environment)
+        run_prefect(["work-pool", "create", "--type", "process", "--overwrite", POOL], environment)
+        run_prefect(["--no-prompt", "deploy", "--all"], environment)
         os.environ.update(environment)
         crash_runs_without_heartbeat()
         terminal.print(f"\nPage:   {page}\nStart:  prefect deployment run cocondenser/pydocs-small\nStop:   Ctrl-C\n")
@@ -59,12 +59,12 @@ def up(port: int) -> None:
         worker = running.enter_context(prefect_process(work, environment, folder))
         while worker.poll() is None:
             time.sleep(0.5)
-        raise InputError("Prefect's worker has ended by itself")
-    terminal.print("All has ended.")
+        raise InputError("Prefect's worker has ended unexpectedly")
+    terminal.print("Server and worker have ended.")
 
 
-def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
-    """A short Prefect command, silent unless it fails."""
+def run_prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
+    """Runs a short Prefect command. Its output is shown only if it fails."""
     command = processes.python("prefect", *arguments)
     done = subprocess.run(command, env=environment, cwd=PREFECT_YAML.parent, capture_output=True, text=True)
     if done.returncode:
@@ -73,7 +73,7 @@ def prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def active_profile(api: str) -> Iterator[None]:
-    """The server's address in Prefect's profile `cocondenser`, active for as long as the server is there."""
+    """Writes the server's address into Prefect's profile `cocondenser`, which is active inside the block."""
     from prefect.settings import PREFECT_API_URL, Profile, load_profiles, save_profiles
 
     profiles = load_profiles()
@@ -93,7 +93,7 @@ def active_profile(api: str) -> Iterator[None]:
 
 
 def crash_runs_without_heartbeat() -> None:
-    """An automation: a run whose process and worker were killed together would else be Running for ever."""
+    """Creates an automation: otherwise a run whose process and worker are killed together stays Running for ever."""
     from prefect.automations import Automation
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
@@ -101,10 +101,10 @@ def crash_runs_without_heartbeat() -> None:
 
     name = "cocondenser: crash runs without heartbeat"
     heartbeat = "prefect.flow-run.heartbeat"
-    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+    end_events = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
     trigger: Any = EventTrigger(
         after={heartbeat},
-        expect={heartbeat, *ends},
+        expect={heartbeat, *end_events},
         match={"prefect.resource.id": ["prefect.flow-run.*"]},
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,

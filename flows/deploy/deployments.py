@@ -1,4 +1,4 @@
-"""prefect.yaml, rendered from the recipes of all flows: a deployment each, which names its recipe."""
+"""Renders prefect.yaml: one deployment per recipe of all flows, with the recipe's name as its parameter."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,9 @@ import yaml
 
 from flows.ablations import file
 from flows.ablations.ablation import Ablation
-from flows.ablations.file import load
 from flows.recipes.recipe import Recipe, resolve
 from flows.recipes.yaml_layers import listed
-from flows.sentences import recipe as of_sentences
-from flows.sentences.recipe import SENTENCES, SentenceRecipe
+from flows.sentences.recipe import SENTENCES, SentenceRecipe, resolve_sentences
 
 PREFECT_YAML = Path(__file__).resolve().parents[2] / "prefect.yaml"
 POOL = "cocondenser"
@@ -23,33 +21,36 @@ HEAD = """\
 """
 
 
-def deployed() -> list[Recipe]:
+def deployed_recipes() -> list[Recipe]:
     return [resolve(name) for name in listed()]
 
 
 def deployed_sentences() -> list[SentenceRecipe]:
-    return [of_sentences.resolve(name) for name in listed(SENTENCES)]
+    return [resolve_sentences(name) for name in listed(SENTENCES)]
 
 
 def deployed_ablations() -> list[Ablation]:
-    return [load(name) for name in file.named()]
+    return [file.load(name) for name in file.named()]
 
 
 def render() -> str:
     """The text of prefect.yaml."""
-    deployments = [deployment(recipe, "flows/flow.py:cocondenser") for recipe in deployed()]
+    deployments = [deployment(recipe, "flows/flow.py:cocondenser") for recipe in deployed_recipes()]
     deployments += [deployment(recipe, "flows/sentences/flow.py:sentences") for recipe in deployed_sentences()]
     deployments += [deployment(one, "flows/ablations/flow.py:ablation", "ablation") for one in deployed_ablations()]
     whole = {"name": "cocondenser", "deployments": deployments}
-    # What nests nothing is on one line, and so is a description.
+    # A mapping or list without nested ones is on one line; so is a description.
     return HEAD + yaml.safe_dump(whole, sort_keys=False, width=10_000, allow_unicode=True, default_flow_style=None)
 
 
-def deployment(of: Recipe | SentenceRecipe | Ablation, entrypoint: str, parameter: str = "recipe") -> dict[str, Any]:
+def deployment(
+    recipe: Recipe | SentenceRecipe | Ablation, entrypoint: str, parameter: str = "recipe"
+) -> dict[str, Any]:
+    """A deployment of a flow; `parameter` of the flow is the recipe's name."""
     return {
-        "name": of.name,
-        "description": f"{of.title}. {of.description}",
+        "name": recipe.name,
+        "description": f"{recipe.title}. {recipe.description}",
         "entrypoint": entrypoint,
-        "parameters": {parameter: of.name},
+        "parameters": {parameter: recipe.name},
         "work_pool": {"name": POOL},
     }

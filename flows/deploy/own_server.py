@@ -1,6 +1,6 @@
 """The Prefect server that a command starts for itself.
 
-First starts in one PREFECT_HOME wait for each other; a killed server is restarted.
+The first starts in one PREFECT_HOME wait for each other. A killed server is restarted.
 """
 
 import fcntl
@@ -26,17 +26,17 @@ Server = subprocess.Popen[bytes]
 START_SECONDS = 120
 LOOK_SECONDS = 0.2
 MAX_RESTARTS = 5
-"""Restarts before a killed server is given up."""
+"""Restarts of a killed server. After these the run ends."""
 LOCK = "cocondenser.lock"
-"""In Prefect's home: held while a server makes or migrates its database, for two at once damage it."""
+"""Lock file in Prefect's home. A server holds it while it creates or migrates its database: two at once damage it."""
 OUTPUT_LINES = 200
-"""The last lines of a server's output, kept for its reason."""
+"""Number of the last lines of a server's output, which show why it failed."""
 GIVE_UP = signal.SIGUSR1
-"""Interrupts the block. Not SIGINT, which a script that starts a run with & lets it ignore."""
-GIVEN_UP = f"Prefect's server has ended {MAX_RESTARTS + 1} times and is not started again; the same command resumes"
-ELSEWHERE = "set PREFECT_HOME=DIR, another folder that can be written"
+"""Signal that interrupts the block. Not SIGINT: a run that a script starts with & ignores it."""
+GIVEN_UP = f"Prefect's server has ended {MAX_RESTARTS + 1} times and is not restarted; the same command resumes the run"
+ELSEWHERE = "set PREFECT_HOME=DIR, a different folder that is writable"
 FIXES = {
-    ("Can't locate revision",): f"its database {{database}} is another version's of Prefect; {ELSEWHERE}",
+    ("Can't locate revision",): f"its database {{database}} belongs to another version of Prefect; {ELSEWHERE}",
     ("not a database", "malformed", "database corruption"): (
         f"its database {{database}} is damaged: move it away, or {ELSEWHERE}"
     ),
@@ -45,25 +45,25 @@ FIXES = {
         f"{{home}} cannot be written; {ELSEWHERE}"
     ),
 }
-"""What a server's reason contains -> what to do."""
+"""{words in a server's error: what to do}."""
 UNINFORMATIVE = ("Application startup failed", "Background on this error", "Server stopped!", "Waiting for application")
 
 
 def expect_no_home() -> None:
-    """Prefect warns of a home that it cannot make; `own_server` says so in one line, where it matters."""
+    """Hides Prefect's warning about a home that it cannot create: `own_server` raises an error for it."""
     warnings.filterwarnings("ignore", message="Failed to create the Prefect home")
 
 
 @contextmanager
-def own_server(port: int, more: Mapping[str, str] = {}, folder: Path | None = None) -> Iterator[str]:
-    """Prefect's server at `port`, with the variables `more`: yields its API's address once it answers.
+def own_server(port: int, settings: Mapping[str, str] = {}, folder: Path | None = None) -> Iterator[str]:
+    """Starts Prefect's server at `port` with the environment variables `settings`; yields its API's address.
 
-    A killed server is restarted at the same address, so that a run continues; after MAX_RESTARTS the block is
-    interrupted. Raises InputError for that, and with the server's own reason where it does not start.
+    A killed server is restarted at the same address, and the run continues. After MAX_RESTARTS the block is
+    interrupted with InputError. Raises InputError with the server's own message if it does not start.
     """
     expect_no_home()
     api = f"http://127.0.0.1:{port}/api"
-    variables = {**environment(), **more, "PREFECT_API_URL": api}
+    variables = {**environment(), **settings, "PREFECT_API_URL": api}
     serve = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
     output: deque[str] = deque(maxlen=OUTPUT_LINES)
     start = partial(prefect_process, serve, variables, folder, output)
@@ -76,17 +76,17 @@ def own_server(port: int, more: Mapping[str, str] = {}, folder: Path | None = No
     with ExitStack() as running:
         before = signal.signal(GIVE_UP, signal.default_int_handler)
         running.callback(signal.signal, GIVE_UP, before or signal.SIG_DFL)
-        with first_start(home()):
+        with first_start(prefect_home()):
             server = running.enter_context(start())
-            import prefect.flows  # noqa: F401  (takes seconds, in which the server starts)
+            import prefect.flows  # noqa: F401  (takes seconds, while the server starts)
 
             wait_until_healthy(api, server, output)
-        keeper = threading.Thread(target=keep, args=(server, start, over, give_up), daemon=True)
+        keeper = threading.Thread(target=keep_running, args=(server, start, over, give_up), daemon=True)
         try:
             keeper.start()
             yield api
         except BaseException:
-            if given_up.is_set():  # whatever it was that could not do without a server
+            if given_up.is_set():  # any error: its cause is the missing server
                 raise InputError(GIVEN_UP) from None
             raise
         finally:
@@ -95,24 +95,24 @@ def own_server(port: int, more: Mapping[str, str] = {}, folder: Path | None = No
 
 
 def wait_until_healthy(api: str, server: Server, output: Collection[str]) -> None:
-    """Raises InputError, with the reason in the server's `output`, where it ends or is silent for START_SECONDS."""
+    """Raises InputError with a reason from `output` if the server ends, or does not answer within START_SECONDS."""
     end = time.monotonic() + START_SECONDS
     while not healthy(api):
         if server.poll() is not None or time.monotonic() > end:
-            time.sleep(LOOK_SECONDS)  # its last lines are on their way, and may still arrive
-            raise InputError(f"Prefect's server does not start: {reason(tuple(output))}")
+            time.sleep(LOOK_SECONDS)  # its last lines may still arrive
+            raise InputError(f"Prefect's server does not start: {failure_reason(tuple(output))}")
         time.sleep(LOOK_SECONDS)
 
 
-def keep(
+def keep_running(
     server: Server,
     start: Callable[[], AbstractContextManager[Server]],
     over: threading.Event,
     give_up: Callable[[], None],
 ) -> None:
-    """Restarts the server whenever it has ended, until `over`; calls `give_up` after MAX_RESTARTS.
+    """Restarts the server each time it ends, until `over`. Calls `give_up` after MAX_RESTARTS.
 
-    In one thread, for a process ends with the thread that started it.
+    All restarts run in one thread: a child process ends with the thread that started it.
     """
     killed = wait_until_ended(server, over)
     for _ in range(MAX_RESTARTS):
@@ -132,39 +132,39 @@ def wait_until_ended(server: Server, over: threading.Event) -> bool:
     return not over.is_set()
 
 
-def home() -> Path:
+def prefect_home() -> Path:
     """Prefect's folder for its database and its settings."""
     from prefect.settings import PREFECT_HOME
 
     return Path(PREFECT_HOME.value())
 
 
-def database() -> str:
-    """Where Prefect's server holds its data: a file, or an address without its password."""
+def database_location() -> str:
+    """The database of Prefect's server: a file, or an address without its password."""
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
     from sqlalchemy.engine import make_url
 
-    given = PREFECT_API_DATABASE_CONNECTION_URL.value()
-    url = make_url(given.get_secret_value() if hasattr(given, "get_secret_value") else str(given))
+    setting = PREFECT_API_DATABASE_CONNECTION_URL.value()
+    url = make_url(setting.get_secret_value() if hasattr(setting, "get_secret_value") else str(setting))
     local = url.get_backend_name() == "sqlite" and url.database
     return str(local or url.render_as_string(hide_password=True))
 
 
-def state() -> str:
-    """Of Prefect and its database: where it is what it was, no migration is to come."""
+def database_state() -> str:
+    """Prefect's version and its database. While it does not change, no migration is needed."""
     from prefect import __version__
 
     try:
-        return f"{__version__} {database()} {Path(database()).stat().st_ino}"
+        return f"{__version__} {database_location()} {Path(database_location()).stat().st_ino}"
     except OSError:
         return ""
 
 
 @contextmanager
 def first_start(folder: Path) -> Iterator[None]:
-    """Waits while another process makes or migrates the database of the home `folder`; else others wait for this one.
+    """Waits while another process creates or migrates the database in `folder`; others wait for this process.
 
-    Once that is done no one waits any more. Raises InputError where the folder cannot be written.
+    Later starts do not wait. Raises InputError if the folder is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -172,27 +172,28 @@ def first_start(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"PREFECT_HOME: {folder} cannot be written ({error.strerror}); {ELSEWHERE}") from None
     with lock:
-        if known(lock) == state() != "":
+        if recorded_state(lock) == database_state() != "":
             yield
             return
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # some file systems have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-        if known(lock) != state():
+        if recorded_state(lock) != database_state():
             lock.truncate(0)
-            lock.write(state())
+            lock.write(database_state())
 
 
-def known(lock: IO[str]) -> str:
+def recorded_state(lock: IO[str]) -> str:
+    """The state that the last first start has written into its lock file."""
     lock.seek(0)
     return lock.read()
 
 
-def reason(output: Iterable[str]) -> str:
-    """The server's own last line that tells why, and what to do about it."""
+def failure_reason(output: Iterable[str]) -> str:
+    """The last informative line of the server, with advice if the error is known."""
     informative = [line for line in output if line.strip() and not any(word in line for word in UNINFORMATIVE)]
     last = " ".join(informative[-1].split()) if informative else "it left no message"
     for words, fix in FIXES.items():
         if any(word in last for word in words):
-            return f"{last}: {fix.format(home=home(), database=database())}"
+            return f"{last}: {fix.format(home=prefect_home(), database=database_location())}"
     return last

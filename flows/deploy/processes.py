@@ -1,4 +1,4 @@
-"""Prefect's own processes (server, worker): started, awaited and ended together with this one."""
+"""Prefect's processes (server, worker), which end together with this one."""
 
 import contextlib
 import errno
@@ -20,24 +20,24 @@ STOP_SECONDS = 20
 
 @contextmanager
 def prefect_process(
-    arguments: list[str], environment: Mapping[str, str], folder: Path | None = None, said: deque[str] | None = None
+    arguments: list[str], environment: Mapping[str, str], folder: Path | None = None, output: deque[str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A Prefect process in `folder` that ends with the block; at the latest with this process, should it be killed.
+    """A Prefect process in `folder`. It ends with the block, or with this process if that is killed.
 
-    Where `said` is given, the process is silent and its lines go there.
+    `output` receives the lines of the process. Without it, the process prints them.
     """
     child = subprocess.Popen(
         python("prefect", *arguments),
         env=environment,
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        stdout=None if said is None else subprocess.PIPE,
-        stderr=None if said is None else subprocess.STDOUT,
-        # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
+        stdout=None if output is None else subprocess.PIPE,
+        stderr=None if output is None else subprocess.STDOUT,
+        # Its own session: Ctrl-C then reaches only this process, which ends the others in order.
         start_new_session=True,
         preexec_fn=partial(signal_with_parent, signal.SIGTERM),
     )
-    listener = threading.Thread(target=_listen, args=(child, said), daemon=True)
+    listener = threading.Thread(target=_listen, args=(child, output), daemon=True)
     listener.start()
     try:
         yield child
@@ -46,15 +46,15 @@ def prefect_process(
         listener.join(STOP_SECONDS)
 
 
-def _listen(child: subprocess.Popen[bytes], said: deque[str] | None) -> None:
-    """A pipe that nobody reads would stop the process once it is full."""
-    if child.stdout is not None and said is not None:
+def _listen(child: subprocess.Popen[bytes], output: deque[str] | None) -> None:
+    """Reads all output: a full pipe would block the process."""
+    if child.stdout is not None and output is not None:
         with child.stdout:
-            said.extend(line.decode(errors="replace") for line in child.stdout)
+            output.extend(line.decode(errors="replace") for line in child.stdout)
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """Ends the child and all that it started: a run under way ends its training and keeps its checkpoint."""
+    """Ends the child and its own children. An active run ends its training and keeps its checkpoint."""
     for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
@@ -65,9 +65,10 @@ def stop(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def taken(port: int) -> bool:
+def is_port_used(port: int) -> bool:
+    """Whether another program listens on the port."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just ended holds nothing
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a program that has just ended blocks no port
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:

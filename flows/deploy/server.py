@@ -1,4 +1,4 @@
-"""Which Prefect server a run talks to: that of the active profile where it answers, else one of its own."""
+"""The Prefect server of a run: the active profile's if it answers, otherwise one that the run starts."""
 
 import logging
 import os
@@ -11,9 +11,9 @@ from pipeline.runtime.network import check_usable, is_loopback, without_proxy
 from tasks.api import healthy, send_the_rest
 
 QUIET = {
-    # The bars and lines of tasks/terminal.py take the place of Prefect's log.
+    # The bars and lines of tasks/terminal.py replace Prefect's log.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
-    # Else each event that a killed server did not take would be printed.
+    # Otherwise Prefect prints each event that a killed server has not received.
     "PREFECT_INTERNAL_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_CLI_PROMPT": "false",
@@ -22,15 +22,15 @@ QUIET = {
 
 @contextmanager
 def reachable_server() -> Iterator[tuple[str, bool]]:
-    """The address of the active profile's server if it answers, else of one that lives as long as the run.
+    """Yields the server's address, and whether the run has started this server.
 
-    Yields the address and whether the server is the run's own. Enter it before anything else imports prefect.
-    Not Prefect's ephemeral mode: a server of that mode outlives a run that is killed.
+    The server is the active profile's if it answers. Otherwise the run starts one, which ends with the run. (The
+    server of Prefect's ephemeral mode would outlive a killed run.) Enter the block before anything imports prefect.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    logging.raiseExceptions = False  # else each batch of logs that a killed server did not take would be printed
-    os.environ["PYTHONSAFEPATH"] = "1"  # for what libraries start: no module from the current folder
+    logging.raiseExceptions = False  # otherwise logging prints each batch that a killed server has not received
+    os.environ["PYTHONSAFEPATH"] = "1"  # for child processes of libraries: no module from the current folder
     expect_no_home()
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

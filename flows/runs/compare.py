@@ -1,11 +1,11 @@
-"""Two runs of the store beside each other, and the questions that changed."""
+"""Compares two runs of the store, and finds the questions that changed most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.runs.evaluated import Measured
+from flows.runs.evaluated import EvaluatedRun
 from pipeline.data.collection import unknown_question
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
@@ -16,8 +16,8 @@ from pipeline.evaluate.significance import Test
 
 
 @dataclass(frozen=True)
-class Question:
-    """One that changed, with the first passage of each side: {title, text, relevant}."""
+class ChangedQuestion:
+    """A question with the first passage of each run: {title, text, relevant}."""
 
     query_id: str
     text: str
@@ -28,87 +28,88 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A system of a beside one of b."""
+class SystemPair:
+    """A system of run a and one of run b."""
 
     a: str
     b: str
     a_label: str
     b_label: str
-    """What tables call them."""
+    """Names of the systems in tables."""
     best_on_dev: bool
-    """Whether this is the row of what was best on dev in each."""
+    """Whether these are the best systems on dev of both runs."""
     figures: Row
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What there is to say of two runs."""
-
-    a: Measured
-    b: Measured
+    a: EvaluatedRun
+    b: EvaluatedRun
     measure: str
     split: str
     questions: int
-    systems: list[Compared]
-    changes: list[Question]
-    """Of the last of the systems."""
+    systems: list[SystemPair]
+    changes: list[ChangedQuestion]
+    """Questions that changed most between the last pair of systems."""
     warnings: list[str]
 
 
-def comparison(a: Measured, b: Measured, measure: str, number: int, test: Test, samples: int, seed: int) -> Comparison:
-    """b beside a, over the questions of test (else dev) that both have. `number`: of changes.
+def compare_runs(
+    a: EvaluatedRun, b: EvaluatedRun, measure: str, number: int, test: Test, samples: int, seed: int
+) -> Comparison:
+    """Compares the runs on the questions of test (otherwise dev) that both have. `number`: of changed questions.
 
-    Raises InputError where they have no split, question or system in common, and for a measure that is not known.
+    Raises InputError if the runs have no split, question or system in common, and for an unknown measure.
     """
     measure = known_measure(measure)
-    split = split_of(a, b, measure)
-    pairs, with_best = pairs_of(a, b, split, measure)
-    of_a, of_b = read_figures(a.folder, split, measure), read_figures(b.folder, split, measure)
-    asked_a, asked_b = questions_of(of_a), questions_of(of_b)
-    shared = sorted(asked_a & asked_b)
+    split = shared_split(a, b, measure)
+    pairs, with_best = system_pairs(a, b, split, measure)
+    figures_a, figures_b = read_figures(a.folder, split, measure), read_figures(b.folder, split, measure)
+    questions_a, questions_b = questions_of(figures_a), questions_of(figures_b)
+    shared = sorted(questions_a & questions_b)
     if not shared or not pairs:
         raise InputError(f"{a.name} and {b.name}: no {'system' if shared else 'question'} of {split} in common")
-    rows = compare(of_a, of_b, shared, pairs, test, samples, seed)
+    rows = compare(figures_a, figures_b, shared, pairs, test, samples, seed)
     systems = [
-        Compared(x, y, a.label(x), b.label(y), with_best and a.on_dev and b.on_dev and (x, y) == pairs[-1], row)
+        SystemPair(x, y, a.label(x), b.label(y), with_best and a.on_dev and b.on_dev and (x, y) == pairs[-1], row)
         for (x, y), row in zip(pairs, rows, strict=True)
     ]
-    warnings = unlike(a, b)
-    for one, names in zip((a, b), zip(*pairs, strict=True), strict=True):
-        warnings += [f"{one.name}: {line}" for line in one.shallow(split, [measure], dict.fromkeys(names))]
-    for one, asked in ((a, asked_a), (b, asked_b)):
-        if len(asked) > len(shared):
-            warnings.append(f"{one.name}: questions left out, which the other has not: {len(asked) - len(shared):,}")
-    warnings += [f"{one.name}: {NO_DEV}, so nothing was chosen by them" for one in (a, b) if not one.on_dev]
+    warnings = different_settings(a, b)
+    for run, names in zip((a, b), zip(*pairs, strict=True), strict=True):
+        warnings += [f"{run.name}: {line}" for line in run.shallow(split, [measure], dict.fromkeys(names))]
+    for run, questions in ((a, questions_a), (b, questions_b)):
+        if len(questions) > len(shared):
+            count = len(questions) - len(shared)
+            warnings.append(f"{run.name}: questions that the other run does not have, left out: {count:,}")
+    warnings += [f"{run.name}: {NO_DEV}, so nothing was chosen by them" for run in (a, b) if not run.on_dev]
     if not with_best and a.on_dev and b.on_dev:
-        warnings.append(f"what was best on dev was not measured on {split} in both")
-    questions: list[Question] = []
+        warnings.append(f"the best systems on dev were not both measured on {split}")
+    changed: list[ChangedQuestion] = []
     try:
-        changed = changes(of_a, of_b, shared, pairs[-1], number)
-        questions = changed_questions((a, b), pairs[-1], split, changed, measure in HITS)
-    except InputError as error:  # the figures stand without them
+        most = changes(figures_a, figures_b, shared, pairs[-1], number)
+        changed = changed_questions((a, b), pairs[-1], split, most, measure in HITS)
+    except InputError as error:  # the comparison is complete without them
         warnings.append(f"the questions that changed cannot be shown: {error}")
-    return Comparison(a, b, measure, split, len(shared), systems, questions, warnings)
+    return Comparison(a, b, measure, split, len(shared), systems, changed, warnings)
 
 
-def split_of(a: Measured, b: Measured, measure: str) -> str:
-    """Test where both have the measure there, else dev. Raises InputError where they share neither."""
+def shared_split(a: EvaluatedRun, b: EvaluatedRun, measure: str) -> str:
+    """Test if both runs have the measure there, otherwise dev. Raises InputError if they share neither."""
 
     def shared(measure: str) -> list[str]:
-        return [split for split in ("test", "dev") if all(one.measured_by(split, measure) for one in (a, b))]
+        return [split for split in ("test", "dev") if all(run.measured_by(split, measure) for run in (a, b))]
 
     if splits := shared(measure):
         return splits[0]
     other = next((other for other in ("hits@20", "RR@10") if shared(other)), None)
-    hint = f"; by {other} they were (--measure {other})" if other else ""
-    raise InputError(f"{a.name} and {b.name}: measured by {measure} on no split in common{hint}")
+    advice = f"; use --measure {other}" if other else ""
+    raise InputError(f"{a.name} and {b.name}: no split in common has {measure}{advice}")
 
 
-def pairs_of(a: Measured, b: Measured, split: str, measure: str) -> tuple[list[Pair], bool]:
-    """Systems of the same name, and at the end the `best` of each, if that was measured on this split too.
+def system_pairs(a: EvaluatedRun, b: EvaluatedRun, split: str, measure: str) -> tuple[list[Pair], bool]:
+    """(pairs of systems with the same name, then the pair of the best systems; whether that last pair is included).
 
-    The second value: whether it was.
+    The last pair needs figures on this split.
     """
     systems_a, systems_b = a.measured_by(split, measure), b.measured_by(split, measure)
     shared = [(name, name) for name in systems_a if name in systems_b]
@@ -118,62 +119,62 @@ def pairs_of(a: Measured, b: Measured, split: str, measure: str) -> tuple[list[P
     return shared, False
 
 
-def unlike(a: Measured, b: Measured) -> list[str]:
-    """What makes differences of the two more than differences of systems."""
-    said = []
-    collections = {one.run.nodes["ingest"].digest if "ingest" in one.run.nodes else None for one in (a, b)}
+def different_settings(a: EvaluatedRun, b: EvaluatedRun) -> list[str]:
+    """Warnings of other differences of the runs, which also change the figures."""
+    warnings = []
+    collections = {run.run.nodes["ingest"].digest if "ingest" in run.run.nodes else None for run in (a, b)}
     if len(collections) > 1:
-        said.append("the two runs have different collections")
-    least = [one.metrics["config"]["relevance"] for one in (a, b)]
-    if least[0] != least[1]:
-        said.append(f"relevant is what is judged {least[0]} or more in a, {least[1]} or more in b")
-    return said
+        warnings.append("the two runs have different collections")
+    lowest_a, lowest_b = (run.metrics["config"]["relevance"] for run in (a, b))
+    if lowest_a != lowest_b:
+        warnings.append(f"the lowest relevant grade is {lowest_a} in a, {lowest_b} in b")
+    return warnings
 
 
 def changed_questions(
-    sides: tuple[Measured, Measured], pair: Pair, split: str, changes: Sequence[Change], by_answers: bool
-) -> list[Question]:
-    """The changes with texts and first passages. Raises InputError where a collection is gone.
+    runs: tuple[EvaluatedRun, EvaluatedRun], pair: Pair, split: str, changes: Sequence[Change], by_answers: bool
+) -> list[ChangedQuestion]:
+    """The changes with texts and first passages. Raises InputError if a collection is missing.
 
-    `by_answers`: relevant is what holds an answer.
+    `by_answers`: a passage is relevant if it contains an answer.
     """
     if not changes:
         return []
     query_ids = [change.query_id for change in changes]
     filters = [("split", "=", split), ("query_id", "in", query_ids)]
     columns = ["query_id", "text"]
-    rows = read_table(collection(sides[0]) / "queries.parquet", columns=columns, filters=filters)
+    rows = read_table(collection_folder(runs[0]) / "queries.parquet", columns=columns, filters=filters)
     texts = dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
     for query_id in query_ids:
         if query_id not in texts:
-            raise unknown_question(sides[0].folder / "per_query.parquet", query_id)
-    firsts = [first_answers(one, name, split, query_ids, by_answers) for one, name in zip(sides, pair, strict=True)]
+            raise unknown_question(runs[0].folder / "per_query.parquet", query_id)
+    firsts = [first_answers(run, name, split, query_ids, by_answers) for run, name in zip(runs, pair, strict=True)]
     return [
-        Question(x.query_id, texts[x.query_id], x.a, x.b, firsts[0].get(x.query_id), firsts[1].get(x.query_id))
+        ChangedQuestion(x.query_id, texts[x.query_id], x.a, x.b, firsts[0].get(x.query_id), firsts[1].get(x.query_id))
         for x in changes
     ]
 
 
-def collection(one: Measured) -> Path:
-    if "ingest" not in one.run.nodes:
-        raise InputError(f"the run of {one.run.name} names no collection")
-    return one.run.nodes["ingest"].path
+def collection_folder(evaluated: EvaluatedRun) -> Path:
+    if "ingest" not in evaluated.run.nodes:
+        raise InputError(f"the run of {evaluated.run.name} has no collection")
+    return evaluated.run.nodes["ingest"].path
 
 
 def first_answers(
-    one: Measured, system: str, split: str, query_ids: Sequence[str], by_answers: bool
+    evaluated: EvaluatedRun, system: str, split: str, query_ids: Sequence[str], by_answers: bool
 ) -> dict[str, dict[str, Any]]:
-    """{question: its first passage}."""
+    """{query id: its first passage}."""
     from pipeline.report.examples import read_passages
 
     filters = [("split", "=", split), ("system", "=", system), ("rank", "=", 1), ("query_id", "in", [*query_ids])]
-    answers = read_table(one.folder / "answers.parquet", filters=filters).to_pylist()
-    passages = read_passages(collection(one), {answer["passage_id"] for answer in answers})
-    least = one.metrics["config"]["relevance"]
+    answers = read_table(evaluated.folder / "answers.parquet", filters=filters).to_pylist()
+    passages = read_passages(collection_folder(evaluated), {answer["passage_id"] for answer in answers})
+    lowest = evaluated.metrics["config"]["relevance"]
     return {
         answer["query_id"]: {
             **passages[answer["passage_id"]],
-            "relevant": bool(answer["holds_answer"]) if by_answers else (answer["relevance"] or 0) >= least,
+            "relevant": bool(answer["holds_answer"]) if by_answers else (answer["relevance"] or 0) >= lowest,
         }
         for answer in answers
     }

@@ -1,4 +1,4 @@
-"""Runs of the store that were evaluated, and what they go by."""
+"""Evaluated runs of the store, and how a user names them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -15,23 +15,21 @@ from pipeline.errors import InputError
 from pipeline.evaluate.short_tables import asked_first, on_dev, shallow_notes
 from pipeline.paths import given
 
-SHOWN = 8
+ID_LENGTH = 8
 """Characters of an id."""
 SHORTEST = 4
-"""Characters of an id that name its run: fewer fit many a word, such as a recipe's name misspelt."""
+"""Minimum characters of an id: shorter ones could be a misspelt name of a recipe."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run that was evaluated."""
-
+class EvaluatedRun:
     run: Run
     metrics: Mapping[str, Any]
 
     @property
     def id(self) -> str:
         """The start of its evaluation's digest. Runs with equal figures have the same."""
-        return self.run.nodes["evaluate"].digest[:SHOWN]
+        return self.run.nodes["evaluate"].digest[:ID_LENGTH]
 
     @property
     def name(self) -> str:
@@ -45,92 +43,88 @@ class Measured:
 
     @property
     def best(self) -> str:
-        """The system that was best on dev; without dev what answers questions (`tables.asked_first`)."""
+        """The best system on dev; without dev the one that answers questions (`short_tables.asked_first`)."""
         winner = asked_first(self.metrics)
         return str(self.metrics["dense"]) if winner == "dense" else winner
 
     @property
     def on_dev(self) -> bool:
-        """Whether there is a best one on dev."""
+        """Whether there are dev questions."""
         return on_dev(self.metrics)
 
     def label(self, system: str) -> str:
-        """What tables call it."""
+        """The name of a system in tables."""
         return str(self.metrics["labels"].get(system, system))
 
     def systems(self, split: str) -> dict[str, dict[str, Mapping[str, float]]]:
-        """{system: {measure: {mean, low, high}}}, by judgements and by answers."""
+        """{system: {measure: {mean, low, high}}}, with the measures by judgements and by answers."""
         part = self.metrics["splits"].get(split, {"systems": {}})
-        found: dict[str, dict[str, Mapping[str, float]]] = {}
+        by_system: dict[str, dict[str, Mapping[str, float]]] = {}
         for systems in (part["systems"], part.get("answers", {}).get("systems", {})):
             for name, figures in systems.items():
-                found.setdefault(name, {}).update(figures)
-        return found
+                by_system.setdefault(name, {}).update(figures)
+        return by_system
 
     def shallow(self, split: str, measures: Iterable[str], systems: Iterable[str]) -> list[str]:
-        """What to know of measures that look deeper than a list goes; a line a system."""
+        """Notes on measures that need longer lists than a system has; one line per system."""
         return shallow_notes(self.metrics, split, measures, systems)
 
     def measured_by(self, split: str, measure: str) -> list[str]:
-        """The systems with a figure of this measure."""
+        """The systems that have this measure."""
         return [name for name, figures in self.systems(split).items() if measure in figures]
 
 
-def measured(run: Run) -> Measured | None:
-    """None where the run has no evaluation. Raises InputError where it is damaged or gone."""
+def read_evaluated(run: Run) -> EvaluatedRun | None:
+    """None if the run has no evaluation. Raises InputError if the evaluation is damaged or missing."""
     metrics = read_metrics(run.nodes, "labels", "splits", "config")
-    return None if metrics is None else Measured(run, metrics)
+    return None if metrics is None else EvaluatedRun(run, metrics)
 
 
-def found(store: Store, which: str) -> Measured:
-    """The newest run of the recipe `which`, or the one with this id (or its start) or this report.html.
+def find_evaluated(store: Store, which: str) -> EvaluatedRun:
+    """The newest run of the recipe `which`, or the run with this id (or its start) or this report.html.
 
-    Raises InputError where there is none, where the start is too short or that of several, and where the
-    measures are gone.
+    Raises InputError if there is no such run, if the start of an id is too short or belongs to several runs, and if
+    the measures are missing.
     """
     if not which.strip():
-        raise InputError(
-            f"{which!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"
-        )
+        raise InputError(f"{which!r} names no run: use a recipe, an id that `cocondenser runs` shows, or a report.html")
     evaluated = [run for run in runs(store) if "evaluate" in run.nodes]
     of_recipe = [run for run in evaluated if run.name == which]
     if of_recipe:
-        return _measures(of_recipe[0])
+        return _read_checked(of_recipe[0])
     if Path(which).name == "report.html":
         digest = given(which).resolve().parent.name
         matching = [run for run in evaluated if "report" in run.nodes and run.nodes["report"].digest == digest]
     else:
         matching = [run for run in evaluated if run.nodes["evaluate"].digest.startswith(which)]
         if matching and len(which) < SHORTEST:
-            raise InputError(
-                f"{store.root}: {which!r} is too short for an id: give {SHORTEST} characters or more of it"
-            )
+            raise InputError(f"{store.root}: {which!r} is too short for an id: use at least {SHORTEST} characters")
     digests = {run.nodes["evaluate"].digest for run in matching}
     if len(digests) > 1:
-        raise InputError(f"{store.root}: {len(digests)} runs have ids that begin with {which!r}; give more of it")
+        raise InputError(f"{store.root}: {len(digests)} runs have ids that begin with {which!r}; use more characters")
     if matching:
-        return _measures(matching[0])
+        return _read_checked(matching[0])
     if which in named():
         raise InputError(f"{store.root}: no measured run of {which}; `cocondenser run {which}` makes one")
-    if os.path.isfile(given(which)):  # Path.is_file() fails at a name that is too long
+    if os.path.isfile(given(which)):  # Path.is_file() raises an error for a name that is too long
         raise InputError(
-            f"{which}: there, but no report of the store {store.root}: give the path of a report within it, or an id "
-            "that `cocondenser runs` shows"
+            f"{which}: no report of the store {store.root}: use the path of a report in this store, or an id that "
+            "`cocondenser runs` shows"
         )
     known = sorted({run.name for run in evaluated})
     raise InputError(f"{store.root}: no measured run {which!r}{hint(which, known)}; `cocondenser runs` lists them")
 
 
-def found_run(store: Store, which: str) -> Run:
-    """As `found`; of a recipe none of whose runs was evaluated the newest."""
+def find_run(store: Store, which: str) -> Run:
+    """As `find_evaluated`, but also the newest run of a recipe that has no evaluated run."""
     of_recipe = runs(store, which)
     if of_recipe and not any("evaluate" in run.nodes for run in of_recipe):
         return of_recipe[0]
-    return found(store, which).run
+    return find_evaluated(store, which).run
 
 
-def _measures(run: Run) -> Measured:
-    one = measured(run)
-    assert one is not None
+def _read_checked(run: Run) -> EvaluatedRun:
+    evaluated = read_evaluated(run)
+    assert evaluated is not None
     check_whole(run, "evaluate")
-    return one
+    return evaluated

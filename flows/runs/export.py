@@ -1,4 +1,4 @@
-"""What of a finished run is exported, and where it goes."""
+"""Exports parts of a finished run into a folder."""
 
 import shutil
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows.graph.run_schema import recipe_of
 from flows.recipes import yaml_layers
-from flows.serving.engine import PRETRAINED, Engine, check_whole, engines, none_finished
+from flows.serving.engine import PRETRAINED, Engine, check_whole, evaluated_engines, no_finished_run
 from pipeline.errors import InputError
 from pipeline.export import folder
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -34,28 +34,29 @@ class Exported:
     files: dict[str, int]
     """Bytes, by path within the folder."""
     reading: dict[str, int] | None
-    """Texts that were looked at, and those that the exported tokenizer reads otherwise."""
+    """Number of compared texts, and of those that the exported tokenizer reads differently."""
     onnx: dict[str, Any] | None
     milliseconds: dict[str, float] | None
-    """Of a question, by torch, float32 and int8."""
+    """Time of a question with torch, float32 and int8."""
 
 
 @dataclass(frozen=True)
 class Exportable:
-    """A run's nodes by what is made of them."""
+    """The nodes of a run that an export reads."""
 
     engine: Engine
     model: str
     suffix: str
-    """Of the nodes that encode, index and search by this model."""
+    """Suffix of the nodes that encode, index and search with this model."""
 
     @property
     def is_answering(self) -> bool:
-        """Whether `cocondenser search` answers by this model."""
+        """Whether `cocondenser search` uses this model."""
         return self.suffix == self.engine.metrics["dense"]
 
     @property
-    def served(self) -> str:
+    def served_index(self) -> str:
+        """The node of the exported index."""
         name = f"index-{self.suffix}"
         return self.engine.part(name) if self.is_answering else name
 
@@ -66,80 +67,80 @@ class Exportable:
         return {"run": f"search-{self.suffix}"} | {n: node for n, node in others.items() if self.ref(node)}
 
     def ref(self, node: str) -> Ref | None:
-        """Its artifact; None where the run has none."""
+        """The artifact of a node; None if the run has none."""
         return self.engine.run.nodes.get(node)
 
     def path(self, node: str) -> Path | None:
-        found = self.ref(node)
-        return found.path if found else None
+        ref = self.ref(node)
+        return ref.path if ref else None
 
     def parts(self) -> list[Part]:
-        """What the run has."""
-        needs = {"model": self.model, "onnx": self.model, "run": f"search-{self.suffix}", "index": self.served}
+        """The parts that the run has."""
+        needs = {"model": self.model, "onnx": self.model, "run": f"search-{self.suffix}", "index": self.served_index}
         return [part for part in PARTS if self.ref(needs[part])]
 
     @property
-    def judged(self) -> Path | None:
-        """The index of the judged passages; None where it is gone, without which ONNX's loss is not measured."""
-        found = self.path(f"index-{self.suffix}")
-        return found if found and found.exists() else None
+    def judged_index(self) -> Path | None:
+        """The index of the judged passages. None if it is missing: the loss by ONNX is then not measured."""
+        path = self.path(f"index-{self.suffix}")
+        return path if path and path.exists() else None
 
     def nodes(self, parts: Sequence[Part]) -> list[str]:
-        """Nodes that are read: what one part needs, whatever has become of the others."""
+        """The nodes that these parts read. Other nodes may be missing."""
         needs = {
             "model": [self.model, "ingest", "tokens"],
-            "onnx": [self.model, "ingest", "tokens", *([f"index-{self.suffix}"] if self.judged else [])],
+            "onnx": [self.model, "ingest", "tokens", *([f"index-{self.suffix}"] if self.judged_index else [])],
             "run": ["ingest", *self.runs.values()],
-            "index": [self.served],
+            "index": [self.served_index],
         }
         return [*dict.fromkeys(node for part in parts for node in needs[part])]
 
 
-def choose(store: Store, recipe: str | None, model: str | None) -> Exportable:
-    """The newest finished run (of a recipe) and its last dense model, or `model`, one of its nodes."""
-    engine = next(engines(store, recipe), None)
+def choose_model(store: Store, recipe: str | None, model: str | None) -> Exportable:
+    """The newest finished run (of a recipe) with its last dense model, or with the node `model`."""
+    engine = next(evaluated_engines(store, recipe), None)
     if engine is None:
-        raise none_finished(store, recipe, "export")
+        raise no_finished_run(store, recipe, "export")
     nodes = engine.run.nodes
     if model is None and engine.metrics["dense"] is None:
-        raise InputError(f"the run of {engine.run.name} has no dense run; name a model by --model")
+        raise InputError(f"the run of {engine.run.name} has no dense retrieval; choose a model with --model")
     pretrained = next((node for node in PRETRAINED if node in nodes), None)
     name = pretrained if model == "pretrained" and pretrained else model or engine.model
     if name not in nodes:
-        raise InputError(f"--model {name}: no node of the run of {engine.run.name}{yaml_layers.hint(name, nodes)}")
+        raise InputError(f"--model {name}: no such node in the run of {engine.run.name}{yaml_layers.hint(name, nodes)}")
     path = nodes[name].path
     if path.exists() and not _is_retriever(path):
         known = ", ".join(node for node, ref in nodes.items() if _is_retriever(ref.path))
-        raise InputError(f"--model {name}: holds no retriever's model; of this run do {known}")
+        raise InputError(f"--model {name}: has no retrieval model; these nodes of the run have one: {known}")
     return Exportable(engine, name, "pretrained" if name == pretrained else name)
 
 
 def _is_retriever(path: Path) -> bool:
-    """Whether an artifact holds a bi-encoder whose vectors are compared by their inner product."""
-    holds = (path / "1_Pooling").is_dir() or (path / "query" / "1_Pooling").is_dir()
-    return holds and not (path / "scorer.safetensors").exists()
+    """Whether an artifact has a bi-encoder whose vectors are compared by inner product."""
+    has_pooling = (path / "1_Pooling").is_dir() or (path / "query" / "1_Pooling").is_dir()
+    return has_pooling and not (path / "scorer.safetensors").exists()
 
 
-def export(
+def export_run(
     store: Store, out: Path, recipe: str | None, model: str | None, only: Sequence[str], overwrite: bool
 ) -> Exported:
-    """Write OUT. Everything that can be known to fail does so before the first file is written."""
+    """Writes the folder `out`. Everything that can fail early fails before the first file is written."""
     out = out.resolve()
     files.check_path(out)
     unknown = [name for name in only if name not in PARTS]
     if unknown:
-        raise InputError(f"--only {unknown[0]}: no part of an export; the parts: {', '.join(PARTS)}")
-    chosen = choose(store, recipe, model)
+        raise InputError(f"--only {unknown[0]}: no such part; the parts are {', '.join(PARTS)}")
+    chosen = choose_model(store, recipe, model)
     parts = [part for part in PARTS if part in (only or chosen.parts())]
-    lacking = [part for part in parts if part not in chosen.parts()]
-    if lacking:
-        raise InputError(f"--only {lacking[0]}: the run of {chosen.engine.run.name} has none by {chosen.model}")
+    missing = [part for part in parts if part not in chosen.parts()]
+    if missing:
+        raise InputError(f"--only {missing[0]}: the run of {chosen.engine.run.name} has none for {chosen.model}")
     if "onnx" in parts:
         _check_packages()
     if out.is_relative_to(store.root.resolve()):
-        raise InputError(f"{out}: inside the store {store.root}; export to another place")
+        raise InputError(f"{out}: inside the store {store.root}; choose a folder outside")
     folder.check(out, overwrite)  # before long work
-    digests = _whole(chosen, parts)
+    digests = _check_artifacts(chosen, parts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -147,12 +148,13 @@ def export(
     source = _source(chosen, parts)
     if "index" in parts and source.served is not None:
         _check_room(out.parent, source.served)
-    with files.storage_errors(out.parent), folder.whole(out, overwrite) as made:
-        found = _write(source, made, parts)
-        named = {"recipe": source.recipe, "model": source.model, "parts": parts, "artifacts": digests}
-        folder.mark(made, named)
-        sizes = {str(path.relative_to(made)): path.stat().st_size for path in sorted(made.rglob("*")) if path.is_file()}
-    return Exported(source.recipe, source.model, parts, sizes, *found)
+    with files.storage_errors(out.parent), folder.whole(out, overwrite) as target:
+        figures = _write(source, target, parts)
+        description = {"recipe": source.recipe, "model": source.model, "parts": parts, "artifacts": digests}
+        folder.mark(target, description)
+        paths = [path for path in sorted(target.rglob("*")) if path.is_file()]
+        sizes = {str(path.relative_to(target)): path.stat().st_size for path in paths}
+    return Exported(source.recipe, source.model, parts, sizes, *figures)
 
 
 def _check_packages() -> None:
@@ -164,8 +166,8 @@ def _check_packages() -> None:
         )
 
 
-def _whole(chosen: Exportable, parts: Sequence[Part]) -> dict[str, str]:
-    """{node: digest} of all that is read, each file's hash checked."""
+def _check_artifacts(chosen: Exportable, parts: Sequence[Part]) -> dict[str, str]:
+    """Checks all files that the parts read. Returns {node: digest}."""
     digests, run = {}, chosen.engine.run
     check_whole(run, "evaluate")
     with bar("check") as progress:
@@ -184,9 +186,9 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
     engine, recipe = chosen.engine, recipe_of(chosen.engine.run, "encoder", "encode", "evaluate", "search")
     fused = engine.metrics["fusion"] if chosen.is_answering and "bm25" in chosen.runs else None
     collection = engine.run.nodes["ingest"].path
-    asked = recipe.get("example_question")
-    if not asked and {"model", "onnx"} & {*parts}:  # no other part shows one
-        asked = question(collection)
+    example = recipe.get("example_question")
+    if not example and {"model", "onnx"} & {*parts}:  # no other part shows one
+        example = question(collection)
     return Source(
         recipe=engine.run.name,
         model=chosen.model,
@@ -196,13 +198,13 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
         collection=collection,
         tokens=engine.run.nodes["tokens"].path,
         relevance=engine.metrics["config"]["relevance"],
-        index=chosen.judged,
-        served=chosen.path(chosen.served),
+        index=chosen.judged_index,
+        served=chosen.path(chosen.served_index),
         runs={name: engine.run.nodes[node].path for name, node in chosen.runs.items() if chosen.ref(node)},
         fusion=Choice(fused["method"], fused["weight"]) if fused else None,
         reciprocal_k=recipe["evaluate"]["reciprocal_k"],
         depth=recipe["search"]["depth"],
-        question=asked or "a question",
+        question=example or "a question",
         system=chosen.suffix,
         metrics=engine.metrics,
         settings=recipe,
@@ -212,7 +214,7 @@ def _source(chosen: Exportable, parts: Sequence[Part]) -> "Source":
 
 
 def _command(name: str, recipe: dict[str, Any]) -> list[str]:
-    """The command that computes the run again; the bare recipe where it is of a version with other fields."""
+    """The command that repeats the run. Without settings if the run's recipe has fields of another version."""
     from pydantic import ValidationError
 
     from flows.recipes.command_line import command
@@ -225,7 +227,7 @@ def _command(name: str, recipe: dict[str, Any]) -> list[str]:
 
 
 def _check_room(parent: Path, served: Path) -> None:
-    """Raises InputError where there is too little room for the index, the part that may be very large."""
+    """Raises InputError if the disk has too little space for the index, which may be very large."""
     from pipeline.export.files import index_files
 
     total = sum((served / name).stat().st_size for name in index_files(served))
@@ -235,9 +237,9 @@ def _check_room(parent: Path, served: Path) -> None:
 
 
 def _write(
-    source: "Source", made: Path, parts: Sequence[Part]
+    source: "Source", target: Path, parts: Sequence[Part]
 ) -> tuple[dict[str, int] | None, dict[str, Any] | None, dict[str, float] | None]:
-    """Writes the parts and the page. Gives what was seen of the tokenizer, the figures of ONNX, and its speed."""
+    """Writes the parts and the page. Returns (counts of differently tokenized texts, figures of ONNX, its speed)."""
     from pipeline.export.files import write_index, write_runs
     from pipeline.export.page import write_page
 
@@ -248,19 +250,19 @@ def _write(
         from pipeline.export.source import sample
 
         with bar("model") as progress:
-            write_model(source.checkpoint, made / "model", source.encoder, source.passage_tokens)
-            reading = differing(source, made / "model", sample(source), progress)
+            write_model(source.checkpoint, target / "model", source.encoder, source.passage_tokens)
+            reading = differing(source, target / "model", sample(source), progress)
     if "onnx" in parts:
         from pipeline.export.onnx_files import write_onnx
 
         with bar("onnx") as progress:
-            measured = write_onnx(source, made / "onnx", progress)
+            measured = write_onnx(source, target / "onnx", progress)
     if "run" in parts:
         with bar("run") as progress:
-            write_runs(source, made / "run", progress)
+            write_runs(source, target / "run", progress)
     if "index" in parts:
         with bar("index") as progress:
-            write_index(source, made / "index", progress)
+            write_index(source, target / "index", progress)
     figures, speed = (measured.figures, measured.milliseconds) if measured else (None, None)
-    write_page(source, made, parts, reading, figures)
+    write_page(source, target, parts, reading, figures)
     return reading, figures, speed

@@ -1,4 +1,4 @@
-"""The recipe that measures a ready model on a collection, without training: zero-shot."""
+"""The recipe of `evaluate-model`: it measures an existing model on a collection without training (zero-shot)."""
 
 import re
 from collections.abc import Iterable
@@ -7,17 +7,17 @@ from typing import Any
 from artifacts.store import Store
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import Recipe, validate
-from flows.runs import given_collection, given_model
-from flows.runs.given_model import Model
+from flows.runs.zero_shot_collection import find_collection
+from flows.runs.zero_shot_model import Model, find_model
 from pipeline.errors import InputError
 
 UNSAFE = re.compile(r"[^\w. ()+-]+")
-"""In names of files."""
+"""Characters that a run's name must not have."""
 CPU_BUDGET = 2000
-"""Tokens of a forward call; more leave a CPU's cache."""
+"""Tokens of a forward pass. More do not fit into a CPU's cache."""
 
 
-def zeroshot(
+def zero_shot_recipe(
     store: Store,
     model: str,
     collection: str,
@@ -26,60 +26,62 @@ def zeroshot(
     name: str | None = None,
     cpu: bool = True,
 ) -> tuple[Recipe, dict[str, Any]]:
-    """The complete recipe, and what in it differs from the base recipe, as a file of it would say.
+    """(the complete recipe, its differences from the base recipe, as the content of a file).
 
-    `model` and `collection` as given_model.py and given_collection.py take them. Raises InputError for
-    either, and for settings against what the model's folder says of its vectors.
+    `model` and `collection`: see zero_shot_model.py and zero_shot_collection.py. Raises InputError for these, and for
+    settings that contradict the model's folder.
     """
     settings = list(settings)
-    ready, searched = given_model.find(store, model), given_collection.find(collection)
-    called = _cleaned(f"{ready.name} on {searched.name}") if name is None else _given(name)
+    found_model, found_collection = find_model(store, model), find_collection(collection)
+    default_name = _safe_name(f"{found_model.name} on {found_collection.name}")
+    run_name = default_name if name is None else _checked_name(name)
     own: dict[str, Any] = {
-        "name": called,
-        "title": called,
-        "description": f"{ready.name} as it is, without training, on {searched.name}.",
+        "name": run_name,
+        "title": run_name,
+        "description": f"{found_model.name} as it is, without training, on {found_collection.name}.",
         "example_question": None,
         "hidden": False,
-        "model": str(ready.folder),
-        "ingest": searched.ingest,
-        "tokenizer": {"pretrained": None, "path": str(ready.question.folder)},
-        "encoder": ready.encoder,
+        "model": str(found_model.folder),
+        "ingest": found_collection.ingest,
+        "tokenizer": {"pretrained": None, "path": str(found_model.question.folder)},
+        "encoder": found_model.encoder,
         "bm25": {"k1": 0.9, "b": 0.4},  # Anserini's defaults, as in BEIR's tables
-        "encode": {"passage_tokens": ready.passage_tokens, "shard_passages": 2000},
+        "encode": {"passage_tokens": found_model.passage_tokens, "shard_passages": 2000},
         "attention": {"sections": 0},
-        "report": {"title": called},
+        "report": {"title": run_name},
         **({"machine": {"token_budget": CPU_BUDGET}} if cpu else {}),
-        **searched.more,
+        **found_collection.more,
     }
     layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(own))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
-    _check(recipe, ready)
+    _check(recipe, found_model)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(own), settings).data}
 
 
-def _cleaned(name: str) -> str:
+def _safe_name(name: str) -> str:
     return UNSAFE.sub("-", name).strip(" -.")
 
 
-def _given(name: str) -> str:
-    """A run goes by its recipe's name, and is the newest of that name."""
-    if not name.strip() or name != _cleaned(name):
-        raise InputError(f"--name {name!r}: letters, digits and ' ._()+-' make a name, with none of ' .-' at its ends")
+def _checked_name(name: str) -> str:
+    """Raises InputError for a name with other characters, or of a recipe: the run would be the newest run of it."""
+    if not name.strip() or name != _safe_name(name):
+        raise InputError(f"--name {name!r}: only letters, digits and ' ._()+-' are allowed, and no ' .-' at either end")
     if name in yaml_layers.named():
-        raise InputError(f"--name {name}: is a recipe's, whose newest run this would be")
+        raise InputError(f"--name {name}: is the name of a recipe; choose another one")
     return name
 
 
 def _check(recipe: Recipe, model: Model) -> None:
-    """What the model's folder says of its vectors holds, whatever the recipe says; lengths must have room."""
-    one = model.question
-    vector = {"pooling": one.pooling, "normalise": one.normalise}  # None: the folder does not say it
-    said: dict[str, object] = {field: own for field, own in vector.items() if own is not None}
-    said |= {"projection": one.projection, "tied": model.encoder["tied"]}
-    for field, own in said.items():
-        given = getattr(recipe.encoder, field)
-        if given != own:
-            raise InputError(f"encoder.{field}: {_shown(given)}, but the model in {model.folder} has {_shown(own)}")
+    """Raises InputError if the recipe contradicts the vector settings or the lengths of the model's folder."""
+    question = model.question
+    vector = {"pooling": question.pooling, "normalise": question.normalise}  # None: the folder does not say it
+    fields: dict[str, object] = {name: own for name, own in vector.items() if own is not None}
+    fields |= {"projection": question.projection, "tied": model.encoder["tied"]}
+    for field, own in fields.items():
+        value = getattr(recipe.encoder, field)
+        if value != own:
+            text = f"{_yaml_text(value)}, but the model in {model.folder} has {_yaml_text(own)}"
+            raise InputError(f"encoder.{field}: {text}")
     lengths = {
         "encoder.question_tokens": (recipe.encoder.question_tokens, model.question),
         "encode.passage_tokens": (recipe.encode.passage_tokens, model.passage),
@@ -89,6 +91,5 @@ def _check(recipe: Recipe, model: Model) -> None:
             raise InputError(f"{field}: {tokens}, but the model in {side.folder} has {side.positions} positions")
 
 
-def _shown(value: object) -> str:
-    """As in YAML."""
+def _yaml_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""A recipe of sentence tasks: which models, on which table, at which sizes. Complete, as the recipes of retrieval."""
+"""A recipe of sentence tasks: its models, its table and its training sizes. All fields are required."""
 
 import re
 from collections.abc import Iterable
@@ -22,22 +22,22 @@ SENTENCES = yaml_layers.Family(
 )
 HUB = "hub:"
 ALL = "all"
-"""The size that has all training rows."""
+"""The size with all training rows."""
 
 
-def _of_a_known_home(source: str) -> str:
+def _check_home(source: str) -> str:
     paths.given(source)
     return source
 
 
-Source = Annotated[str, AfterValidator(_of_a_known_home)]
+Source = Annotated[str, AfterValidator(_check_home)]
 
 
 class Nli(Config):
-    """A training on labelled pairs before the task's own (Condenser's row BERT + NLI)."""
+    """A training on labelled pairs before the training of the task (row BERT + NLI of the Condenser paper)."""
 
     models: list[str]
-    """Labels of the models that get a further row `LABEL + NLI`. Empty: all of them."""
+    """Labels of the models with an additional row `LABEL + NLI`. Empty: all models."""
     table: LabelledConfig
     epochs: int = Field(ge=1)
     """1 in Sentence-BERT, section 3."""
@@ -45,64 +45,64 @@ class Nli(Config):
 
 
 class Published(Config):
-    """Figures that were printed elsewhere, shown beside this run's."""
+    """Published figures, shown together with the figures of the run."""
 
     source: str
-    """Where, and of what kind of model."""
+    """The publication, and the kind of model."""
     rows: dict[str, dict[str, float]]
-    """{model: {size: the figure, of 100}}."""
+    """{model: {size: figure in percent}}."""
 
 
 class SentenceRecipe(Config):
     name: Name
     """The recipe's file without `.yaml`."""
     title: str
-    """One line for the listing."""
+    """One line for the list of recipes."""
     description: str
-    """What it needs and what it gives."""
+    """What the recipe needs and what it measures."""
     hidden: bool
-    """Left out of the listing: a base of others."""
+    """True: not in the list of recipes, because other recipes extend it."""
     models: dict[Annotated[str, Field(pattern=r"^\w[\w .+-]*$")], Source | None]
-    """Rows of the table by label, each a folder, RECIPE:NODE of the store's newest run (`marco:condenser`), or hub:NAME
-    with or without @REVISION; null leaves out one that the recipe below names."""
+    """Rows of the table: {label: a folder, RECIPE:NODE of the store's newest run (`marco:condenser`), or hub:NAME with
+    or without @REVISION}. null leaves out a model of the extended recipe."""
     tokenizer: Path | None
-    """Of models whose folder has none: a folder with a tokenizer, or a WordPiece `vocab.txt` of BERT's uncased kind."""
+    """For models without a tokenizer: a folder with one, or a WordPiece `vocab.txt` like that of uncased BERT."""
     encoder: SentenceEncoder
     table: Annotated[ScoredConfig | TripletConfig, Field(discriminator="kind")]
-    """What is learnt and measured."""
+    """Training, dev and test rows."""
     nli: Nli | None
-    """null: none."""
+    """null: no training on labelled pairs."""
     sizes: dict[str, list[Annotated[int, Field(ge=0)]]]
-    """Training rows (`all`: as many as there are), and for each the numbers of epochs among which dev chooses. An empty
-    list leaves the size out; `"0": [0]` is the model as it is."""
+    """{number of training rows, or `all`: numbers of epochs, one of which dev chooses}. An empty list leaves the size
+    out. `"0": [0]` is the model without training."""
     repeats: int = Field(ge=1, le=99)
-    """Trainings of each cell; their seeds are training.seed and those that follow it."""
+    """Trainings per cell. Their seeds are training.seed and the next numbers."""
     training: TuneTraining
     bootstrap_samples: int = Field(ge=100)
-    """Resamples of the test's rows for each 95 % interval."""
+    """Number of resamples of the test rows for each 95 % interval."""
     seed: Seed
-    """Seed of the resamples."""
+    """Random seed for resampling."""
     published: Published | None
     machine: Machine
-    """How to run; changes no result and enters no key."""
+    """How to run. It changes no result and is not part of a key."""
 
     @property
-    def given(self) -> dict[str, str]:
+    def used_models(self) -> dict[str, str]:
         """The models that are not left out."""
         return {label: source for label, source in self.models.items() if source is not None}
 
     @property
     def nli_models(self) -> list[str]:
-        """Labels of the models that get a further row."""
+        """Labels of the models with an additional row."""
         if self.nli is None:
             return []
-        return [label for label in self.given if not self.nli.models or label in self.nli.models]
+        return [label for label in self.used_models if not self.nli.models or label in self.nli.models]
 
     @property
     def rows(self) -> list[str]:
-        """Labels of the table's rows in their order: of each model, and of its training on labelled pairs."""
+        """Labels of the table's rows in order: each model, then its training on labelled pairs."""
         rows: list[str] = []
-        for label in self.given:
+        for label in self.used_models:
             rows += [label, with_nli(label)] if label in self.nli_models else [label]
         return rows
 
@@ -115,34 +115,34 @@ class SentenceRecipe(Config):
     def _fits_together(self) -> Self:
         for size, epochs in self.sizes.items():
             if size != ALL and not re.fullmatch("0|[1-9][0-9]*", size):
-                raise ValueError(f"sizes.{size}: a number of training rows, or {ALL}")
+                raise ValueError(f"sizes.{size}: must be a number of training rows, or {ALL}")
             if epochs and (size == "0") != (epochs == [0]):
-                raise ValueError(f"sizes.{size}: 0 epochs and 0 training rows go together, with nothing beside")
+                raise ValueError(f"sizes.{size}: 0 training rows need the list [0], and only they can have 0 epochs")
             if len({*epochs}) != len(epochs):
                 raise ValueError(f"sizes.{size}: a number of epochs appears twice")
         if not any(self.sizes.values()):
-            raise ValueError("sizes: none has epochs, so that nothing is measured")
-        if not self.given:
-            raise ValueError("models: none")
+            raise ValueError("sizes: no size has epochs, so nothing is measured")
+        if not self.used_models:
+            raise ValueError("models: the recipe has no model")
         if self.nli is not None:
-            unknown = [label for label in self.nli.models if label not in self.given]
+            unknown = [label for label in self.nli.models if label not in self.used_models]
             if unknown:
-                known = ", ".join(self.given)
-                raise ValueError(f"nli.models: {unknown[0]!r} is none of the models ({known})")
+                known = ", ".join(self.used_models)
+                raise ValueError(f"nli.models: {unknown[0]!r} is not one of the models ({known})")
             if self.nli.table.dev is None and self.nli.training.keep == "best":
                 raise ValueError("nli.training.keep: best needs nli.table.dev")
         by_slug: dict[str, str] = {}
         for label in self.rows:
             if slug(label) in by_slug:
                 raise ValueError(
-                    f"models: the rows {by_slug[slug(label)]!r} and {label!r} differ in no letter or digit"
+                    f"models: the rows {by_slug[slug(label)]!r} and {label!r} have the same letters and digits"
                 )
             by_slug[slug(label)] = label
         return self
 
 
 def with_nli(label: str) -> str:
-    """The label of a model's further row."""
+    """The label of a model's additional row."""
     return f"{label} + NLI"
 
 
@@ -151,8 +151,8 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "model"
 
 
-def resolve(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
-    """The complete recipe with `section.field=value` settings applied. InputError as in flows/recipes/recipe.py."""
+def resolve_sentences(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
+    """The complete recipe with settings `section.field=value`. Raises InputError like flows/recipes/recipe.py."""
     layer = yaml_layers.override(yaml_layers.read(name, SENTENCES), settings)
     recipe = validate(layer, SentenceRecipe)
     models = {
@@ -162,13 +162,13 @@ def resolve(name: str, settings: Iterable[str] = ()) -> SentenceRecipe:
 
 
 def _located(source: str, folder: Path | None) -> str:
-    """A model's folder that a user's file names counts from that file's."""
+    """A relative folder in a user's recipe counts from the folder of that file."""
     path = None if folder is None else folder_of(source, folder)
     return source if path is None else str(path)
 
 
 def folder_of(source: str, folder: Path | None = None) -> Path | None:
-    """The folder that a model's source names, there or not; None where it is hub:NAME, or RECIPE:NODE of the store."""
+    """The folder of a model's source, whether it exists or not. None for hub:NAME, and for RECIPE:NODE of the store."""
     if source.startswith(HUB):
         return None
     path = paths.beside(folder, source)
@@ -176,6 +176,6 @@ def folder_of(source: str, folder: Path | None = None) -> Path | None:
     return path if ":" not in source or path.is_dir() or nested else None
 
 
-def change(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:
-    """A complete recipe with settings applied."""
+def with_settings(recipe: SentenceRecipe, settings: Iterable[str]) -> SentenceRecipe:
+    """The recipe with settings applied."""
     return validate(yaml_layers.override(yaml_layers.Layer(recipe.model_dump(mode="json")), settings), SentenceRecipe)

@@ -1,4 +1,4 @@
-"""What is shown of the passages that a question found."""
+"""What is shown of the passages that a question finds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from flows.serving.engine import Engine
 from flows.serving.excerpts import excerpt, highlights, words_of
-from flows.serving.rankings import Failed, Ranking
+from flows.serving.rankings import Failure, Ranking
 from pipeline.data.collection import unknown_question
 from pipeline.data.metadata import EXACT, Value
 from pipeline.data.stored import read_table
 
 if TYPE_CHECKING:
-    from flows.serving.question import Opened, Question
+    from flows.serving.question import Question, Session
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A document by its best passage."""
+    """A document, represented by its best passage."""
 
     rank: int
     score: float
@@ -31,70 +31,72 @@ class Answer:
     highlights: list[tuple[int, int]]
     """(start, end) of the question's words in the excerpt, in characters (Unicode code points)."""
     question: str
-    """A question of the collection that the passage is judged relevant to; empty where there is none."""
+    """A question of the collection to which the passage is relevant; empty if there is none."""
     metadata: dict[str, Any]
 
 
-Answers = list[Answer] | Failed
-"""What went wrong stands in the place of the answers to one question."""
+Answers = list[Answer] | Failure
+"""The answers to one question, or its error."""
 
 
-def described(run: "Opened", questions: "Sequence[Question]", found: Sequence[Ranking | Failed]) -> list[Answers]:
-    """What is shown of each question's passages."""
-    rows = [row for ranking in found if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
-    passages = run.passages.read(rows)
-    known = run.known([passage["passage_id"] for passage in passages])
-    shown = zip(passages, run.passages.metadata(rows), strict=True)
-    answers: list[Answers] = []
-    for question, ranking in zip(questions, found, strict=True):
-        if isinstance(ranking, Failed):
-            answers.append(ranking)
+def describe_answers(
+    session: "Session", questions: "Sequence[Question]", rankings: Sequence[Ranking | Failure]
+) -> list[Answers]:
+    """The answers of each question, from its ranked passages."""
+    rows = [row for ranking in rankings if isinstance(ranking, Ranking) for row in ranking.rows_K.tolist()]
+    passages = session.passages.read(rows)
+    known_questions = session.known_questions([passage["passage_id"] for passage in passages])
+    described = zip(passages, session.passages.metadata(rows), strict=True)
+    all_answers: list[Answers] = []
+    for question, ranking in zip(questions, rankings, strict=True):
+        if isinstance(ranking, Failure):
+            all_answers.append(ranking)
             continue
         words = words_of(question.text)
-        mine: list[Answer] = []
-        for (passage, further), score in zip(islice(shown, len(ranking.rows_K)), ranking.scores_K, strict=True):
+        answers: list[Answer] = []
+        for (passage, metadata), score in zip(islice(described, len(ranking.rows_K)), ranking.scores_K, strict=True):
             part = excerpt(passage["text"], words)
-            mine.append(
+            answers.append(
                 Answer(
-                    rank=len(mine) + 1,
+                    rank=len(answers) + 1,
                     score=float(score),
                     **passage,
                     excerpt=part,
                     highlights=highlights(part, words),
-                    question=known.get(passage["passage_id"], ""),
-                    metadata=further,
+                    question=known_questions.get(passage["passage_id"], ""),
+                    metadata=metadata,
                 )
             )
-        answers.append(mine)
-    return answers
+        all_answers.append(answers)
+    return all_answers
 
 
-def questions_of(collection: Path, passage_ids: Sequence[str] | None = None) -> dict[str, str]:
-    """{passage id: the first question of the collection that it is judged relevant to}; None: of all passages.
+def questions_by_passage(collection: Path, passage_ids: Sequence[str] | None = None) -> dict[str, str]:
+    """{passage id: the collection's first question to which the passage is relevant}. None: of all passages.
 
     Raises InputError for damaged tables.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted = pc.field("relevance") > 0
+    relevant = pc.field("relevance") > 0
     if passage_ids is not None:
-        wanted &= pc.field("passage_id").isin(pa.array(passage_ids, pa.string()))
-    qrels = read_table(collection / "qrels.parquet", columns=["query_id", "passage_id"], filters=wanted)
-    pairs = {row["passage_id"]: row["query_id"] for row in reversed(qrels.to_pylist())}
-    asked = pc.field("query_id").isin(pa.array([*{*pairs.values()}], pa.string()))
-    queries = read_table(collection / "queries.parquet", columns=["query_id", "text"], filters=asked)
+        relevant &= pc.field("passage_id").isin(pa.array(passage_ids, pa.string()))
+    qrels = read_table(collection / "qrels.parquet", columns=["query_id", "passage_id"], filters=relevant)
+    query_of = {row["passage_id"]: row["query_id"] for row in reversed(qrels.to_pylist())}
+    needed = pc.field("query_id").isin(pa.array([*{*query_of.values()}], pa.string()))
+    queries = read_table(collection / "queries.parquet", columns=["query_id", "text"], filters=needed)
     texts = {row["query_id"]: row["text"] for row in queries.to_pylist()}
-    for query_id in pairs.values():
+    for query_id in query_of.values():
         if query_id not in texts:
             raise unknown_question(collection / "qrels.parquet", query_id)
-    return {passage_id: texts[query_id] for passage_id, query_id in pairs.items()}
+    return {passage_id: texts[query_id] for passage_id, query_id in query_of.items()}
 
 
-def as_json(
+def answers_as_json(
     engine: Engine, question: "Question", answers: Sequence[Answer], milliseconds: float, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """What the command line and the server print. `notices`: see `asking.notices`."""
+    """What the command line and the server print. `notices`: see `ask.question_notices`."""
     return {
         "recipe": engine.run.name,
         "by": question.by,
@@ -107,13 +109,13 @@ def as_json(
         "answers": [
             {
                 **vars(answer),
-                "metadata": {name: for_any_reader(value) for name, value in answer.metadata.items()},
+                "metadata": {name: portable_value(value) for name, value in answer.metadata.items()},
             }
             for answer in answers
         ],
     }
 
 
-def for_any_reader(value: Value) -> Value:
-    """As JSON for programs that read its numbers as float64, as JavaScript does: an integer beyond these is text."""
+def portable_value(value: Value) -> Value:
+    """For JSON readers with float64 numbers, such as JavaScript: an integer that float64 cannot hold becomes text."""
     return str(value) if isinstance(value, int) and abs(value) > EXACT else value

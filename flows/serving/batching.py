@@ -1,4 +1,4 @@
-"""Questions gathered while others are computed, so that each computation takes as many as have come."""
+"""Collects questions while others are computed. Each computation takes all questions that wait, up to a limit."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,20 +9,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST = 64
-"""Questions computed together."""
+"""Maximum number of questions computed together."""
 WAITING = 1024
-"""Questions that may wait; more are refused."""
+"""Maximum number of questions that wait; more are refused."""
 
 
 class Busy(Exception):
-    """Too many questions wait."""
+    """Raised if too many questions wait."""
 
 
 class Batches(Generic[Item, Result]):
-    """`await batches.answer(item)`: its result, computed with those that came at the same time.
+    """`await batches.answer(item)` returns the item's result, which is computed together with other waiting items.
 
-    `compute` runs in a thread of its own, one batch of at most `together` after the other, and gives a result or an
-    exception for each item. At most `waiting` wait.
+    `compute` runs in its own thread, one batch of at most `together` items at a time. It returns a result or an
+    exception per item. At most `waiting` items wait.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Batches(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self, item: Item) -> Result:
-        """Raises the exception that `compute` gave for the item, and Busy."""
+        """Raises the item's exception from `compute`, or Busy."""
         if len(self._waiting) >= self._limit:
-            raise Busy(f"{self._limit:,} questions wait already")
+            raise Busy(f"{self._limit:,} questions are waiting already")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((item, future))
@@ -53,21 +53,21 @@ class Batches(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         while self._waiting:
             batch, self._waiting = self._waiting[: self._together], self._waiting[self._together :]
-            found = await loop.run_in_executor(self._thread, self._results, [item for item, _ in batch])
-            for (_, future), one in zip(batch, found, strict=True):
-                if future.done():  # its client has gone
+            results = await loop.run_in_executor(self._thread, self._results, [item for item, _ in batch])
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():  # the client has disconnected
                     continue
-                if isinstance(one, Exception):
-                    future.set_exception(one)
+                if isinstance(result, Exception):
+                    future.set_exception(result)
                 else:
-                    future.set_result(one)
+                    future.set_result(result)
 
     def _results(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
-        """Where a computation fails, that of each item alone: one must not fail those that came with it."""
+        """If a batch fails, each item is computed alone: one item must not fail the others."""
         try:
             return self._compute(items)
-        except Exception as error:  # whatever it is, who asked must hear of it
-            return [error] if len(items) == 1 else [one for item in items for one in self._results([item])]
+        except Exception as error:  # any error: the client must get an answer
+            return [error] if len(items) == 1 else [result for item in items for result in self._results([item])]
 
     def close(self) -> None:
         self._thread.shutdown()

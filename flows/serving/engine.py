@@ -1,4 +1,4 @@
-"""Which run in the store answers questions: the newest, by what was best on its dev questions unless told."""
+"""Which run in the store answers questions, and how: by default the newest, by its best system on dev."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,36 +18,37 @@ from pipeline.evaluate.short_tables import asked_first, not_tuned
 from tasks.stages import STAGES
 
 PRETRAINED = tuple(name for name in reversed(STAGES) if STAGES[name].pretrains)
-"""Nodes that may hold the pre-trained model; the first that a run has does."""
+"""Nodes that may hold the pre-trained model: the first of these that a run has."""
 
 By = Literal["dense", "fusion", "bm25"]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The pieces of a run that answer questions."""
+    """The parts of a run that answer questions."""
 
     run: Run
     metrics: dict[str, Any]
-    wanted: By | None = None
-    """What to ask; None: `tables.asked_first`."""
+    requested: By | None = None
+    """The search method that the user requests; None: the one of `short_tables.asked_first`."""
 
     @property
-    def how(self) -> By:
-        return self.wanted or ("dense" if self.instead else cast(By, asked_first(self.metrics)))
+    def by(self) -> By:
+        """The search method."""
+        return self.requested or ("dense" if self.dense_instead else cast(By, asked_first(self.metrics)))
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The run's, with all that answering reads. Raises InputError where its record lacks that."""
+        """The run's recipe. Raises InputError if its record lacks a section that answering needs."""
         dense = () if self.metrics["dense"] is None else ("encoder", "search")
         both = ("bm25", "evaluate") if self.metrics["fusion"] and "bm25" in self.run.nodes else ()
         return recipe_of(self.run, *dense, *both)
 
     @cached_property
-    def instead(self) -> bool:
-        """Whether dense retrieval stands in for what was best on dev: a run file answers no question of its own."""
+    def dense_instead(self) -> bool:
+        """Whether dense retrieval replaces a fusion that was best on dev: a run file cannot answer new questions."""
         bm25 = self.run.nodes.get("bm25")
-        if self.wanted or self.metrics["winner_on_dev"] != "fusion" or bm25 is None or not bm25.path.exists():
+        if self.requested or self.metrics["winner_on_dev"] != "fusion" or bm25 is None or not bm25.path.exists():
             return False
         return _is_run_file(bm25.path)
 
@@ -56,7 +57,7 @@ class Engine:
         return self.run.nodes[self.part("ingest")].path
 
     def part(self, name: str) -> str:
-        """The node that answers in the place of `name`: of the whole texts, where questions were cut out of them."""
+        """The node that answers for node `name`: that of the whole texts, if questions were cut out of the texts."""
         whole = f"{name.partition('-')[0]}-whole"
         return whole if whole in self.run.nodes else name
 
@@ -67,43 +68,45 @@ class Engine:
         return next(name for name in PRETRAINED if name in self.run.nodes) if dense == "pretrained" else dense
 
     def ways(self) -> list[By]:
-        """How the run can be asked, whatever was best on dev."""
+        """All search methods of the run, whichever was best on dev."""
         bm25 = self.run.nodes.get(self.part("bm25")) if "bm25" in self.run.nodes else None
-        lexical = bm25 is not None and bm25.path.exists() and not _is_run_file(bm25.path)
-        dense = self.metrics["dense"] is not None and replace(self, wanted="dense").is_there()
-        ways: dict[By, bool] = {"fusion": lexical and dense and bool(self.metrics["fusion"]), "dense": dense}
-        return [way for way, can in {**ways, "bm25": lexical}.items() if can]
+        has_bm25 = bm25 is not None and bm25.path.exists() and not _is_run_file(bm25.path)
+        has_dense = self.metrics["dense"] is not None and replace(self, requested="dense").is_complete()
+        has_fusion = has_bm25 and has_dense and bool(self.metrics["fusion"])
+        ways: dict[By, bool] = {"fusion": has_fusion, "dense": has_dense, "bm25": has_bm25}
+        return [way for way, available in ways.items() if available]
 
     def label(self, by: By) -> str:
-        """What is asked, such as `dense + BM25`."""
+        """The name of a search method in tables, such as `dense + BM25`."""
         first = self.metrics["labels"]["bm25"]
         return {"fusion": f"dense + {first}", "bm25": first}.get(by, by)
 
     def not_tuned(self, by: By) -> str | None:
-        """Why nothing has chosen how this way of asking joins its lists; None where dev chose it, or it joins none."""
+        """Why the fusion's weight was not tuned. None if dev questions chose it, or for another search method."""
         return not_tuned(self.metrics, FUSION) if by == "fusion" else None
 
-    def needed(self) -> list[str]:
+    def needed_nodes(self) -> list[str]:
+        """The nodes whose artifacts answer questions."""
         dense = self.metrics["dense"]
-        nodes = [] if self.how == "bm25" else [self.model, self.part(f"index-{dense}")]
-        return [self.part("ingest"), *nodes, *([] if self.how == "dense" else [self.part("bm25")])]
+        nodes = [] if self.by == "bm25" else [self.model, self.part(f"index-{dense}")]
+        return [self.part("ingest"), *nodes, *([] if self.by == "dense" else [self.part("bm25")])]
 
-    def is_there(self) -> bool:
-        """Whether the store still holds all that answers."""
-        return all(node in self.run.nodes and self.run.nodes[node].path.exists() for node in self.needed())
+    def is_complete(self) -> bool:
+        """Whether the store still has all artifacts that answer questions."""
+        return all(node in self.run.nodes and self.run.nodes[node].path.exists() for node in self.needed_nodes())
 
-    def lost(self) -> list[str]:
-        """Nodes whose artifacts answered once and are gone; none where the run never had all that answers."""
-        needed = self.needed()
+    def lost_nodes(self) -> list[str]:
+        """Nodes whose artifacts are no longer in the store. Empty if the run never had all needed nodes."""
+        needed = self.needed_nodes()
         if not all(node in self.run.nodes for node in needed):
             return []
         return [node for node in needed if not self.run.nodes[node].path.exists()]
 
 
 def check_whole(run: Run, node: str) -> None:
-    """Raises InputError that names the file where an artifact of a run is not as it was written.
+    """Raises InputError, naming the file, if an artifact of a run has changed since it was written.
 
-    A process hashes an artifact once.
+    A process hashes each artifact once.
     """
     ref = run.nodes[node]
     store = Store.of(ref)
@@ -113,7 +116,7 @@ def check_whole(run: Run, node: str) -> None:
 
 
 def _is_run_file(bm25: Path) -> bool:
-    """Whether a first stage came as one. Not of damaged settings, of which opening it will tell."""
+    """Whether the first stage is a run file. False for damaged settings: opening the artifact reports those."""
     try:
         return bool(read_settings(bm25)["scores"] == "run")
     except InputError:
@@ -121,46 +124,46 @@ def _is_run_file(bm25: Path) -> bool:
 
 
 def newest_engine(store: Store, recipe: str | None, by: By | None = None) -> Engine:
-    """Of the newest run (of a recipe) that was evaluated and whose artifacts are still there, to be asked by `by`."""
-    for engine in engines(store, recipe, by):
-        if engine.how == "fusion" and not engine.metrics["fusion"]:
-            raise InputError(f"--by fusion: the run of {engine.run.name} joined no dense run with BM25")
-        if engine.how == "dense" and engine.metrics["dense"] is None:
-            raise InputError(f"--by dense: the run of {engine.run.name} has no dense run")
-        if engine.is_there():
+    """The engine of the newest evaluated run (of a recipe) whose artifacts are still in the store."""
+    for engine in evaluated_engines(store, recipe, by):
+        if engine.by == "fusion" and not engine.metrics["fusion"]:
+            raise InputError(f"--by fusion: the run of {engine.run.name} has no fusion of dense retrieval and BM25")
+        if engine.by == "dense" and engine.metrics["dense"] is None:
+            raise InputError(f"--by dense: the run of {engine.run.name} has no dense retrieval")
+        if engine.is_complete():
             return engine
-    raise none_finished(store, recipe, "search in", by)
+    raise no_finished_run(store, recipe, "search in", by)
 
 
-def none_finished(store: Store, recipe: str | None, what: str, by: By | None = None) -> InputError:
-    """That no run is there to `what`, such as `search in`, or what the newest has lost that was.
+def no_finished_run(store: Store, recipe: str | None, what: str, by: By | None = None) -> InputError:
+    """The error that no run is there to `what`, such as `search in`, or that artifacts of the newest run are missing.
 
-    Raises InputError for a recipe that is not known.
+    Raises InputError for an unknown recipe.
     """
-    found = runs(store, recipe)
-    if recipe and not found:
+    all_runs = runs(store, recipe)
+    if recipe and not all_runs:
         yaml_layers.read(recipe)
-    for run in found:
-        lost = _lost(run, by)
+    for run in all_runs:
+        lost = _lost_nodes(run, by)
         if lost:
-            makes = f"`cocondenser run {run.name}` builds {'it' if len(lost) == 1 else 'them'} again"
-            return InputError(f"{store.root}: the run of {run.name} has lost {', '.join(lost)}; {makes}")
+            advice = f"`cocondenser run {run.name}` builds {'it' if len(lost) == 1 else 'them'} again"
+            return InputError(f"{store.root}: the run of {run.name} has lost {', '.join(lost)}; {advice}")
     of = f" of {recipe}" if recipe else ""
     return InputError(
         f"{store.root}: no finished run{of} to {what}; `cocondenser run {recipe or 'pydocs-small'}` makes one"
     )
 
 
-def _lost(run: Run, by: By | None) -> list[str]:
+def _lost_nodes(run: Run, by: By | None) -> list[str]:
     if "evaluate" not in run.nodes:
         return []
     if not run.nodes["evaluate"].path.exists():
         return ["evaluate"]
-    return Engine(run, read_metrics(run.nodes) or {}, by).lost()
+    return Engine(run, read_metrics(run.nodes) or {}, by).lost_nodes()
 
 
-def engines(store: Store, recipe: str | None, by: By | None = None) -> Iterator[Engine]:
-    """Of all runs (of a recipe) that were evaluated, newest first. Raises InputError or StoreError at a damaged one."""
+def evaluated_engines(store: Store, recipe: str | None, by: By | None = None) -> Iterator[Engine]:
+    """The engines of all evaluated runs (of a recipe), newest first. Raises InputError or StoreError for damage."""
     for run in readable_runs(store, recipe):
         if "evaluate" in run.nodes and run.nodes["evaluate"].path.exists():
             yield Engine(run, read_metrics(run.nodes) or {}, by)

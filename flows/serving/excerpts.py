@@ -1,4 +1,4 @@
-"""What is shown of a passage: its lines that hold the most of the question's words, and where these stand."""
+"""The part of a passage that is shown: the lines with most of the question's words, and the words' positions."""
 
 import re
 from bisect import bisect_right
@@ -8,9 +8,9 @@ from operator import or_
 from textwrap import dedent
 
 LINES = 8
-"""Lines of a passage that are shown, so that five answers fit a screen or two."""
+"""Lines of an excerpt: five answers then fit one or two screens."""
 CHARACTERS = 1500
-"""Of a passage that are shown: some have a whole page in a line."""
+"""Characters of an excerpt: some passages have a whole page in one line."""
 WORD = re.compile(r"\w+")
 REST = re.compile(r"\w*")
 # fmt: off
@@ -23,50 +23,50 @@ COMMON = {
 
 
 def words_of(question: str) -> tuple[str, ...]:
-    """The question's words that are worth highlighting."""
+    """The question's words to highlight: no common words, no single letters."""
     return tuple(sorted({w for w in WORD.findall(question.lower()) if w not in COMMON and len(w) > 1}))
 
 
 def hits(text: str, words: tuple[str, ...]) -> list[tuple[int, int]]:
-    """(start, place in `words`) wherever a word of the text begins with one of `words`, in any case."""
-    lowered = text.replace("İ", "i").lower()  # the one letter that grows in lower case
-    found = []
-    for place, word in enumerate(words):
+    """(start, index in `words`) of each word in the text that begins with one of `words`. Case is ignored."""
+    lowered = text.replace("İ", "i").lower()  # the only letter whose lower case is longer
+    starts = []
+    for index, word in enumerate(words):
         at = lowered.find(word)
         while at >= 0:
             if at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] == "_"):
-                found.append((at, place))
+                starts.append((at, index))
             at = lowered.find(word, at + 1)
-    return found
+    return starts
 
 
 def highlights(text: str, words: tuple[str, ...]) -> list[tuple[int, int]]:
-    """(start, end) in characters of each such word, as far as it goes on, in order."""
+    """(start, end) in characters of each such word in full, in order."""
     starts = sorted({start for start, _ in hits(text, words)})
     return [hit.span() for start in starts if (hit := REST.match(text, start))]
 
 
 def excerpt(text: str, words: tuple[str, ...], most: int = LINES) -> str:
-    """What of a passage is shown: a few lines, and of these the part around the first of the words where it is long."""
+    """A few lines of a passage. If they are long: the part around the first of the words."""
     shown = some_lines(text, words, most)
     if len(shown) <= CHARACTERS:
         return shown
     first = min((at for at, _ in hits(shown, words)), default=0)
     start = max(0, min(first - CHARACTERS // 4, len(shown) - CHARACTERS))
-    kept = shown[start : start + CHARACTERS]
-    return ("…" if start else "") + kept + ("…" if start + CHARACTERS < len(shown) else "")
+    part = shown[start : start + CHARACTERS]
+    return ("…" if start else "") + part + ("…" if start + CHARACTERS < len(shown) else "")
 
 
 def some_lines(text: str, words: tuple[str, ...], most: int) -> str:
-    """The first `most` lines in a row that hold the most of the words; an ellipsis where lines are left out."""
+    """The first `most` consecutive lines with most of the words. An ellipsis marks lines that are left out."""
     lines = text.split("\n")
     if len(lines) <= most:
         return text
     starts = [*accumulate((len(line) + 1 for line in lines), initial=0)]
-    held = [0] * len(lines)  # a bit a word
-    for at, place in hits(text, words):
-        held[bisect_right(starts, at) - 1] |= 1 << place
-    different = [reduce(or_, held[n : n + most]).bit_count() for n in range(len(lines) - most + 1)]
-    first = different.index(max(different))
-    kept = dedent("\n".join(lines[first : first + most])).strip("\n")
-    return ("…\n" if first else "") + kept + ("\n…" if first + most < len(lines) else "")
+    words_of_line = [0] * len(lines)  # one bit per word
+    for at, index in hits(text, words):
+        words_of_line[bisect_right(starts, at) - 1] |= 1 << index
+    counts = [reduce(or_, words_of_line[n : n + most]).bit_count() for n in range(len(lines) - most + 1)]
+    first = counts.index(max(counts))
+    part = dedent("\n".join(lines[first : first + most])).strip("\n")
+    return ("…\n" if first else "") + part + ("\n…" if first + most < len(lines) else "")

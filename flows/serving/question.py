@@ -1,4 +1,4 @@
-"""A question to a search session, and what the session has open to answer it."""
+"""A question, and the search session that answers it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,38 +7,40 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.serving.engine import By, Engine
-from flows.serving.rankings import Dense, Lexical
+from flows.serving.rankings import BM25Retriever, DenseRetriever
 from pipeline.data.filter import Where
 from pipeline.data.passages import Passages
 
 LONGEST = 10_000
-"""Characters of a question: fewer than BM25 reads (lucene.QUERY_CHARACTERS), so that it cuts none."""
+"""Characters of a question. BM25 reads more (lucene.QUERY_CHARACTERS) and therefore cuts no question."""
+WAYS: tuple[By, ...] = ("fusion", "dense", "bm25")
+"""All search methods."""
 
 
 class Question(NamedTuple):
     text: str
     k: int
-    """Documents wanted."""
+    """Number of documents to return."""
     by: By
     where: str | None = None
-    """A filter on the collection's further columns."""
+    """An SQL condition on the collection's metadata columns."""
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What a run needs to answer."""
+class Session:
+    """The open parts of a run that answer questions."""
 
     engine: Engine
     passages: Passages
     where: Where
-    known: Callable[[Sequence[str]], Mapping[str, str]]
-    """Passage ids -> {passage id: a question that it is judged relevant to}, at least of those that have one."""
-    dense: Dense | None
-    lexical: Lexical | None
-    beside: ThreadPoolExecutor
-    """One thread that waits for BM25 while another encodes."""
+    known_questions: Callable[[Sequence[str]], Mapping[str, str]]
+    """Passage ids -> {passage id: a question to which it is relevant}, for all of these that have one, or for more."""
+    dense: DenseRetriever | None
+    bm25: BM25Retriever | None
+    bm25_thread: ThreadPoolExecutor
+    """One thread that waits for BM25 while another one encodes."""
     problems: Mapping[By, str]
-    """Why the run cannot be asked so."""
+    """Why a search method is not available."""
 
     @property
     def collection(self) -> Path:
@@ -46,10 +48,7 @@ class Opened:
 
     @property
     def ways(self) -> list[By]:
-        """How it can be asked."""
-        ready = {"dense": self.dense is not None, "bm25": self.lexical is not None}
-        ready["fusion"] = all(ready.values()) and bool(self.engine.metrics["fusion"])
-        return [way for way in WAYS if ready[way]]
-
-
-WAYS: tuple[By, ...] = ("fusion", "dense", "bm25")
+        """The available search methods."""
+        available = {"dense": self.dense is not None, "bm25": self.bm25 is not None}
+        available["fusion"] = all(available.values()) and bool(self.engine.metrics["fusion"])
+        return [way for way in WAYS if available[way]]

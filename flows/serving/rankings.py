@@ -1,7 +1,7 @@
-"""A question's ranked lists: dense and BM25, each exact within a filter, and joined.
+"""A question's ranked lists: dense and BM25, each exact within a filter, and their fusion.
 
 Shapes: Q questions, N passages, K passages of a list, D dimension. A mask [N] bool says which passages a filter
-allows; None allows all. A list within it is the whole ranking, filtered.
+allows; None allows all. A filtered list has the order and the scores of the whole ranking.
 """
 
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ if TYPE_CHECKING:  # torch is loaded while Java starts
     from pipeline.dense.question_encoder import QuestionEncoder
 
 SPARE = 16
-"""Hits beyond a list's end, so that equal scores rarely ask for a second search."""
+"""Hits beyond a list's end: with them, equal scores rarely need a second search."""
 WIDER = 4
-"""How many times as many hits a next search asks for, where the filter or equal scores left too few."""
+"""The next search has this many times as many hits if the filter or equal scores have left too few."""
 RARE = 4.0
-"""A filter that lets n of N passages through is sent to Lucene where n is below RARE times depth * N / n, the hits that
-it would else have to give: a passage sent takes as long as a hit, and serves the next questions too."""
-KEPT = 8
-"""Filters that Lucene holds for the next questions."""
+"""A filter that allows n of N passages goes to Lucene if n is below RARE times depth * N / n, the number of hits that
+Lucene would otherwise return. A passage of a filter costs as much time as a hit, and also serves the next questions."""
+FILTERS = 8
+"""Filters that Lucene keeps for the next questions."""
 
 Mask = np.ndarray | None
-Failed = InputError | Ended
-"""What stands in the place of one question's list."""
+Failure = InputError | Ended
+"""An error, instead of a question's list."""
 
 
 class Ranking(NamedTuple):
@@ -52,76 +52,78 @@ class Ranking(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseRetriever:
+    """The model and the index of a run."""
+
     encoder: "QuestionEncoder"
     index: Index
     effort: ApproximateConfig | None
     together: int
-    """Questions that share a forward call."""
+    """Questions per forward pass."""
 
     def top(self, questions_QD: np.ndarray, depth: int, mask: Mask) -> list[Ranking]:
         """The best min(depth, allowed passages) of each question."""
         rows_QK, scores_QK = top_k(questions_QD, self.index, depth, self.effort, mask)
-        return [Ranking(*found) for found in zip(rows_QK, scores_QK, strict=True)]
+        return [Ranking(*ranking) for ranking in zip(rows_QK, scores_QK, strict=True)]
 
 
-class Lexical:
-    """BM25 of an artifact; a searcher whose Java ended is replaced by a new one. Ended with `close`."""
+class BM25Retriever:
+    """The BM25 index of a run. If its Java process ends, a new one starts. `close` ends it."""
 
     def __init__(self, artifact: Path, passages: Passages, searcher: Searcher) -> None:
         self.artifact, self.passages, self.searcher = artifact, passages, searcher
         self.row_of = np.full(passages.count, -1, np.int32)
-        """Lucene's number -> row, -1 where not met yet."""
+        """Lucene's number of a passage -> its row; -1 if it is not known yet."""
         self.filters: dict[int, tuple[np.ndarray, int]] = {}
-        """A mask's `id` -> the mask and the number of its filter in Lucene, the last asked for at the end."""
+        """A mask's `id` -> the mask and the number of its filter in Lucene; the last used one is at the end."""
 
-    def top(self, asked: Sequence[tuple[str, int, Mask]]) -> list[Ranking]:
-        """Of each (text, depth, mask) the best `depth`, or all that hold one of its words.
+    def top(self, questions: Sequence[tuple[str, int, Mask]]) -> list[Ranking]:
+        """For each (text, depth, mask) the best `depth` passages, or all that contain one of the words.
 
-        A mask is never written to, and known again by being the same object.
-        Raises Ended where Java did; it is started again for the next questions.
+        A mask is identified by its object, and must not change.
+        Raises Ended if the Java process ends; the next questions use a new process.
         """
         try:
-            return self._top(asked)
+            return self._top(questions)
         except Ended:
             self.close()
             self.searcher = Searcher(self.artifact)
             self.filters.clear()
             raise
 
-    def _top(self, asked: Sequence[tuple[str, int, Mask]]) -> list[Ranking]:
-        found = [Ranking(np.zeros(0, np.int64), np.zeros(0, np.float32))] * len(asked)
-        most = [most_hits(depth, mask, self.passages.count) for _, depth, mask in asked]
-        width = {place: depth + SPARE for place, (_, depth, _) in enumerate(asked) if most[place]}
+    def _top(self, questions: Sequence[tuple[str, int, Mask]]) -> list[Ranking]:
+        rankings = [Ranking(np.zeros(0, np.int64), np.zeros(0, np.float32))] * len(questions)
+        most = [most_hits(depth, mask, self.passages.count) for _, depth, mask in questions]
+        width = {place: depth + SPARE for place, (_, depth, _) in enumerate(questions) if most[place]}
         filters = {
             place: self._filter(mask)
-            for place, (_, _, mask) in enumerate(asked)
+            for place, (_, _, mask) in enumerate(questions)
             if mask is not None and 0 < most[place] < self.passages.count
         }
         while width:
-            hits = self._hits([(asked[n][0], min(k, most[n]), filters.get(n)) for n, k in width.items()])
+            hits = self._hits([(questions[n][0], min(k, most[n]), filters.get(n)) for n, k in width.items()])
             wider = {}
             for (place, k), (rows_K, scores_K) in zip(width.items(), hits, strict=True):
-                _, depth, mask = asked[place]
+                _, depth, mask = questions[place]
                 last = scores_K[-1] if k < most[place] and len(rows_K) == k else -np.inf
                 if mask is not None:
                     rows_K, scores_K = rows_K[mask[rows_K]], scores_K[mask[rows_K]]
                 if last > -np.inf and (scores_K > last).sum() < depth:
                     wider[place] = WIDER * k
-                by = np.lexsort((rows_K, -scores_K))[:depth]
-                found[place] = Ranking(rows_K[by], scores_K[by])
+                order = np.lexsort((rows_K, -scores_K))[:depth]
+                rankings[place] = Ranking(rows_K[order], scores_K[order])
             width = wider
-        while len(self.filters) > KEPT:
+        while len(self.filters) > FILTERS:
             _, number = self.filters.pop(next(iter(self.filters)))
             self.searcher.drop(number)
-        return found
+        return rankings
 
     def _filter(self, mask: np.ndarray) -> int:
-        """The number of its filter in Lucene, which is told the passages' ids once."""
-        held = self.filters.pop(id(mask), None)
-        held = held or (mask, self.searcher.keep(self.passages.ids(np.flatnonzero(mask))))
-        self.filters[id(mask)] = held
-        return held[1]
+        """The number of the mask's filter in Lucene. Lucene gets the passages' ids only once."""
+        entry = self.filters.pop(id(mask), None)
+        entry = entry or (mask, self.searcher.keep(self.passages.ids(np.flatnonzero(mask))))
+        self.filters[id(mask)] = entry
+        return entry[1]
 
     def _hits(self, questions: Sequence[tuple[str, int, int | None]]) -> list[tuple[np.ndarray, np.ndarray]]:
         hits = self.searcher.hits(questions)
@@ -135,15 +137,15 @@ class Lexical:
 
 
 def most_hits(depth: int, mask: Mask, count: int) -> int:
-    """Hits that Lucene can be asked for: of a rare filter its passages, else `count`, those of the collection."""
+    """Maximum number of hits of a search: the passages of a rare filter, otherwise `count`, all passages."""
     allowed = count if mask is None else int(np.count_nonzero(mask))
     return allowed if allowed**2 < RARE * depth * count else count
 
 
-def open_dense(engine: Engine, passages: int, often: bool) -> Dense:
-    """Raises InputError for a model or an index that is damaged, and for an index of another model or collection.
+def open_dense(engine: Engine, passages: int, often: bool) -> DenseRetriever:
+    """Opens the model and the index. Raises InputError if one is damaged, or if they do not belong together.
 
-    `often`: questions will be asked together, and are to get the same vectors as alone.
+    `often`: many questions come at once; each must get the same vector as it would get alone.
     """
     from pipeline.dense.question_encoder import TOGETHER, question_encoder
 
@@ -151,29 +153,31 @@ def open_dense(engine: Engine, passages: int, often: bool) -> Dense:
     folder = engine.run.nodes[engine.part(f"index-{engine.metrics['dense']}")].path
     index = open_index(folder)
     if len(index.vectors_ND) != passages:
-        found = f"{len(index.vectors_ND):,} vectors for {passages:,} passages"
-        raise InputError(f"{index.folder}: {found}; it is of another collection")
+        counts = f"{len(index.vectors_ND):,} vectors for {passages:,} passages"
+        raise InputError(f"{index.folder}: {counts}; the index belongs to another collection")
     try:
         encoder = question_encoder(checkpoint, EncoderConfig(**recipe["encoder"]))
     except InputError as error:
         raise InputError(f"{error}; {again(engine.run.name)}") from error
     known = {checkpoint / name: sha256 for name, sha256 in digests(checkpoint).items()}
-    check_model(index, checkpoint, known)  # last: of a damaged model the loader says more
-    given = recipe["search"]["approximate"]
-    effort = given and ApproximateConfig(**given)
-    return Dense(encoder, index, effort, TOGETHER if not often or encoder.is_steady() else 1)
+    check_model(index, checkpoint, known)  # last: for a damaged model the loader has a better message
+    approximate = recipe["search"]["approximate"]
+    effort = approximate and ApproximateConfig(**approximate)
+    return DenseRetriever(encoder, index, effort, TOGETHER if not often or encoder.is_steady() else 1)
 
 
-def join(lexical: Sequence[Ranking], dense: Sequence[Ranking], choice: Choice, reciprocal_k: float) -> list[Ranking]:
-    """Each question's two lists as one; they must be as deep as those that the weight was chosen on."""
+def fuse_rankings(
+    bm25: Sequence[Ranking], dense: Sequence[Ranking], choice: Choice, reciprocal_k: float
+) -> list[Ranking]:
+    """Fuses each question's two lists. They must be as long as the lists with which the weight was chosen."""
     runs = [
         ranked(
             np.repeat(np.arange(len(lists)), [len(one.rows_K) for one in lists]),
             np.concatenate([one.rows_K for one in lists]),
             np.concatenate([one.scores_K for one in lists]),
         )
-        for lists in (lexical, dense)
+        for lists in (bm25, dense)
     ]
     fused = fuse(runs, choice, reciprocal_k)
-    edges = np.searchsorted(fused.question_R, np.arange(len(lexical) + 1))
+    edges = np.searchsorted(fused.question_R, np.arange(len(bm25) + 1))
     return [Ranking(fused.passage_R[start:stop], fused.score_R[start:stop]) for start, stop in pairwise(edges)]

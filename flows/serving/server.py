@@ -1,11 +1,13 @@
-"""A run's answers as a page and as JSON over HTTP, for this machine alone."""
+"""Answers questions over HTTP, as a page and as JSON, for this machine only."""
 
 import base64
 import hashlib
 import logging
+import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +22,11 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flows.serving.answers import Answer, as_json
-from flows.serving.ask import ask, checked, notices
+from flows.serving.answers import Answer, answers_as_json
+from flows.serving.ask import ask, check_question, question_notices
 from flows.serving.batching import Batches, Busy
 from flows.serving.engine import By
-from flows.serving.question import Opened, Question
+from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
 from pipeline.bm25.bm25 import Ended
 from pipeline.errors import InputError
@@ -33,28 +35,28 @@ from tasks.printable import json_text
 
 PAGE = Path(__file__).parent / "page"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Names that this server goes by. Another name that leads here is that of a page that would read the answers."""
+"""Accepted host names. A foreign page that points its own name to this machine could otherwise read the answers."""
 BODY = 1 << 18
-"""Bytes of a request: a question and a filter of the longest kind, escaped."""
+"""Maximum bytes of a request: the longest question and condition, escaped."""
 ENDING_SECONDS = 5
-"""For answers that are under way when the server ends, and for their clients to read them."""
+"""Time for unfinished answers, and for clients to read them, when the server ends."""
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "loggers": {"uvicorn": {"level": "CRITICAL"}, "asyncio": {"level": "ERROR"}},
 }
-"""Clients that send no HTTP, read no answers or outlast the server leave no trace; `of_fault` logs what fails here."""
+"""Clients that send no HTTP, read no answers or stay to the end are not logged. `on_fault` logs the server's errors."""
 DOCUMENTS = 10
-"""Shown where a request does not say how many."""
+"""Number of documents if a request does not say it."""
 WAITING_CONDITIONS = 64
-"""Conditions that may wait; more are refused."""
+"""Maximum number of conditions that wait; more are refused."""
 
-Wanted = tuple[Question, Mask]
-"""A question, and the passages that its condition is true of."""
+MaskedQuestion = tuple[Question, Mask]
+"""A question, and the passages that its condition allows."""
 
 
-class Asked(BaseModel):
-    """A request, by its names in the address or in JSON."""
+class SearchRequest(BaseModel):
+    """A request; the fields have the same names in the address and in JSON."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -64,67 +66,92 @@ class Asked(BaseModel):
     where: str | None = None
 
 
-def serve(run: Opened, place: socket.socket) -> None:
-    """Answers on a bound socket until SIGINT or SIGTERM, which it raises as KeyboardInterrupt."""
-    masks = conditions(run)
-    batches: Batches[Wanted, list[Answer]] = Batches(lambda wanted: answers(run, wanted))
+def serve(session: Session, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Answers on a listening socket until SIGINT or SIGTERM. Calls `on_ready` once the end by a signal is clean.
+
+    Call it in the main thread.
+    """
+    masks = condition_batches(session)
+    batches: Batches[MaskedQuestion, list[Answer]] = Batches(lambda questions: answer_batch(session, questions))
     settings = uvicorn.Config(
-        application(run, batches, masks),
-        ws="none",  # who asks for an upgrade is answered in HTTP
+        application(session, batches, masks),
+        ws="none",  # a request for an upgrade gets an answer in HTTP
         log_config=LOGGING,
         access_log=False,
         timeout_graceful_shutdown=ENDING_SECONDS,
     )
+    server = uvicorn.Server(settings)
+    with ended_by_signals(server):
+        on_ready()
+        try:
+            server.run(sockets=[listener])
+        finally:
+            session.where.interrupt()
+            masks.close()
+            batches.close()
+
+
+@contextmanager
+def ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """SIGINT and SIGTERM end the server cleanly, also while it starts.
+
+    uvicorn handles signals only once its event loop runs. A KeyboardInterrupt before that would print a traceback.
+    """
+    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        uvicorn.Server(settings).run(sockets=[place])
+        yield
     finally:
-        run.where.interrupt()
-        masks.close()
-        batches.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def conditions(run: Opened) -> Batches[str, Mask]:
-    """Masks of conditions, one after the other in a thread of its own: a slow one holds up other conditions alone."""
-    return Batches(lambda wheres: [run.where.rows(where) for where in wheres], WAITING_CONDITIONS, together=1)
+def condition_batches(session: Session) -> Batches[str, Mask]:
+    """Masks of conditions, one at a time in their own thread: a slow condition delays only other conditions."""
+    return Batches(
+        lambda conditions: [session.where.rows(where) for where in conditions], WAITING_CONDITIONS, together=1
+    )
 
 
-def answers(run: Opened, wanted: Sequence[Wanted]) -> Sequence[list[Answer] | Exception]:
-    return ask(run, [question for question, _ in wanted], {question.where: mask for question, mask in wanted})
+def answer_batch(session: Session, questions: Sequence[MaskedQuestion]) -> Sequence[list[Answer] | Exception]:
+    masks = {question.where: mask for question, mask in questions}
+    return ask(session, [question for question, _ in questions], masks)
 
 
-def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batches[str, Mask]) -> FastAPI:
+def application(session: Session, batches: Batches[MaskedQuestion, list[Answer]], masks: Batches[str, Mask]) -> FastAPI:
     """The page at /, its JSON below /api."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     page, policy = read_page()
-    shown = about(run)
+    description = session_description(session)
 
-    async def answered(asked: Asked) -> Response:
-        begun = time.perf_counter()
-        question = checked(run, Question(asked.q, asked.k, asked.by or run.engine.how, asked.where))
+    async def answer(request: SearchRequest) -> Response:
+        started = time.perf_counter()
+        requested = Question(request.q, request.k, request.by or session.engine.by, request.where)
+        question = check_question(session, requested)
         mask = None
-        if question.where is not None and (mask := run.where.kept(question.where)) is None:
+        if question.where is not None and (mask := session.where.kept(question.where)) is None:
             mask = await masks.answer(question.where)
-        found = await batches.answer((question, mask))
-        took = 1000 * (time.perf_counter() - begun)
-        return as_line(as_json(run.engine, question, found, took, notices(run, question)))
+        answers = await batches.answer((question, mask))
+        milliseconds = 1000 * (time.perf_counter() - started)
+        notices = question_notices(session, question)
+        return json_line(answers_as_json(session.engine, question, answers, milliseconds, notices))
 
     @app.get("/api/search")
-    async def search(asked: Annotated[Asked, Query()], request: Request) -> Response:
-        for name in Asked.model_fields:
+    async def search(query: Annotated[SearchRequest, Query()], request: Request) -> Response:
+        for name in SearchRequest.model_fields:
             if len(request.query_params.getlist(name)) > 1:
                 raise InputError(f"{name}: given twice")
-        return await answered(asked)
+        return await answer(query)
 
     @app.post("/api/search")
     async def search_body(request: Request) -> Response:
         try:
-            return await answered(Asked.model_validate_json(await request.body()))
+            return await answer(SearchRequest.model_validate_json(await request.body()))
         except ValidationError as error:
             raise InputError(first_error(error.errors())) from None
 
     @app.get("/api")
-    async def about_run() -> Response:
-        return as_line(shown)
+    async def describe() -> Response:
+        return json_line(description)
 
     @app.get("/")
     async def index() -> Response:
@@ -132,34 +159,34 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
     @app.exception_handler(HTTPException)
-    async def of_http(request: Request, error: HTTPException) -> Response:
+    async def on_http(request: Request, error: HTTPException) -> Response:
         text = f"{request.url.path}: no such page" if error.status_code == 404 else str(error.detail)
-        answer = refusal(text, error.status_code)
-        answer.headers.update(error.headers or {})  # what a place allows instead
-        return answer
+        response = refusal(text, error.status_code)
+        response.headers.update(error.headers or {})  # such as the methods that are allowed
+        return response
 
     @app.exception_handler(RequestValidationError)
-    async def of_form(request: Request, error: RequestValidationError) -> Response:
+    async def on_form(request: Request, error: RequestValidationError) -> Response:
         return refusal(first_error(error.errors()), 400)
 
     @app.exception_handler(InputError)
-    async def of_input(request: Request, error: InputError) -> Response:
+    async def on_input(request: Request, error: InputError) -> Response:
         return refusal(str(error), 400)
 
     @app.exception_handler(Exception)
-    async def of_fault(request: Request, error: Exception) -> Response:
+    async def on_fault(request: Request, error: Exception) -> Response:
         logging.getLogger(__name__).error("%s", request.url.path, exc_info=error)
-        answer = refusal(f"the server failed: {type(error).__name__}", 500)
-        answer.headers["connection"] = "close"  # uvicorn closes it: Starlette raises the error again
-        return answer
+        response = refusal(f"the server failed: {type(error).__name__}", 500)
+        response.headers["connection"] = "close"  # uvicorn closes it: Starlette raises the error again
+        return response
 
     @app.exception_handler(ClientDisconnect)
-    async def of_client(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody reads it
+    async def on_client(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # the client does not read it
 
     @app.exception_handler(Busy)
     @app.exception_handler(Ended)
-    async def of_parts(request: Request, error: Exception) -> Response:
+    async def on_parts(request: Request, error: Exception) -> Response:
         return refusal(str(error), 503)
 
     app.add_middleware(Guard)
@@ -168,40 +195,41 @@ def application(run: Opened, batches: Batches[Wanted, list[Answer]], masks: Batc
     return app
 
 
-def about(run: Opened) -> dict[str, Any]:
-    engine, recipe = run.engine, run.engine.recipe
+def session_description(session: Session) -> dict[str, Any]:
+    """What the page shows of the run before the first question."""
+    engine, recipe = session.engine, session.engine.recipe
     return {
         "recipe": engine.run.name,
         "title": recipe.get("title") or engine.run.name,
         "created": engine.run.created,
-        "by": engine.how,
-        "ways": {way: engine.label(way) for way in run.ways},
+        "by": engine.by,
+        "ways": {way: engine.label(way) for way in session.ways},
         "not_tuned": engine.not_tuned("fusion"),
-        "passages": run.passages.count,
-        "k": min(DOCUMENTS, run.passages.count),
-        "columns": run.where.columns,
+        "passages": session.passages.count,
+        "k": min(DOCUMENTS, session.passages.count),
+        "columns": session.where.columns,
         "example": recipe.get("example_question"),
     }
 
 
-def as_line(value: Any, status: int = 200) -> Response:
+def json_line(value: Any, status: int = 200) -> Response:
     return Response(json_text(value) + "\n", status, media_type="application/json")
 
 
 def refusal(text: str, status: int) -> Response:
-    return as_line({"error": " ".join(text.split())}, status)
+    return json_line({"error": " ".join(text.split())}, status)
 
 
 def first_error(errors: Any) -> str:
-    """Of pydantic's: the field and what is wrong with it."""
+    """The first of pydantic's errors: the field and its problem."""
     first = errors[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ("query", "body"))
-    known = f" (known are {', '.join(Asked.model_fields)})" if first["type"] == "extra_forbidden" else ""
+    known = f" (known are {', '.join(SearchRequest.model_fields)})" if first["type"] == "extra_forbidden" else ""
     return f"{place or 'request'}: {first['msg']}{known}"
 
 
 def read_page() -> tuple[str, str]:
-    """(the page, its styles and script within; the policy that allows these and nothing else)."""
+    """(the page with its styles and script, the content policy that allows only these)."""
     parts = {name: (PAGE / name).read_text("utf-8") for name in ("search.css", "search.js")}
     parts["search.css"] = str(styles("palette.css")) + parts["search.css"]
     page = (PAGE / "search.html").read_text("utf-8")
@@ -224,7 +252,7 @@ def read_page() -> tuple[str, str]:
 
 
 class Guard:
-    """Refuses requests that another site's page makes; answers HEAD as GET, of which uvicorn sends no body."""
+    """Refuses requests of another site's page. Answers HEAD as GET; uvicorn then sends no body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -232,15 +260,15 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
         if scope["type"] == "http":
-            if of_another_page(scope["method"], Headers(scope=scope)):
-                app = refusal("only this server's own page may ask it", 403)
+            if is_from_another_page(scope["method"], Headers(scope=scope)):
+                app = refusal("only the page of this server may send requests", 403)
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}
         await app(scope, receive, send)
 
 
-def of_another_page(method: str, headers: Headers) -> bool:
-    """Whether a browser sends the request for a page of another site, which may read or load this server's answers."""
+def is_from_another_page(method: str, headers: Headers) -> bool:
+    """Whether a browser sends the request for a page of another site, which must not read this server's answers."""
     own = f"http://{headers['host']}"
     elsewhere = headers.get("sec-fetch-site") in {"cross-site", "same-site"}  # same-site: any port of this machine
     posted = method == "POST" and headers.get("origin", own) != own

@@ -1,4 +1,4 @@
-"""A run opened once, to be asked often."""
+"""Opens a run once, to answer many questions."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from flows.serving.answers import questions_of
+from flows.serving.answers import questions_by_passage
 from flows.serving.ask import ask
 from flows.serving.engine import By, Engine, check_whole
-from flows.serving.question import Opened, Question
-from flows.serving.rankings import Lexical, open_dense
+from flows.serving.question import Question, Session
+from flows.serving.rankings import BM25Retriever, open_dense
 from pipeline.bm25.bm25 import Ended
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
@@ -19,30 +19,30 @@ from pipeline.errors import InputError
 
 
 @contextmanager
-def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Opened]:
-    """Opens what the `ways` of asking need (None: `engine.how`); closes it with the block.
+def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool = False) -> Iterator[Session]:
+    """Opens what the search methods `ways` need (None: `engine.by`), and closes it with the block.
 
-    `often`: take longer to open and answer quicker, for a server.
-    Raises InputError for what `engine.how` needs and is damaged, or of different models or collections; other ways are
-    left out.
+    `often`: opens more slowly and answers faster, for a server.
+    Raises InputError if a part that `engine.by` needs is damaged, or if the parts do not belong together. Other search
+    methods are left out in this case.
     """
-    wanted = {engine.how, *(ways or ())}
+    needed = {engine.by, *(ways or ())}
     problems: dict[By, str] = {}
 
     def leave_out(by: By, error: InputError) -> None:
-        if engine.how in (by, "fusion"):
+        if engine.by in (by, "fusion"):
             raise error
         problems.update({by: str(error), "fusion": str(error)})
 
     for node in ("evaluate", engine.part("ingest")):
         check_whole(engine.run, node)
     with ExitStack() as running:
-        searcher = lexical = dense = None
-        if wanted & {"bm25", "fusion"}:
+        searcher = bm25 = dense = None
+        if needed & {"bm25", "fusion"}:
             artifact = engine.run.nodes[engine.part("bm25")].path
             try:
                 check_whole(engine.run, engine.part("bm25"))
-                searcher = running.enter_context(Searcher(artifact))  # Java loads while the rest does
+                searcher = running.enter_context(Searcher(artifact))  # Java loads at the same time as the rest
             except InputError as error:
                 leave_out("bm25", error)
         import torch
@@ -50,7 +50,7 @@ def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False
         torch.set_num_threads(1)  # two OpenMP threads on a shared core are many times slower than one
         collection = engine.collection
         passages = in_memory_map(collection) if often else in_parquet(collection)
-        if wanted & {"dense", "fusion"}:
+        if needed & {"dense", "fusion"}:
             try:
                 for node in (engine.model, engine.part(f"index-{engine.metrics['dense']}")):
                     check_whole(engine.run, node)
@@ -60,16 +60,18 @@ def opened(engine: Engine, ways: Iterable[By] | None = None, often: bool = False
         if searcher is not None:
             try:
                 searcher.wait()
-                lexical = running.enter_context(contextlib.closing(Lexical(artifact, passages, searcher)))
+                bm25 = running.enter_context(contextlib.closing(BM25Retriever(artifact, passages, searcher)))
             except InputError as error:
                 leave_out("bm25", error)
             except Ended as error:
                 leave_out("bm25", InputError(f"{artifact}: {error}"))
-        asked = questions_of(collection) if often else None
-        known = partial(questions_of, collection) if asked is None else lambda ids: asked
-        beside = running.enter_context(ThreadPoolExecutor(1))
-        run = Opened(engine, passages, Where(collection), known, dense, lexical, beside, problems)
-        # The first question is many times slower: libraries load their parts, Java compiles.
-        everywhere = "true" if often else None
-        ask(run, [Question("first", 1, way, everywhere) for way in run.ways if way in wanted])
-        yield run
+        all_questions = questions_by_passage(collection) if often else None
+        known_questions = (
+            partial(questions_by_passage, collection) if all_questions is None else lambda passage_ids: all_questions
+        )
+        bm25_thread = running.enter_context(ThreadPoolExecutor(1))
+        session = Session(engine, passages, Where(collection), known_questions, dense, bm25, bm25_thread, problems)
+        # The first question is many times slower: libraries load their parts, and Java compiles.
+        where = "true" if often else None
+        ask(session, [Question("first", 1, way, where) for way in session.ways if way in needed])
+        yield session

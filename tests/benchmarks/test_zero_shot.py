@@ -23,7 +23,7 @@ def compare(model: Path, collection: Path, folder: Path) -> subprocess.Completed
 def test_a_wrong_path_is_one_line(tmp_path: Path) -> None:
     ended = compare(tmp_path / "none", tmp_path, tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr == f"error: --model {tmp_path / 'none'}: no such folder\n"
+    assert ended.stderr == f"error: model {tmp_path / 'none'}: no such folder\n"
 
 
 def test_a_folder_of_transformers_alone_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from flows.ablations.choice import Choice, chosen
 from flows.ablations.file import load
 from flows.ablations.plan import RowPlan, plan_rows, total
 from flows.ablations.shared_nodes import Union, union
-from flows.cli.ablation import table
+from flows.cli.ablation import plan_table
 from flows.dag import nodes
 from flows.graph.plan import plan
 from flows.graph.selection import up_to
@@ -265,7 +265,7 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
     rows = [RowPlan(label, 12, 1_142, 1_031, 0, 111, 15_700, 3) for label in ("BERT", "Condenser continued", "table")]
     console = Console()
     with console.capture() as shown:
-        print_whole(table(rows, total(rows)), console)
+        print_whole(plan_table(rows, total(rows)), console)
     lines = [line.rstrip() for line in shown.get().splitlines()]
     whole = ["12", "1,142", "1,031", "0", "111", "4", "h", "22", "min", "+", "?"]
     assert [line.split()[-len(whole) :] for line in lines if line.startswith(("BERT", "Condenser"))] == [whole] * 2

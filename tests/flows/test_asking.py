@@ -9,10 +9,10 @@ from answering import make_store
 from fused import fuse_lists
 from searched import hits_of
 
-from flows.serving.ask import ask, best_passages, checked
+from flows.serving.ask import ask, best_passages, check_question
 from flows.serving.engine import By, newest_engine
-from flows.serving.question import Opened, Question
-from flows.serving.session import opened
+from flows.serving.question import Question, Session
+from flows.serving.session import open_session
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
 from pipeline.errors import InputError
@@ -58,13 +58,13 @@ def corpus() -> tuple[list[tuple[str, str, str, str]], np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def run(corpus, tmp_path_factory) -> Iterator[Opened]:
+def run(corpus, tmp_path_factory) -> Iterator[Session]:
     passages, vectors_ND = corpus
     store = make_store(tmp_path_factory.mktemp("asking") / "store", passages, "word1", vectors_ND, depth=DEPTH)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.dense.question_encoder.question_encoder", lambda *given: Encoder())
         engine = newest_engine(store, None)
-        with opened(engine, engine.ways(), often=True) as run:
+        with open_session(engine, engine.ways(), often=True) as run:
             yield run
 
 
@@ -73,7 +73,7 @@ def whole(run, corpus) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """{(question, dense or bm25): its whole ranking as (row, score)}, by score, then row."""
     _, vectors_ND = corpus
     found = {}
-    with Searcher(run.lexical.artifact) as searcher:
+    with Searcher(run.bm25.artifact) as searcher:
         for text in QUESTIONS:
             exact = vectors_ND.astype(np.float64) @ vector(text).astype(np.float64)
             scores = {"dense": [*enumerate(exact.astype(np.float32).tolist())]}
@@ -196,7 +196,7 @@ def test_one_that_cannot_be_answered_leaves_the_others_alone(run) -> None:
 
 def test_bm25_that_died_says_so_once_and_is_started_again(run) -> None:
     before = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
-    run.lexical.searcher._child.kill()
+    run.bm25.searcher._child.kill()
     failed, dense = ask(run, [Question("word3", 3, "bm25"), Question("word3", 3, "dense")])
     assert str(failed).startswith("BM25 failed in its Java process, killed by SIGKILL: ")
     assert dense == before[1]
@@ -234,8 +234,8 @@ def test_best_passages_look_on_until_there_are_enough_documents() -> None:
 )
 def test_what_cannot_be_asked(question, line, run) -> None:
     with pytest.raises(InputError, match=line):
-        checked(run, question)
+        check_question(run, question)
 
 
 def test_a_question_is_mended(run) -> None:
-    assert checked(run, Question("\udcff x", 300, "bm25", "  ")) == Question("? x", 300, "bm25", None)
+    assert check_question(run, Question("\udcff x", 300, "bm25", "  ")) == Question("? x", 300, "bm25", None)

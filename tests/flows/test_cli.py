@@ -14,10 +14,10 @@ from flows.cli.main import app, main
 
 HEAVY = ("torch", "transformers", "prefect", "pyarrow", "pandas", "numpy")
 COMMANDS = [
-    *((name,) for name in ("run", "update", "plan", "search", "serve-search", "export", "evaluate", "fuse", "recipes")),
-    *((name,) for name in ("runs", "compare", "up", "join", "deployments")),
+    *((name,) for name in ("run", "update", "plan", "search", "serve-search", "export", "evaluate-model", "recipes")),
+    *((name,) for name in ("runs", "compare", "evaluate", "fuse", "up", "train-node", "deployments")),
     ("artifacts",),
-    *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc")),
+    *(("artifacts", name) for name in ("ls", "show", "path", "verify", "gc", "pack", "unpack")),
     ("ablation",),
     *(("ablation", name) for name in ("list", "plan", "run", "join")),
     ("sentences",),
@@ -62,7 +62,8 @@ MISTAKES = [
     (("search", "how?", "--recipe", "text"), "no finished run of text to search in; `cocondenser run text` makes one"),
     (("update", "nosuch"), "no recipe 'nosuch'; `cocondenser recipes` lists them"),
     (("fuse", "no.trec", "nor.trec", "--out", "x"), "no.trec: no such file"),
-    (("evaluate", "--run", "no.trec", "--qrels", "x"), "no.trec: no such file"),
+    (("evaluate", "no.trec", "--qrels", "x"), "no.trec: no such file"),
+    (("evaluate-model", "no/such/model", "tiny"), "model no/such/model: no such folder"),
     (("compare", "one", "two"), "no measured run 'one'; `cocondenser runs` lists them"),
     (("runs", "--store", "no/such/store"), "no/such/store: no such store"),
     (("runs", "--recipe", "pydoc"), "no recipe 'pydoc' (did you mean pydocs?)"),
@@ -115,7 +116,7 @@ def test_evaluate(tmp_path: Path) -> None:
     first = put(tmp_path, "one.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x", "other Q0 a 1 1 x")
     second = put(tmp_path, "two.trec", "q Q0 b 1 9 x", "r Q0 b 1 9 x")
     qrels = put(tmp_path, "qrels.txt", "q 0 b 1", "r 0 b 2", "none 0 a 0")
-    arguments = ["evaluate", "--run", str(first), "--run", str(second), "--qrels", str(qrels)]
+    arguments = ["evaluate", str(first), str(second), "--qrels", str(qrels)]
     shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
     assert shown.exit_code == 0
     lines = {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines() if line.strip()}
@@ -124,9 +125,9 @@ def test_evaluate(tmp_path: Path) -> None:
         [".250", "1.000"], [".750", ".500", "0"]
     ]  # fmt: skip
     assert shown.stderr.splitlines() == [
-        f"warning: {qrels}: questions left out, for want of a relevant passage: 1",
+        f"warning: {qrels}: questions without a relevant passage, left out: 1",
         f"warning: {first}: questions without results, each counted as zero: 1",
-        f"warning: {first}: rows left out, whose questions have no relevant passage in the judgements: 1 of 3",
+        f"warning: {first}: rows of questions without a relevant passage, left out: 1 of 3",
         cut(first, 2),
         cut(second, 1),
     ]
@@ -139,8 +140,7 @@ def test_evaluate(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_shows_every_measure_and_figure(tmp_path: Path) -> None:
     found = [put(tmp_path, f"{n}.trec", "q Q0 a 1 2 x", "q Q0 b 2 1 x") for n in range(5)]
-    runs = [part for path in found for part in ("--run", str(path))]
-    arguments = ["evaluate", *runs, "--qrels", str(put(tmp_path, "qrels.txt", "q 0 b 1"))]
+    arguments = ["evaluate", *map(str, found), "--qrels", str(put(tmp_path, "qrels.txt", "q 0 b 1"))]
     shown = [CliRunner().invoke(app, arguments, env={"COLUMNS": width}).stdout for width in ("50", "2000")]
     figures = [[line.split() for line in text.splitlines() if "@" in line] for text in shown]
     assert figures[0] == figures[1]
@@ -229,9 +229,9 @@ def test_a_full_disk_behind_standard_output_is_one_line(run_cli, tmp_path: Path,
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["run", "tiny"], "error: interrupted; the same command goes on from the last checkpoint\n"),
-        (["ablation", "run", "tiny"], "error: interrupted; the same command goes on from the last checkpoint\n"),
-        (["sentences", "run", "stsb"], "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (["run", "tiny"], "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (["ablation", "run", "tiny"], "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (["sentences", "run", "stsb"], "error: interrupted; the same command resumes from the last checkpoint\n"),
         (["recipes"], "error: interrupted\n"),
         (["plan", "update"], "error: interrupted\n"),
     ],

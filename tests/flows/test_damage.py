@@ -23,7 +23,7 @@ from flows.cli.main import app
 from flows.runs import evaluated
 from flows.serving import session
 from flows.serving.engine import check_whole, newest_engine
-from flows.serving.session import opened
+from flows.serving.session import open_session
 from pipeline.errors import InputError
 
 TEXTS = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
@@ -137,7 +137,7 @@ def test_the_server_refuses_a_flipped_bit(copy: Store, name: str) -> None:
     flip(file(copy, name), random.Random(1))
     engine = newest_engine(copy, None)
     with pytest.raises(InputError, match=r"\(objects/\w+\): .* was changed; `cocondenser artifacts verify`"):
-        opened(engine, engine.ways(), often=True).__enter__()
+        open_session(engine, engine.ways(), often=True).__enter__()
 
 
 def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
@@ -160,10 +160,10 @@ def test_a_flipped_digit_of_a_measure(copy: Store) -> None:
 )
 def test_an_evaluation_that_is_to_be_compared(copy: Store, inner: str, damage: Any, problem: str) -> None:
     """Whatever file of it: a lost manifest says nothing of the others."""
-    assert evaluated.found(copy, "one").run.name == "one"
+    assert evaluated.find_evaluated(copy, "one").run.name == "one"
     damage(file(copy, f"evaluate/{inner}"))
     with pytest.raises(InputError, match=rf"evaluate \(objects/\w+\): {problem}; `cocondenser artifacts verify`"):
-        evaluated.found(copy, "one")
+        evaluated.find_evaluated(copy, "one")
 
 
 @pytest.mark.parametrize("lost", [["stage1"], ["ingest", "index-stage1", "bm25"], ["evaluate"]])
@@ -197,13 +197,13 @@ def test_the_server_says_it_too(copy: Store, name: str, monkeypatch: pytest.Monk
     engine = newest_engine(copy, None)
     inner = name.partition("/")[2]
     with pytest.raises(InputError, match=rf"objects/\w+/{inner}: cannot be read .*; `cocondenser artifacts verify`"):
-        opened(engine, engine.ways(), often=True).__enter__()
+        open_session(engine, engine.ways(), often=True).__enter__()
 
 
 def test_a_server_by_dense_goes_without_a_damaged_first_stage(copy: Store) -> None:
     file(copy, "bm25/bm25.json").write_bytes(b"noise")
     engine = newest_engine(copy, None, "dense")
-    with opened(engine, engine.ways(), often=True) as run:
+    with open_session(engine, engine.ways(), often=True) as run:
         assert run.ways == ["dense"]
         assert "bm25.json has 5 bytes" in run.problems["bm25"]
 
@@ -221,7 +221,7 @@ def test_a_changed_byte_of_lucenes_index(copy: Store) -> None:
     [lengths] = file(copy, "bm25/index").glob("*.nvd")
     flip(lengths, random.Random(2))
     with pytest.raises(InputError, match=rf"bm25 \(objects/\w+\): index/{lengths.name} was changed; "):
-        opened(newest_engine(copy, None)).__enter__()
+        open_session(newest_engine(copy, None)).__enter__()
 
 
 def test_every_file_is_hashed_once(copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_every_file_is_hashed_once(copy: Store, monkeypatch: pytest.MonkeyPatch)
         os.utime(path, ns=(0, 0))
     monkeypatch.setattr("artifacts.objects.SETTLED_NS", -(10**10))
     engine = newest_engine(copy, None)
-    with opened(engine, engine.ways(), often=True) as run:
+    with open_session(engine, engine.ways(), often=True) as run:
         assert run.ways == ["fusion", "dense", "bm25"]
     for node in ("index-stage1", "bm25", "ingest"):
         paths = [path for path in artifact(copy, node).rglob("*") if path.is_file() and path.name != "manifest.json"]
@@ -250,7 +250,7 @@ def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPa
     file(copy, "index-stage1/index.json").unlink()
     engine = newest_engine(copy, None)
     with pytest.raises(InputError, match=r"index\.json: no such file: lost, or the index has an older format"):
-        opened(engine).__enter__()
+        open_session(engine).__enter__()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])

@@ -1,4 +1,4 @@
-"""`cocondenser evaluate --model`: what its run is called, and its recipe as a file."""
+"""`cocondenser evaluate-model`: what its run is called, and its recipe as a file."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from artifacts.store import Store
 from flows.cli.main import app
-from flows.runs.zero_shot import zeroshot
+from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 
 
@@ -20,8 +20,8 @@ def model(tmp_path: Path) -> Path:
 
 
 def written(model: Path, collection: Path, path: Path, *more: str) -> Result:
-    given = ["--model", str(model), "--collection", str(collection), "--store", str(model.parent / "store")]
-    return CliRunner().invoke(app, ["evaluate", *given, "--device", "cpu", "--write", str(path), *more])
+    arguments = [str(model), str(collection), "--store", str(model.parent / "store")]
+    return CliRunner().invoke(app, ["evaluate-model", *arguments, "--device", "cpu", "--write", str(path), *more])
 
 
 def test_a_written_recipe_is_told_as_json_too(model: Path, collection: Path, tmp_path: Path) -> None:
@@ -38,14 +38,14 @@ def test_another_file_is_not_overwritten(model: Path, collection: Path, tmp_path
     before = path.read_bytes()
     ended = written(model, collection, path, "--set", "bm25.k1=1.2")
     assert isinstance(ended.exception, InputError)
-    assert str(ended.exception) == f"--write {path}: is there already, with other content"
+    assert str(ended.exception) == f"--write {path}: the file exists already, with other content"
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("mine", "its name must end in .yaml"),
+        ("mine", "the file name must end in .yaml"),
         ("folder.yaml", "is a directory"),
         ("no/mine.yaml", "no such file or directory"),
     ],
@@ -59,8 +59,8 @@ def test_what_cannot_be_written_is_one_line(model: Path, collection: Path, tmp_p
 
 @pytest.mark.parametrize("name", ["", " ", "..", "/"])
 def test_a_name_needs_a_letter(model: Path, collection: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"--name '.*': letters, digits and .* make a name"):
-        zeroshot(Store(tmp_path / "store"), str(model), str(collection), name=name)
+    with pytest.raises(InputError, match=r"--name '.*': only letters, digits and .* are allowed"):
+        zero_shot_recipe(Store(tmp_path / "store"), str(model), str(collection), name=name)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,9 @@ def test_a_name_needs_a_letter(model: Path, collection: Path, tmp_path: Path, na
 )
 def test_a_folder_whose_name_says_nothing_goes_by_its_parent(collection: Path, tmp_path: Path, folder, called) -> None:
     path = plain(tmp_path / folder)
-    found = [zeroshot(Store(tmp_path / "store"), str(path), str(collection), name=name)[0] for name in (None, "other")]
+    found = [
+        zero_shot_recipe(Store(tmp_path / "store"), str(path), str(collection), name=name)[0]
+        for name in (None, "other")
+    ]
     assert [recipe.name for recipe in found] == [f"{called} on lamps", "other"]
     assert found[0].description == f"{called} as it is, without training, on lamps."

@@ -1,4 +1,4 @@
-"""What a model's folder says of itself, as `cocondenser evaluate --model` reads it."""
+"""What a model's folder says of itself, as `cocondenser evaluate-model` reads it."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ from ready import PASSAGE, PROMPTS, QUERY, READY, TWO, plain, sentence, write_js
 
 from artifacts.store import Store
 from flows.dag import nodes
-from flows.runs.zero_shot import zeroshot
+from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
 from pipeline.modeling.existing_model import read
 
 
 def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Store, tmp_path, collection: Path) -> None:
-    recipe, _ = zeroshot(store, str(plain(tmp_path / "small")), str(collection))
+    recipe, _ = zero_shot_recipe(store, str(plain(tmp_path / "small")), str(collection))
     assert [node.name for node in nodes(recipe)] == READY
     assert (recipe.name, recipe.title) == ("small on lamps", "small on lamps")
     assert recipe.encoder.model_dump() == {
@@ -29,7 +29,7 @@ def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Stor
     }
     assert (recipe.encode.passage_tokens, recipe.search.depth) == (128, 1000)
     settings = ["encoder.pooling=mean", "encoder.normalise=true", "encode.passage_tokens=100", "bm25.k1=1.2"]
-    told, _ = zeroshot(store, str(tmp_path / "small"), str(collection), settings)
+    told, _ = zero_shot_recipe(store, str(tmp_path / "small"), str(collection), settings)
     assert (told.encoder.pooling, told.encode.passage_tokens, told.bm25.k1) == ("mean", 100, 1.2)
     model = next(node for node in nodes(told) if node.name == "model")
     assert (model.config.pooling, model.config.normalise) == ("mean", True)
@@ -37,7 +37,7 @@ def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Stor
 
 def test_what_a_folder_says_of_itself_is_used(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = sentence(tmp_path / "asked", prompts=PROMPTS, default_prompt_name="query", similarity_fn_name="cosine")
-    recipe, _ = zeroshot(store, str(folder), str(collection))
+    recipe, _ = zero_shot_recipe(store, str(folder), str(collection))
     assert recipe.encoder.model_dump() == {
         "pooling": "mean",
         "normalise": True,
@@ -84,5 +84,5 @@ def test_what_the_folder_says_of_its_vectors_is_not_overruled(store: Store, tmp_
         "encode.passage_tokens=129": f"encode.passage_tokens: 129, but the model in {folder} has 128 positions",
     }.items():
         with pytest.raises(InputError) as told:
-            zeroshot(store, str(folder), str(collection), [setting])
+            zero_shot_recipe(store, str(folder), str(collection), [setting])
         assert str(told.value) == line

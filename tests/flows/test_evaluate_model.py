@@ -1,4 +1,4 @@
-"""`cocondenser evaluate --model --collection`: any ready model on any collection, zero-shot."""
+"""`cocondenser evaluate-model`: any existing model on any collection, zero-shot."""
 
 import json
 import subprocess
@@ -11,45 +11,24 @@ from ready import PASSAGE, PROMPTS, READY, beir, plain, sentence, theirs
 from typer.testing import CliRunner
 
 from artifacts.store import Store
+from flows.cli.evaluate_model import print_measures
 from flows.cli.main import app
-from flows.cli.zeroshot import show
 from flows.recipes.recipe import resolve
-from flows.runs.zero_shot import zeroshot
-from pipeline.errors import InputError
+from flows.runs.zero_shot import zero_shot_recipe
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_recipe_as_a_file(store: Store, tmp_path: Path, collection: Path) -> None:
     model, path = str(plain(tmp_path / "m")), tmp_path / "mine.yaml"
-    arguments = ["evaluate", "--model", model, "--collection", str(collection), "--store", str(store.root)]
+    arguments = ["evaluate-model", model, str(collection), "--store", str(store.root)]
     settings = ["--set", "encoder.pooling=mean", "--relevance", "2", "--device", "cpu"]
     ended = CliRunner().invoke(app, [*arguments, *settings, "--write", str(path)])
     assert ended.exit_code == 0, ended.output
-    expected = zeroshot(store, model, str(collection), ["encoder.pooling=mean", "evaluate.relevance=2"])[0]
+    expected = zero_shot_recipe(store, model, str(collection), ["encoder.pooling=mean", "evaluate.relevance=2"])[0]
     assert resolve(str(path)) == expected
     planned = json.loads(CliRunner().invoke(app, ["plan", str(path), "--store", str(store.root), "--json"]).stdout)
     assert [step["node"] for step in planned] == READY
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ((), "give --run and --qrels, to measure files, or --model and --collection, to measure a model"),
-        (("--run", "x"), "--run needs --qrels"),
-        (("--qrels", "x"), "--qrels needs --run"),
-        (("--model", "x"), "--model needs --collection"),
-        (("--collection", "x"), "--collection needs --model"),
-        (("--run", "x", "--collection", "x"), "--collection does not go with --run and --qrels"),
-        (("--model", "x", "--collection", "x", "--qrels", "x"), "--qrels does not go with --model and --collection"),
-        (("--model", "x", "--collection", "x", "--samples", "500"), "--samples does not go with --model"),
-        (("--run", "x", "--qrels", "x", "--set", "a.b=1"), "--set does not go with --run and --qrels"),
-    ],
-)
-def test_the_two_forms_do_not_mix(arguments: tuple[str, ...], line: str) -> None:
-    ended = CliRunner().invoke(app, ["evaluate", *arguments])
-    assert isinstance(ended.exception, InputError)
-    assert str(ended.exception).startswith(line)
 
 
 @pytest.mark.slow
@@ -59,9 +38,20 @@ def test_two_models_share_what_is_the_collections(served: dict[str, str], tmp_pa
     second, store = plain(tmp_path / "second", seed=3), tmp_path / "store"
 
     def call(model: Path) -> tuple[dict, str]:
-        asked = ("--model", str(model), "--collection", str(folder), "--device", "cpu", "--json")
+        options = ("--device", "cpu", "--json")
         settings = ("--set", "encode.passage_tokens=40", "--set", "evaluate.bootstrap_samples=100")
-        command = [sys.executable, "-m", "flows.cli", "evaluate", *asked, *settings, "--store", str(store)]
+        command = [
+            sys.executable,
+            "-m",
+            "flows.cli",
+            "evaluate-model",
+            str(model),
+            str(folder),
+            *options,
+            *settings,
+            "--store",
+            str(store),
+        ]
         ended = subprocess.run(command, env=served, cwd=ROOT, capture_output=True, text=True, timeout=500)
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout), ended.stderr
@@ -94,7 +84,9 @@ def test_two_models_share_what_is_the_collections(served: dict[str, str], tmp_pa
 def test_hits_are_shown_where_there_are_no_judgements(capsys) -> None:
     figures = {"hits@5": {"mean": 0.25, "low": 0.2, "high": 0.3}}
     answered = {"questions": 8, "systems": {"model": figures}}
-    show({"labels": {"model": "MiniLM"}, "splits": {"test": {"questions": 0, "systems": {}, "answers": answered}}})
+    print_measures(
+        {"labels": {"model": "MiniLM"}, "splits": {"test": {"questions": 0, "systems": {}, "answers": answered}}}
+    )
     shown = capsys.readouterr().out
     assert "test: 8 questions with answers" in shown
     assert "hits@5" in shown

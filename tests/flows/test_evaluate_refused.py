@@ -9,7 +9,7 @@ import pytest
 from ready import PROMPTS, TWO, plain, sentence, write_json
 
 from artifacts.store import Store
-from flows.runs import given_model
+from flows.runs.zero_shot_model import find_model
 from pipeline.errors import InputError
 from pipeline.sentences.model import SentenceModelConfig, missing
 
@@ -98,7 +98,7 @@ def cased(folder: Path) -> Path:
 def test_what_is_no_bi_encoder_that_is_known_is_one_line(store: Store, tmp_path: Path, make, line: str) -> None:
     folder = make(tmp_path / "model")
     with pytest.raises(InputError) as told:
-        given_model.find(store, str(folder))
+        find_model(store, str(folder))
     assert line.format(folder) in str(told.value)
     assert "\n" not in str(told.value)
     config = SentenceModelConfig(checkpoint=folder, pretrained=None, revision="main", tokenizer=None)

@@ -12,7 +12,7 @@ from ready import PROMPTS, TWO, WORDS, plain, sentence, theirs, write_json
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import Recipe
-from flows.runs.zero_shot import zeroshot
+from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.modeling.adopt import AdoptConfig, adopt, dimension
 from pipeline.runtime.work import Work, silent
 
@@ -63,7 +63,7 @@ def test_vectors_are_sentence_transformers_own(store: Store, tmp_path, collectio
         sentence(folder / "query", TWO)
         sentence(folder / "passage", TWO)
         shutil.copy(plain(tmp_path / "other", seed=9) / "model.safetensors", folder / "passage")
-    recipe, _ = zeroshot(store, str(folder), str(collection))
+    recipe, _ = zero_shot_recipe(store, str(folder), str(collection))
     assert recipe.encoder.tied == (kind != "untied")
     ours = vectors(recipe, tmp_path / "out", QUESTIONS, PASSAGES)
     prompted = {"prompt_name": "passage"} if "prompts" in kind else {}  # else it takes an empty one for `document`
@@ -77,14 +77,14 @@ def test_vectors_are_sentence_transformers_own(store: Store, tmp_path, collectio
 def test_a_plain_folder_by_its_mean_is_what_sentence_transformers_takes_it_for(store, tmp_path, collection) -> None:
     folder = plain(tmp_path / "m")
     settings = ["encoder.pooling=mean", "encode.passage_tokens=128"]
-    recipe, _ = zeroshot(store, str(folder), str(collection), settings)
+    recipe, _ = zero_shot_recipe(store, str(folder), str(collection), settings)
     ours = vectors(recipe, tmp_path / "out", QUESTIONS[:2], PASSAGES)
     np.testing.assert_allclose(ours[0], theirs(folder, "query", QUESTIONS[:2]), atol=2e-5)
 
 
 def test_a_roberta_reads_questions_as_its_folder_does(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = make_roberta(tmp_path, [" ".join(WORDS)] * 5)
-    recipe, _ = zeroshot(store, str(folder), str(collection), ["encode.passage_tokens=100"])
+    recipe, _ = zero_shot_recipe(store, str(folder), str(collection), ["encode.passage_tokens=100"])
     assert recipe.encoder.title_separator == "sep"  # its words are other tokens behind a title than at a start
     ours = vectors(recipe, tmp_path / "out", QUESTIONS[:2], PASSAGES)
     np.testing.assert_allclose(ours[0], theirs(folder, "query", QUESTIONS[:2]), atol=2e-5)
@@ -106,7 +106,7 @@ def test_minilm_on_scifact_passages(store: Store, tmp_path: Path) -> None:
     assert asked is not None
     passages = [(row["title"], row["text"]) for _, row in list(text_files.json_lines(corpus))[::26]]
     questions = [row["text"] for _, row in list(text_files.json_lines(asked))[:100]]
-    recipe, _ = zeroshot(store, str(package.get_model_path()), str(folder))
+    recipe, _ = zero_shot_recipe(store, str(package.get_model_path()), str(folder))
     assert (recipe.encoder.pooling, recipe.encoder.normalise, recipe.encode.passage_tokens) == ("mean", True, 256)
     ours = vectors(recipe, tmp_path / "out", questions, passages)
     joined = [f"{title} {text}".strip() for title, text in passages]

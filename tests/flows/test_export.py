@@ -18,7 +18,7 @@ from artifacts.errors import StoreError
 from artifacts.runs import record_run, runs
 from artifacts.store import Store
 from flows.cli.main import app
-from flows.runs.export import export
+from flows.runs.export import export_run
 from pipeline.errors import InputError
 
 
@@ -33,7 +33,7 @@ def store(nodes, tmp_path) -> Store:
 
 
 def call(store: Store, out: Path, *, recipe=None, model=None, only=("run",), overwrite=False):
-    return export(store, out, recipe, model, only, overwrite)
+    return export_run(store, out, recipe, model, only, overwrite)
 
 
 def held(folder: Path) -> list[str]:

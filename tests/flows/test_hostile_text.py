@@ -71,7 +71,7 @@ def test_answers_of_a_search(hostile: Store, capsys, monkeypatch) -> None:
 def test_names_of_files_in_errors(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
     path = tmp_path / f"{name.replace('/', '-')}.trec"
     path.write_text("q Q0 a 1\n")
-    code, shown = said(capsys, monkeypatch, "evaluate", "--run", str(path), "--qrels", str(path))
+    code, shown = said(capsys, monkeypatch, "evaluate", str(path), "--qrels", str(path))
     assert (code, shown.count("\n")) == (2, 1)
     assert said(capsys, monkeypatch, "runs", "--store", str(tmp_path / f"no {name}"))[0] == 2
     assert said(capsys, monkeypatch, f"--{name}")[0] == 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from searched import CONFIG, build, write_collection
 
-from flows.serving.rankings import KEPT, SPARE, Lexical, Ranking
+from flows.serving.rankings import FILTERS, SPARE, BM25Retriever, Ranking
 from pipeline.bm25.bm25 import Ended
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.passages import in_parquet
@@ -22,7 +22,7 @@ SENT, WIDENED = np.inf, 0.0
 
 
 @pytest.fixture(scope="module", params=["bm25", "weights"])
-def lexical(request, tmp_path_factory) -> Iterator[Lexical]:
+def lexical(request, tmp_path_factory) -> Iterator[BM25Retriever]:
     """Of 400 passages of few words, whose scores are often equal; ids are not in passage order."""
     folder = tmp_path_factory.mktemp(request.param)
     ids = [f"é{n}" for n in RNG.permutation(N)]
@@ -34,7 +34,7 @@ def lexical(request, tmp_path_factory) -> Iterator[Lexical]:
     given.write_text("\n".join(lines))
     out = folder / "out"
     build(collection, out, CONFIG.model_copy(update={"passages": given if request.param == "weights" else None}))
-    lexical = Lexical(out, in_parquet(collection), Searcher(out))
+    lexical = BM25Retriever(out, in_parquet(collection), Searcher(out))
     yield lexical
     lexical.close()
 
@@ -50,7 +50,7 @@ def told(lexical, monkeypatch) -> dict[str, list]:
     return told
 
 
-def by(lexical: Lexical, rare: float, asked: list) -> list[Ranking]:
+def by(lexical: BM25Retriever, rare: float, asked: list) -> list[Ranking]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.serving.rankings.RARE", rare)
         return lexical.top(asked)
@@ -99,13 +99,13 @@ def test_what_is_rare_hangs_on_the_depth(lexical, told) -> None:
 
 
 def test_a_filter_is_sent_once_and_the_last_ones_are_kept(lexical, told) -> None:
-    masks = [np.arange(N) % 50 == n for n in range(KEPT + 3)]
+    masks = [np.arange(N) % 50 == n for n in range(FILTERS + 3)]
     asked = [("word1 word2", 5, mask) for mask in masks]
     found = by(lexical, SENT, asked + asked)
     assert equal(found, by(lexical, WIDENED, asked + asked))
     assert told["sent"] == [8] * len(masks)
-    assert len(lexical.filters) == KEPT
-    by(lexical, SENT, asked[-KEPT:])
+    assert len(lexical.filters) == FILTERS
+    by(lexical, SENT, asked[-FILTERS:])
     assert len(told["sent"]) == len(masks)
     dropped = len(told["dropped"])
     assert equal(by(lexical, SENT, asked[:1]), found[:1])

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from flows.deploy import own_server
-from flows.deploy.own_server import first_start, reason
+from flows.deploy.own_server import failure_reason, first_start
 from pipeline.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
-    monkeypatch.setattr(own_server, "home", lambda: folder)
-    monkeypatch.setattr(own_server, "database", lambda: str(folder / "prefect.db"))
+    monkeypatch.setattr(own_server, "prefect_home", lambda: folder)
+    monkeypatch.setattr(own_server, "database_location", lambda: str(folder / "prefect.db"))
     return folder
 
 
@@ -52,7 +52,7 @@ def test_a_server_that_does_not_start_says_why_and_what_to_do(home: Path, said: 
         "",
         "ERROR: Application startup failed. Exiting.",
     ]
-    line = reason(["Traceback (most recent call last):", *said, *after])
+    line = failure_reason(["Traceback (most recent call last):", *said, *after])
     assert line.startswith(f"{said[0]}: ")
     assert fix in line
     assert str(home) in line
@@ -68,7 +68,7 @@ def test_a_server_that_does_not_start_says_why_and_what_to_do(home: Path, said: 
     ],
 )
 def test_another_reason_is_shown_as_it_is(home: Path, said: list[str], line: str) -> None:
-    assert reason(said) == line
+    assert failure_reason(said) == line
 
 
 @pytest.mark.parametrize("inside", ["", "deeper", "deeper/still"])
@@ -112,8 +112,8 @@ def test_a_first_start_is_waited_for_and_later_ones_are_not(home: Path) -> None:
     (home / "prefect.db").rename(home / "old.db")
     (home / "prefect.db").write_text("another one, that may need a migration")
     with first_start(home):
-        assert (home / own_server.LOCK).read_text() != own_server.state()
-    assert (home / own_server.LOCK).read_text() == own_server.state()
+        assert (home / own_server.LOCK).read_text() != own_server.database_state()
+    assert (home / own_server.LOCK).read_text() == own_server.database_state()
 
 
 def test_a_start_that_failed_is_no_start(home: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_server_that_is_killed_begins_again(monkeypatch: pytest.MonkeyPatch, k
     if kills:
         first.dead.set()
     given_up: list[bool] = []
-    keeper = threading.Thread(target=own_server.keep, args=(first, begin, over, lambda: given_up.append(True)))
+    keeper = threading.Thread(target=own_server.keep_running, args=(first, begin, over, lambda: given_up.append(True)))
     keeper.start()
     keeper.join(0.3)
     over.set()

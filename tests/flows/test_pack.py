@@ -25,9 +25,9 @@ def called(*arguments: Any) -> str:
 def imported(tiny_run: tuple[Path, dict], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
     store, _ = tiny_run
-    packed = json.loads(called("artifacts", "export", "tiny", folder / "tiny.tar.zst", "--store", store, "--json"))
+    packed = json.loads(called("artifacts", "pack", "tiny", folder / "tiny.tar.zst", "--store", store, "--json"))
     assert (packed["recipe"], packed["artifacts"], packed["left_out"]) == ("tiny", len(nodes(resolve("tiny"))), [])
-    done = json.loads(called("artifacts", "import", folder / "tiny.tar.zst", "--store", folder / "store", "--json"))
+    done = json.loads(called("artifacts", "unpack", folder / "tiny.tar.zst", "--store", folder / "store", "--json"))
     assert (done["new"], done["bytes"]) == (packed["artifacts"], sum(size_of(folder / "store")))
     return folder / "store"
 
@@ -60,9 +60,9 @@ def test_the_other_commands_work_there(imported: Path, tiny_run: tuple[Path, dic
 def test_a_run_without_its_indexes_has_its_models_and_measures(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
     store, _ = tiny_run
     lean = ("--without", "encode", "--without", "index", "--store", store)
-    said = called("artifacts", "export", "tiny", tmp_path / "lean.tar.zst", *lean)
+    said = called("artifacts", "pack", "tiny", tmp_path / "lean.tar.zst", *lean)
     assert "without encode-pretrained, encode-stage1, encode-stage2, index-pretrained" in said
-    called("artifacts", "import", tmp_path / "lean.tar.zst", "--store", tmp_path / "store")
+    called("artifacts", "unpack", tmp_path / "lean.tar.zst", "--store", tmp_path / "store")
     steps = {step.node: step.action for step in plan(Store(tmp_path / "store"), nodes(resolve("tiny")))}
     assert [steps[node] for node in ("cocondenser", "stage1", "encode-stage1")] == ["reuse", "reuse", "build"]
     assert [steps[node] for node in ("stage2", "evaluate")] == ["unknown"] * 2  # once it has given the same bytes: hits
@@ -73,11 +73,11 @@ def test_a_run_without_its_indexes_has_its_models_and_measures(tiny_run: tuple[P
 
 def test_a_run_that_was_not_measured_goes_by_its_recipe(tiny_run: tuple[Path, dict], tmp_path: Path) -> None:
     store, _ = tiny_run
-    called("artifacts", "export", "tiny", tmp_path / "a.tar.zst", "--store", store)
-    called("artifacts", "import", tmp_path / "a.tar.zst", "--store", tmp_path / "store")
+    called("artifacts", "pack", "tiny", tmp_path / "a.tar.zst", "--store", store)
+    called("artifacts", "unpack", tmp_path / "a.tar.zst", "--store", tmp_path / "store")
     shelf = Store(tmp_path / "store")
     record_run(shelf, "begun", {"initial": shelf.ref(shelf.show("initial"))}, {"recipe": {}})
-    done = json.loads(called("artifacts", "export", "begun", tmp_path / "b.tar.zst", "--store", shelf.root, "--json"))
+    done = json.loads(called("artifacts", "pack", "begun", tmp_path / "b.tar.zst", "--store", shelf.root, "--json"))
     assert done["artifacts"] == 4  # and what the initial model was made from
-    ended = CliRunner().invoke(app, ["artifacts", "export", "tyni", "x.tar.zst", "--store", str(shelf.root)])
+    ended = CliRunner().invoke(app, ["artifacts", "pack", "tyni", "x.tar.zst", "--store", str(shelf.root)])
     assert "no measured run 'tyni'" in str(ended.exception)

@@ -24,7 +24,8 @@ from flows.graph import preflight
 from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
 from flows.recipes.recipe import change, resolve
-from flows.runs import given_collection, given_model
+from flows.runs.zero_shot_collection import find_collection
+from flows.runs.zero_shot_model import find_model
 from flows.sentences import recipe as sentences
 from pipeline.data import text_files
 from pipeline.errors import InputError
@@ -73,10 +74,10 @@ def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch
         f"--set bm25.run={path}: bm25.run: {UNKNOWN}": lambda: resolve("tiny", [f"bm25.run={path}"]),
         f"{home}/above.yaml:1: {UNKNOWN.replace('/x', '/x.yaml')}": lambda: resolve(f"{home}/above.yaml"),
         f"{home}/rows.yaml:2: rows.x: condenser.checkpoint={path}: ": lambda: file.load(f"{home}/rows.yaml"),
-        f"{home}/stsb.yaml:2: models.BERT: {UNKNOWN}": lambda: sentences.resolve(f"{home}/stsb.yaml"),
+        f"{home}/stsb.yaml:2: models.BERT: {UNKNOWN}": lambda: sentences.resolve_sentences(f"{home}/stsb.yaml"),
         f"COCONDENSER_STORE: {UNKNOWN}": lambda: store_folder(None),
-        f"--model: {UNKNOWN}": lambda: given_model.find(store, path),
-        f"--collection: {UNKNOWN}": lambda: given_collection.find(path),
+        f"model: {UNKNOWN}": lambda: find_model(store, path),
+        f"collection: {UNKNOWN}": lambda: find_collection(path),
     }
     for line, call in said.items():
         assert said_of(call).startswith(line)
@@ -189,7 +190,7 @@ def test_those_of_a_recipe_of_sentences(home: Path, written: str, meant: str) ->
     (home / "deep").mkdir()
     (home / "below.yaml").write_text(f"extends: stsb\nmodels: {{BERT: '{written}'}}\ntokenizer: vocab.txt\n")
     (home / "deep" / "above.yaml").write_text("extends: ../below.yaml\nmodels: {Own: own}\n")
-    made = sentences.resolve(str(home / "deep" / "above.yaml"), ["models.Set=set"])
+    made = sentences.resolve_sentences(str(home / "deep" / "above.yaml"), ["models.Set=set"])
     assert made.models == {"BERT": meant.format(home=home), "Own": f"{home}/deep/own", "Set": "set"}
     assert made.tokenizer == home / "vocab.txt"
 
@@ -280,8 +281,8 @@ def test_messages_name_the_absolute_path_that_was_looked_for(home: Path, tmp_pat
     assert f"{here}/gone does not exist; ingest.path takes" in said_of(preflight.check, store, dag, dag)
     dag = nodes(resolve("tiny", ["condenser.checkpoint=gone"]))
     assert f"condenser.checkpoint: {here}/gone: no such" in said_of(preflight.check, store, dag, dag)
-    assert said_of(given_model.find, store, "./gone") == f"--model {here}/gone: no such folder"
-    assert said_of(given_collection.find, "~/gone") == f"--collection {home}/gone: no such folder"
+    assert said_of(find_model, store, "./gone") == f"model {here}/gone: no such folder"
+    assert said_of(find_collection, "~/gone") == f"collection {home}/gone: no such folder"
     assert f"{here}/gone: no such file" in said_of(evaluate_files, [gone], gone, 1, "t", 100, 0)
     assert said_of(lambda: [*text_files.lines(gone)]) == f"{here}/gone: no such file"
     assert said_of(yaml_layers.read, "gone.yaml") == f"{here}/gone.yaml: no such recipe file"

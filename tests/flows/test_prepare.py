@@ -71,7 +71,7 @@ def test_a_flow_takes_a_run_that_is_prepared_as_it_is(
 
 
 def resolve_models() -> list[str]:
-    from flows.sentences.recipe import resolve as resolve_sentences
+    from flows.sentences.recipe import resolve_sentences
 
     return [*resolve_sentences("stsb").models]
 

@@ -118,7 +118,7 @@ def test_an_interrupted_cluster_of_its_own_leaves_nothing_but_shards(
     os.kill(process.pid, signal.SIGINT)
     out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert said.endswith("interrupted; the same command goes on from the last checkpoint\n")
+    assert said.endswith("interrupted; the same command resumes from the last checkpoint\n")
     end = time.monotonic() + 15
     while raylets() - before or children():
         assert time.monotonic() < end

@@ -180,7 +180,7 @@ def test_an_empty_store_says_what_makes_a_run(tmp_path):
         "artifacts ls",
         "artifacts show x",
         "artifacts gc --days 0",
-        "artifacts export a b.tar.zst",
+        "artifacts pack a b.tar.zst",
         "update tiny",
     ],
 )

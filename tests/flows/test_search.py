@@ -20,11 +20,11 @@ from artifacts.runs import runs
 from artifacts.store import Store
 from flows.cli.main import app
 from flows.graph.run_schema import read_metrics
-from flows.serving.answers import Answer, questions_of
-from flows.serving.ask import ask, checked
+from flows.serving.answers import Answer, questions_by_passage
+from flows.serving.ask import ask, check_question
 from flows.serving.engine import Engine, newest_engine
 from flows.serving.question import LONGEST, Question
-from flows.serving.session import opened
+from flows.serving.session import open_session
 from pipeline.bm25.index_process import cleaned
 from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
@@ -46,8 +46,8 @@ def test_a_passages_question_is_the_first_that_it_answers(tmp_path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "qrels.parquet")
     texts = [{"query_id": f"q{n}", "text": f"question {n}"} for n in (1, 2, 3)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), tmp_path / "queries.parquet")
-    assert questions_of(tmp_path, ["a", "b", "c"]) == {"a": "question 2", "b": "question 3"}
-    assert questions_of(tmp_path, ["c"]) == {}
+    assert questions_by_passage(tmp_path, ["a", "b", "c"]) == {"a": "question 2", "b": "question 3"}
+    assert questions_by_passage(tmp_path, ["c"]) == {}
 
 
 # A run in a store, to be asked by dense retrieval, BM25 or both
@@ -110,8 +110,8 @@ def encoded(monkeypatch) -> list[bytes]:
 
 
 def search(engine: Engine, question: str, k: int) -> list[Answer]:
-    with opened(engine) as run:
-        (answers,) = ask(run, [checked(run, Question(question, k, engine.how))])
+    with open_session(engine) as run:
+        (answers,) = ask(run, [check_question(run, Question(question, k, engine.by))])
     assert isinstance(answers, list)
     return answers
 
@@ -129,7 +129,7 @@ def test_each_way_of_asking(both, encoded) -> None:
         words = dict(hits_of(searcher, QUESTION, 10))
     joined = fuse_lists(words, {f"p{n}": s for n, s in enumerate(DENSE)}, Choice("reciprocal_rank", 0.9), 60)
     assert ids(both, "fusion") == [passage_id for passage_id, _ in joined[:3]]
-    assert newest_engine(both, None).how == "fusion"  # it puts p0 first on dev, which is last for the dense run
+    assert newest_engine(both, None).by == "fusion"  # it puts p0 first on dev, which is last for the dense run
 
 
 def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
@@ -140,9 +140,9 @@ def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
     model.touch()
     with monkeypatch.context() as unchecked:
         unchecked.setattr("flows.serving.session.check_whole", lambda *_: None)
-        with opened(engine):
+        with open_session(engine):
             assert hashed == [model.name]  # what was not found whole before
-    with opened(engine):
+    with open_session(engine):
         assert hashed == [model.name]
 
 
@@ -176,9 +176,9 @@ def test_a_run_file_answers_no_question_so_the_dense_run_does(dense_beside_a_run
     store = dense_beside_a_run_file
     engine = newest_engine(store, None)
     assert engine.metrics["winner_on_dev"] == "fusion"
-    assert (engine.how, engine.instead) == ("dense", True)
+    assert (engine.by, engine.dense_instead) == ("dense", True)
     assert ids(store, None) == ids(store, "dense") == ["p2", "p3", "p4"]
-    assert not newest_engine(store, None, "dense").instead
+    assert not newest_engine(store, None, "dense").dense_instead
     for by in ("fusion", "bm25"):
         with pytest.raises(InputError, match="the first stage is a run file"):
             ids(store, by)
@@ -300,7 +300,7 @@ def test_a_broken_index_is_one_line(make, encoded) -> None:
         file.unlink()
     with pytest.raises(InputError, match=r"bm25 \(objects/\w+\): index/segments_\w+ is missing; "):
         ids(store, "bm25")
-    with opened(newest_engine(store, None, "dense"), ["dense", "bm25", "fusion"]) as run:  # a server asked by dense
+    with open_session(newest_engine(store, None, "dense"), ["dense", "bm25", "fusion"]) as run:  # as a server
         assert run.ways == ["dense"]
         with pytest.raises(InputError, match=r"by fusion: .*index/segments_\w+ is missing"):
-            checked(run, Question("x", 1, "fusion"))
+            check_question(run, Question("x", 1, "fusion"))

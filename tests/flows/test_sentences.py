@@ -13,14 +13,14 @@ from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.cli.main import app
 from flows.recipes.yaml_layers import named
-from flows.sentences.dag import nodes
-from flows.sentences.recipe import SENTENCES, SentenceRecipe, change, resolve
-from flows.sentences.results import lines, markdown
+from flows.sentences.dag import sentence_nodes
+from flows.sentences.recipe import SENTENCES, SentenceRecipe, resolve_sentences, with_settings
+from flows.sentences.results import results_markdown, table_rows
 from pipeline.errors import InputError
 
 
 def dag(tmp_path: Path, *settings: str, recipe: str = "stsb") -> list:
-    return nodes(resolve(recipe, settings), Store(tmp_path / "store"))
+    return sentence_nodes(resolve_sentences(recipe, settings), Store(tmp_path / "store"))
 
 
 def test_the_papers_sizes_and_epochs(tmp_path) -> None:
@@ -34,7 +34,7 @@ def test_the_papers_sizes_and_epochs(tmp_path) -> None:
 
 def with_nli(*models: str) -> str:
     """The setting of a training on labelled pairs first."""
-    training = json.dumps(resolve("stsb").training.model_dump(mode="json"))
+    training = json.dumps(resolve_sentences("stsb").training.model_dump(mode="json"))
     layout = "{separator: tab, quotes: false, header: true}"
     columns = "sentence1: s1, sentence2: s2, label: gold, labels: [c, e, n], left_out: []"
     table = f"{{kind: labelled, train: nli.tsv, dev: null, layout: {layout}, {columns}}}"
@@ -58,9 +58,9 @@ def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
 
 @pytest.mark.parametrize("label", ["BERT + NLI", "bert nli"])
 def test_no_row_stands_for_another_and_its_training_on_nli(label) -> None:
-    assert resolve("stsb", [f"models.{label}=hub:other/model"])
+    assert resolve_sentences("stsb", [f"models.{label}=hub:other/model"])
     with pytest.raises(InputError, match=f"rows 'BERT . NLI' and '{re.escape(label)}' differ in no letter"):
-        resolve("stsb", [f"models.{label}=hub:other/model", with_nli("BERT")])
+        resolve_sentences("stsb", [f"models.{label}=hub:other/model", with_nli("BERT")])
 
 
 def test_no_node_takes_the_name_of_another(tmp_path) -> None:
@@ -126,24 +126,24 @@ def test_a_node_of_the_store(tmp_path) -> None:
 )
 def test_mistakes_are_told_by_their_place(setting, message) -> None:
     with pytest.raises(InputError, match=message):
-        resolve("stsb", [setting])
+        resolve_sentences("stsb", [setting])
 
 
 def test_a_recipe_of_ones_own(tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("extends: stsb\nsizes: {500: [4], 1000: [], all: [4]}\ntraining:\n  batch: none\n")
     with pytest.raises(InputError, match=rf"{path}:4: training\.batch: Input should be a valid integer"):
-        resolve(str(path))
+        resolve_sentences(str(path))
     path.write_text("extends: stsb\nsizes: {500: [4], 1000: [], all: [4]}\n")
-    recipe = resolve(str(path))
+    recipe = resolve_sentences(str(path))
     assert (recipe.name, recipe.title, recipe.hidden) == ("mine", "mine", False)
     assert recipe.sizes == {"0": [0], "500": [4], "1000": [], "all": [4]}
-    assert change(recipe, []) == recipe
+    assert with_settings(recipe, []) == recipe
     with pytest.raises(InputError, match=r"no recipe of sentences 'stbs' \(did you mean stsb\?\)"):
-        resolve("stbs")
+        resolve_sentences("stbs")
     path.write_text("extends: mine.yaml\n")
     with pytest.raises(InputError, match="extends itself"):
-        resolve(str(path))
+        resolve_sentences(str(path))
 
 
 def test_the_table_has_published_figures_beside() -> None:
@@ -156,18 +156,18 @@ def test_the_table_has_published_figures_beside() -> None:
         "measure": "spearman",
         "rows": [row("a|<b>", 0, 0, None), row("a|<b>", 500, 8, figures, 2), row("a|<b>", None, 4, figures)],
     }
-    published = resolve("stsb").published
-    heads, shown = lines(found, published)
+    published = resolve_sentences("stsb").published
+    heads, shown = table_rows(found, published)
     assert heads == ["", "0", "500", "all"]
     assert shown[0] == ["a|<b>", "–", "76.6 [74.2, 78.8] (8 ep.)", "76.6 [74.2, 78.8]"]
     assert shown[1:] == [
         ["BERT *", "", "68.6", "82.5"], ["BERT + NLI *", "", "76.4", "84.7"], ["Condenser *", "", "76.6", "85.6"]
     ]  # fmt: skip
-    text = markdown(found, published)
+    text = results_markdown(found, published)
     assert "| a\\|&lt;b> |" in text
     assert "BERT base" in text.splitlines()[-1]
     other = {"measure": "spearman", "rows": [row("a", 40, 1, figures)]}
-    assert (lines(other, published)[1][1:], markdown(other, published).splitlines()[-1]) == ([], "")
+    assert (table_rows(other, published)[1][1:], results_markdown(other, published).splitlines()[-1]) == ([], "")
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_run_and_the_same_again(run_cli, tmp_path) -> None:
 
     model, path, store = tiny_model(tmp_path / "model"), tmp_path / "mine.yaml", tmp_path / "store"
     config: ScoredConfig = scored(tmp_path, train=40, others=20)
-    recipe: dict = resolve("stsb").model_dump(mode="json")
+    recipe: dict = resolve_sentences("stsb").model_dump(mode="json")
     recipe |= {
         "name": "mine", "models": {"tiny": str(model)}, "table": config.model_dump(mode="json"),
         "sizes": {"0": [0], "20": [1, 2], "all": [2]}, "bootstrap_samples": 100,
@@ -236,7 +236,7 @@ def tiny_model(folder: Path) -> Path:
 
 def test_recipes_are_complete() -> None:
     for name in named(SENTENCES):
-        recipe = resolve(name)
+        recipe = resolve_sentences(name)
         assert SentenceRecipe.model_validate(recipe.model_dump(mode="json")) == recipe
 
 
@@ -273,7 +273,7 @@ def test_a_plan_refuses_what_the_run_would(tmp_path: Path) -> None:
 
 def test_a_plan_reads_the_table_of_nli_too(tmp_path: Path) -> None:
     table = labelled(tmp_path, train=30)
-    training = resolve("stsb").training.model_dump(mode="json")
+    training = resolve_sentences("stsb").training.model_dump(mode="json")
     nli = {"models": ["tiny"], "epochs": 1, "table": table.model_dump(mode="json"), "training": training}
     assert "nli-tiny" in planned(tmp_path, f"nli={json.dumps(nli)}")
     (tmp_path / "nli-train.csv").write_text("gold,sentence1,sentence2\nmaybe,a,b\n")

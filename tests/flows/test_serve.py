@@ -15,7 +15,7 @@ from flows.serving import ask
 from flows.serving.answers import Answer
 from flows.serving.batching import Batches
 from flows.serving.question import Question
-from flows.serving.server import BODY, application, conditions, read_page
+from flows.serving.server import BODY, application, condition_batches, read_page
 from pipeline.data.filter import MASKS
 from pipeline.errors import InputError
 
@@ -28,7 +28,7 @@ def made() -> Any:
 @pytest.fixture
 def client(made) -> TestClient:
     return TestClient(
-        application(made, Batches(computed), conditions(made)),
+        application(made, Batches(computed), condition_batches(made)),
         base_url="http://localhost:8080",
         raise_server_exceptions=False,
     )
@@ -91,7 +91,7 @@ def test_each_condition_is_evaluated_once_and_goes_with_its_question(made) -> No
     def get(where: str) -> int:
         return client.get("/api/search", params={"q": "zebra", "k": 1, "where": where}).status_code
 
-    client = TestClient(application(made, Batches(compute), conditions(made)), base_url="http://localhost")
+    client = TestClient(application(made, Batches(compute), condition_batches(made)), base_url="http://localhost")
     with client, ThreadPoolExecutor(50) as beside:
         quick = [beside.submit(get, where) for where in wheres]
         while len(made.where.evaluated) < len(wheres):
@@ -144,7 +144,7 @@ UNTUNED = {"method": "z_score_sum", "weight": 0.5, "chosen_on_dev": False}
 )
 def test_a_fusion_that_nothing_has_tuned_says_so(made, client, fusion, splits, line) -> None:
     made.engine.metrics.update(fusion=fusion, splits=splits)
-    about = TestClient(application(made, Batches(computed), conditions(made)), base_url="http://localhost:8080")
+    about = TestClient(application(made, Batches(computed), condition_batches(made)), base_url="http://localhost:8080")
     assert about.get("/api").json()["not_tuned"] == line
     for by, expected in {"fusion": line, "dense": None}.items():
         found = client.get("/api/search", params={"q": "zebra", "k": 1, "by": by}).json()

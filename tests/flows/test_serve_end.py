@@ -1,6 +1,7 @@
 """A search server that is told to end waits for nobody for long, and prints no stack trace."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -12,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import uvicorn
 from serving import computed, make_run
 
-from flows.cli.serve import bound
+from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from flows.serving import server
 
@@ -40,10 +42,9 @@ def told(made, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
                 over.wait(30)
 
         over = threading.Event()
-        with bound(free_port()) as place, ThreadPoolExecutor(1) as beside:
+        with listening_socket(free_port()) as place, ThreadPoolExecutor(1) as beside:
             visiting = beside.submit(visit)
-            with pytest.raises(KeyboardInterrupt):
-                server.serve(made, place)
+            server.serve(made, place)
             took = time.monotonic() - ended[0]
             over.set()
             visiting.result()
@@ -52,6 +53,34 @@ def told(made, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
     monkeypatch.setattr(server, "ask", lambda run, questions, known: computed([(one, None) for one in questions]))
     monkeypatch.setattr(server, "ENDING_SECONDS", 2)
     return told
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["before the event loop", "before uvicorn handles signals"])
+def test_a_signal_while_the_server_starts_ends_it_without_a_traceback(
+    made, monkeypatch, capfd, number: signal.Signals, moment: str
+) -> None:
+    def interrupt() -> None:
+        os.kill(os.getpid(), number)
+
+    start = uvicorn.Server.serve
+
+    async def interrupted(self: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        interrupt()
+        await start(self, sockets)
+
+    if moment == "before uvicorn handles signals":
+        monkeypatch.setattr(uvicorn.Server, "serve", interrupted)
+    ready = interrupt if moment == "before the event loop" else lambda: None
+    before = [signal.signal(one, signal.default_int_handler) for one in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with listening_socket(free_port()) as listener:
+            server.serve(made, listener, ready)
+        gc.collect()  # asyncio logs a lost exception when its task is deleted
+    finally:
+        for one, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(one, handler)
+    assert "".join(capfd.readouterr()) == ""
 
 
 UNFINISHED = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
@@ -118,7 +147,7 @@ def waits_and_closes(connection: socket.socket) -> None:
 @pytest.mark.parametrize("leaves", [closes, resets, waits_and_closes])
 @pytest.mark.parametrize("size", [10, 3_000_000], ids="{:,} bytes each".format)
 def test_clients_that_read_nothing_leave_no_trace(told, monkeypatch, leaves, size: int) -> None:
-    monkeypatch.setattr(server, "as_json", lambda *_: "x" * size)
+    monkeypatch.setattr(server, "answers_as_json", lambda *_: "x" * size)
     answered = []
 
     def abuse(connection: socket.socket) -> None:
@@ -135,7 +164,7 @@ def test_clients_that_read_nothing_leave_no_trace(told, monkeypatch, leaves, siz
 
 @pytest.mark.parametrize("sent", [UNFINISHED, 2 * GET], ids=["a request is unfinished", "answers are not read"])
 def test_the_end_waits_a_short_while_for_a_client(told, monkeypatch, sent: bytes) -> None:
-    monkeypatch.setattr(server, "as_json", lambda *_: "x" * 10_000_000)
+    monkeypatch.setattr(server, "answers_as_json", lambda *_: "x" * 10_000_000)
     took, said = told(lambda connection: connection.sendall(sent))
     assert (took < server.ENDING_SECONDS + 2, said) == (True, "")
 

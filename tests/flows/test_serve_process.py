@@ -26,7 +26,7 @@ from serving import SCRIPT
 
 from artifacts.store import Store
 from benchmarks.serve import load
-from flows.cli.serve import bound
+from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from pipeline.errors import InputError
 
@@ -182,7 +182,7 @@ def test_a_port_that_is_taken_and_a_store_that_is_empty_are_one_line(store, run_
         port = str(other.getsockname()[1])
         ended = run_cli("serve-search", "--port", port, store=store.root)
     assert ended.returncode == 2
-    assert ended.stderr.strip() == f"error: --port {port}: another program listens there"
+    assert ended.stderr.strip() == f"error: --port {port}: another program uses this port"
     ended = run_cli("serve-search", store=tmp_path)
     assert ended.returncode == 2
     assert "no finished run to search in" in ended.stderr
@@ -192,5 +192,9 @@ def test_a_port_that_is_taken_and_a_store_that_is_empty_are_one_line(store, run_
 def test_a_port_is_held_from_the_beginning() -> None:
     """Else a second server would load for long, and fail when it begins to listen."""
     port = free_port()
-    with bound(port), pytest.raises(InputError, match=f"--port {port}: another program listens there"), bound(port):
+    with (
+        listening_socket(port),
+        pytest.raises(InputError, match=f"--port {port}: another program uses this port"),
+        listening_socket(port),
+    ):
         pass

@@ -18,7 +18,7 @@ import pytest
 
 from artifacts.locks import try_hold
 from flows.dag import nodes
-from flows.deploy.deployments import deployed, deployed_ablations, deployed_sentences
+from flows.deploy.deployments import deployed_ablations, deployed_recipes, deployed_sentences
 from flows.deploy.processes import free_port
 from flows.recipes.recipe import resolve
 
@@ -135,7 +135,7 @@ def completed(up: Served) -> dict[str, Any]:
 
 def test_the_deployments_are_there(up: Served, home: Path) -> None:
     found = sorted(one["name"] for one in up.ask("deployments/filter", {}))
-    assert found == sorted(one.name for one in (*deployed(), *deployed_ablations(), *deployed_sentences()))
+    assert found == sorted(one.name for one in (*deployed_recipes(), *deployed_ablations(), *deployed_sentences()))
     assert {"marco", "pydocs"} <= {*found}
     assert "Start:  prefect deployment run cocondenser/pydocs-small\n" in (home / "up.log").read_text()
     assert "pydocs-small" in found

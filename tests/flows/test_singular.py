@@ -8,9 +8,9 @@ from writing import put
 
 from artifacts.keys import make_key
 from artifacts.store import Request, Store
+from flows.cli.evaluate_model import print_measures
 from flows.cli.main import app
-from flows.cli.zeroshot import show
-from flows.runs.update import described
+from flows.runs.update import update_summary
 from pipeline.evaluate.short_tables import headed
 from pipeline.formatting import counted
 
@@ -26,12 +26,12 @@ def test_counted() -> None:
 
 def test_one_question_of_run_files(tmp_path: Path) -> None:
     run, qrels = put(tmp_path, "run", "q Q0 a 1 1 x"), put(tmp_path, "qrels", "q 0 a 1")
-    ended = CliRunner().invoke(app, ["evaluate", "--run", str(run), "--qrels", str(qrels)])
+    ended = CliRunner().invoke(app, ["evaluate", str(run), "--qrels", str(qrels)])
     assert ended.stdout.startswith("1 question, mean [95 % interval]\n")
 
 
 def test_one_question_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    show(METRICS)
+    print_measures(METRICS)
     assert "test: 1 question, mean" in capsys.readouterr().out
     assert headed(METRICS)[0][0][0] == "test, 1 question"
 
@@ -50,4 +50,4 @@ def test_one_artifact(tmp_path: Path) -> None:
 
 def test_one_document_of_an_update() -> None:
     done = {"documents": 1, "passages": 1, "shards": 1, "shards_encoded": 1, "shards_reused": 0}
-    assert described(done) == "1 document, 1 passage: 1 of 1 shard encoded again, 0 reused"
+    assert update_summary(done) == "1 document, 1 passage: 1 of 1 shard encoded again, 0 reused"

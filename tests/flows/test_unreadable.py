@@ -24,7 +24,7 @@ COMMANDS = {
     "runs as JSON": ["runs", "--json"],
     "plan": ["plan", "tiny"],
     "search": ["search", "a question"],
-    "export": ["artifacts", "export", "tiny", "OUT"],
+    "pack": ["artifacts", "pack", "tiny", "OUT"],
 }
 
 
@@ -80,7 +80,7 @@ def file_for_keys(store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", [folder_for_key, loop_for_key, file_for_keys])
-@pytest.mark.parametrize("name", ["ls", "show", "path", "plan", "export"])
+@pytest.mark.parametrize("name", ["ls", "show", "path", "plan", "pack"])
 def test_keys_that_cannot_be_opened(built: Store, ended: Callable, name: str, damage: Callable) -> None:
     damage(built)
     code, line = ended(built.root, name)
@@ -134,7 +134,7 @@ def test_objects_that_cannot_be_opened(built: Store, ended: Callable, name: str,
     damage(built)
     code, line = ended(built.root, name)
     verified = 1 if damage is no_objects else 2  # of what is no folder nothing can be verified
-    assert code == {"verify": verified, "search": 2, "export": 2}.get(name, 0)
+    assert code == {"verify": verified, "search": 2, "pack": 2}.get(name, 0)
     assert "Traceback" not in line
 
 
@@ -154,7 +154,7 @@ def test_what_the_system_refuses(
     code, line = ended(built.root, name)
     assert code in (0, 1, 2)
     assert "Traceback" not in line
-    if what == "keys" and name in ("ls", "show", "path", "plan", "export"):
+    if what == "keys" and name in ("ls", "show", "path", "plan", "pack"):
         assert code == 2
         assert "/keys" in line.replace("\n", "")
 

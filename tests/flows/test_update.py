@@ -15,7 +15,7 @@ from artifacts.store import Request, Store
 from flows.dag import nodes
 from flows.graph import preflight
 from flows.recipes.recipe import configuration, resolve
-from flows.runs.update import described, taken_in, update
+from flows.runs.update import prepare_update, update_counts, update_summary
 from pipeline.errors import InputError
 
 OF_TEXTS = [
@@ -46,7 +46,7 @@ def test_the_last_dense_model_of_the_newest_run_answers_for_new_files(store: Sto
     record(store, 1, "ingest.path=notes")
     model = record(store, 2, "ingest.path=notes", "ingest.passage_words=50", "stage2.epochs=9")
     record(store, 3, recipe="tiny")
-    resolved, settings, engine = update(store, "text", [])
+    resolved, settings, engine = prepare_update(store, "text", [])
     assert engine.model == "stage2"
     assert resolved.model == model
     assert resolved.tokenizer.path == engine.run.nodes["tokenizer"].path
@@ -57,47 +57,47 @@ def test_the_last_dense_model_of_the_newest_run_answers_for_new_files(store: Sto
 
 def test_what_is_given_counts_more_than_the_runs_settings(store: Store) -> None:
     record(store, 1, "ingest.path=notes", "bm25.k1=1")
-    resolved, _, _ = update(store, "text", ["bm25.k1=2"])
+    resolved, _, _ = prepare_update(store, "text", ["bm25.k1=2"])
     assert resolved.bm25.k1 == 2
 
 
 def test_an_update_goes_on_with_the_update_before(store: Store) -> None:
     record(store, 1, "ingest.path=notes")
-    _, settings, _ = update(store, "text", [])
+    _, settings, _ = prepare_update(store, "text", [])
     model = record(store, 2, *settings, dense="model")
-    resolved, again, engine = update(store, "text", [])
+    resolved, again, engine = prepare_update(store, "text", [])
     assert (engine.model, resolved.model) == ("model", model)
     assert len(again) == len(settings)
 
 
 def test_runs_that_an_update_does_not_make_are_joined_no_more(store: Store) -> None:
     record(store, 1, "evaluate.fusions=[[bm25, stage1]]")
-    resolved, settings, _ = update(store, "text", [])
+    resolved, settings, _ = prepare_update(store, "text", [])
     assert resolved.evaluate.fusions == []
     assert [n.name for n in nodes(resolved)] == OF_TEXTS
     record(store, 2, *settings, dense="model")
-    assert len(update(store, "text", [])[1]) == len(settings)
+    assert len(prepare_update(store, "text", [])[1]) == len(settings)
 
 
 def test_of_several_folders_it_is_the_run_of_the_same(store: Store) -> None:
     notes = record(store, 1, "ingest.path=notes")
     mails = record(store, 2, "ingest.path=mails")
-    assert update(store, "text", ["ingest.path=notes"])[0].model == notes
-    assert update(store, "text", [])[0].model == mails
-    assert update(store, "text", ["ingest.path=moved"])[0].model == mails
+    assert prepare_update(store, "text", ["ingest.path=notes"])[0].model == notes
+    assert prepare_update(store, "text", [])[0].model == mails
+    assert prepare_update(store, "text", ["ingest.path=moved"])[0].model == mails
 
 
 def test_a_path_with_signs_of_yaml_is_taken_as_it_is(tmp_path: Path) -> None:
     store = Store(tmp_path / "a: #b 'c' é")
     model = record(store, 1, "ingest.path=notes")
-    assert update(store, "text", [])[0].model == model
+    assert prepare_update(store, "text", [])[0].model == model
 
 
 def test_no_run_no_update(store: Store) -> None:
     record(store, 1, recipe="tiny")
     record(store, 2, dense=None)
     with pytest.raises(InputError) as told:
-        update(store, "text", [])
+        prepare_update(store, "text", [])
     assert str(told.value) == (
         f"{store.root}: no finished run of text with a model to go on with; `cocondenser run text` makes one"
     )
@@ -106,7 +106,7 @@ def test_no_run_no_update(store: Store) -> None:
 def test_texts_are_read_as_the_model_learnt_to(store: Store) -> None:
     record(store, 1, "encoder.title_tokens=8")
     with pytest.raises(InputError, match=r"encoder\.title_tokens: 9, but the model was trained with 8"):
-        update(store, "text", ["encoder.title_tokens=9"])
+        prepare_update(store, "text", ["encoder.title_tokens=9"])
 
 
 def test_a_ready_model_needs_no_field_of_a_training() -> None:
@@ -145,12 +145,12 @@ def test_what_an_update_did_is_told_of_the_whole_texts(store: Store) -> None:
         "ingest": ref("ingest", documents=3, passages=9),
         "encode-model": ref("encode-model", shards=5, shards_reused=5),
     }
-    assert taken_in(store, refs, before)["shards"] == 5
+    assert update_counts(store, refs, before)["shards"] == 5
     refs["ingest-whole"] = ref("ingest-whole", documents=1200, passages=3600)
     refs["encode-whole"] = ref("encode-whole", shards=10, shards_reused=7)
-    told = described(taken_in(store, refs, before))
+    told = update_summary(update_counts(store, refs, before))
     assert told == "1,200 documents, 3,600 passages: 3 of 10 shards encoded again, 7 reused"
-    again = described(taken_in(store, refs, datetime.now(UTC)))
+    again = update_summary(update_counts(store, refs, datetime.now(UTC)))
     assert again == "1,200 documents, 3,600 passages: 0 of 10 shards encoded again, 10 reused"
 
 
@@ -189,7 +189,7 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stderr
         told = json.loads(ended.stdout)
         done = told.get("update", {})
-        assert not done or ended.stderr.endswith(f"\n{described(done)}\n")
+        assert not done or ended.stderr.endswith(f"\n{update_summary(done)}\n")
         return told["artifacts"], done
 
     none = run_cli("update", str(recipe), store=store)

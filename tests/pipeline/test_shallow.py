@@ -77,7 +77,7 @@ def trec(folder: Path, name: str, *lengths: int) -> Path:
 def test_a_run_file_that_is_shallow_says_so(lengths, said, tmp_path):
     qrels = put(tmp_path, "qrels", "q0 0 p0 1", "q1 0 p0 1")
     runs = [trec(tmp_path, "top.trec", *lengths), trec(tmp_path, "deep.trec", 1000, 1000)]
-    given = ["evaluate", *(word for run in runs for word in ("--run", str(run))), "--qrels", str(qrels)]
+    given = ["evaluate", *map(str, runs), "--qrels", str(qrels)]
     ended = CliRunner().invoke(app, [*given, "--samples", "100"], env={"COLUMNS": "300"})
     lines = [line for line in ended.stderr.splitlines() if "no list is longer" in line]
     assert [said in line and "top.trec: " in line for line in lines] == [True] * bool(said)

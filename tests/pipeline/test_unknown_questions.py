@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from searched import write_collection
 
-from flows.serving.answers import questions_of
+from flows.serving.answers import questions_by_passage
 from pipeline.bm25.first_stage import asked
 from pipeline.data.collection import read_qrels, schemas, train_positives, write_table
 from pipeline.data.judged import read_judged
@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "mine": train_positives,
     "training pools": lambda collection: read_judged(collection, "train"),
     "pseudo": unjudged,
-    "search": questions_of,
+    "search": questions_by_passage,
 }
 
 

@@ -10,8 +10,8 @@ from flows.ablations import file as ablation_file
 from flows.ablations.shared_nodes import union
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.sentences import recipe as of_sentences
-from flows.sentences.dag import nodes as sentence_nodes
+from flows.sentences.dag import sentence_nodes
+from flows.sentences.recipe import resolve_sentences
 from pipeline.config import Config
 from tasks.keys import key_of, paths, sources_of, stage_code, without_paths
 from tasks.stages import STAGES
@@ -108,7 +108,7 @@ def test_each_key_knows_its_stages_code(stage: str, store: Store, tmp_path: Path
     dag += union(cells, [*cells.rows]).nodes
     scored(tmp_path)
     tables = [f"table.{split}={tmp_path / f'sts-{split}.csv'}" for split in SPLITS]
-    dag += sentence_nodes(of_sentences.resolve("stsb", tables), store)
+    dag += sentence_nodes(resolve_sentences("stsb", tables), store)
     key = key_of(store, stage, next(node.config for node in dag if node.stage == stage), {})
     module = STAGES[stage].function.__module__.replace(".", "/")
     assert any(file.removesuffix(".py").startswith(module) for file in key.code)

@@ -1,19 +1,19 @@
 "use strict";
-// Text of the collection enters the page as text nodes alone, never as HTML.
+// Text of the collection enters the page only as text nodes, never as HTML.
 const at = (id) => document.getElementById(id);
 const fields = ["q", "k", "by", "where"];
 let about = null;
 let running = null;
 
 function element(tag, className, ...parts) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...parts);
-  return made;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...parts);
+  return node;
 }
 
-// Spans count characters; a string of JavaScript counts some characters twice.
-function marked(text, spans) {
+// Spans count characters. JavaScript strings count some characters twice.
+function withMarks(text, spans) {
   const characters = Array.from(text);
   const parts = [];
   let done = 0;
@@ -25,7 +25,7 @@ function marked(text, spans) {
   return parts;
 }
 
-function shownAnswer(answer) {
+function answerItem(answer) {
   const head = element("div", "head", element("span", "rank", answer.rank), element("h2", "", answer.title || answer.doc_id));
   head.append(element("span", "score", answer.score.toPrecision(4)));
   const item = element("li", "", head);
@@ -37,7 +37,7 @@ function shownAnswer(answer) {
     const chips = values.map(([name, value]) => element("li", "", element("b", "", `${name} `), String(value)));
     item.append(element("ul", "values", ...chips));
   }
-  item.append(element("div", "text", ...marked(answer.excerpt, answer.highlights)));
+  item.append(element("div", "text", ...withMarks(answer.excerpt, answer.highlights)));
   if (answer.excerpt !== answer.text) {
     const whole = element("details", "", element("summary", "", "Whole passage"), element("div", "text", answer.text));
     item.append(whole);
@@ -45,7 +45,7 @@ function shownAnswer(answer) {
   return item;
 }
 
-function say(status, error = "", notices = []) {
+function showStatus(status, error = "", notices = []) {
   at("status").replaceChildren(status);
   at("notices").textContent = notices.join("\n");
   at("notices").hidden = !notices.length;
@@ -56,64 +56,64 @@ function say(status, error = "", notices = []) {
 function welcome() {
   at("answers").replaceChildren();
   document.title = at("title").textContent;
-  if (!about.example) return say("");
+  if (!about.example) return showStatus("");
   const link = element("a", "example", about.example);
   link.href = `?${new URLSearchParams({ q: about.example })}`;
-  say(element("span", "", "For example: ", link));
+  showStatus(element("span", "", "For example: ", link));
 }
 
-async function json(address, options) {
+async function fetchJson(address, options) {
   let response;
   try {
     response = await fetch(address, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. Has it been ended?");
+    throw new Error("The server does not answer. It may have ended.");
   }
-  const found = await response.json().catch(() => ({ error: `The server answered ${response.status}, unreadably.` }));
-  if (!response.ok) throw new Error(found.error);
-  return found;
+  const content = await response.json().catch(() => ({ error: `The server's answer (${response.status}) is not readable.` }));
+  if (!response.ok) throw new Error(content.error);
+  return content;
 }
 
 async function search() {
   running?.abort();
-  const mine = (running = new AbortController());
+  const current = (running = new AbortController());
   const question = at("q").value;
   if (!question.trim()) return welcome();
   document.title = `${question.slice(0, 80)} · ${about.title}`;
   document.body.classList.add("loading");
-  say("Searching ...");
+  showStatus("Searching ...");
   const request = { q: question, k: Number(at("k").value), by: at("by").value, where: at("where").value || null };
   try {
     const headers = { "Content-Type": "application/json" };
-    const found = await json("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: mine.signal });
-    at("answers").replaceChildren(...found.answers.map(shownAnswer));
-    const number = found.answers.length;
-    const took = `${found.milliseconds < 10 ? found.milliseconds.toFixed(1) : found.milliseconds.toFixed(0)} ms`;
-    const nothing = found.where ? "Nothing found where the filter holds" : "Nothing found";
+    const result = await fetchJson("/api/search", { method: "POST", headers, body: JSON.stringify(request), signal: current.signal });
+    at("answers").replaceChildren(...result.answers.map(answerItem));
+    const number = result.answers.length;
+    const took = `${result.milliseconds < 10 ? result.milliseconds.toFixed(1) : result.milliseconds.toFixed(0)} ms`;
+    const nothing = result.where ? "No document matches the condition" : "Nothing found";
     const counted = number ? `${number} ${number === 1 ? "document" : "documents"}` : nothing;
-    say(`${counted}, ${took}`, "", found.notices);
+    showStatus(`${counted}, ${took}`, "", result.notices);
   } catch (error) {
     if (error.name === "AbortError") return;
     at("answers").replaceChildren();
-    say("", error.message);
+    showStatus("", error.message);
   }
-  if (running === mine) document.body.classList.remove("loading");
+  if (running === current) document.body.classList.remove("loading");
 }
 
 function fromAddress() {
-  const given = new URLSearchParams(location.search);
-  at("q").value = given.get("q") ?? "";
-  at("k").value = given.get("k") ?? about.k;
-  at("by").value = about.ways[given.get("by")] ? given.get("by") : about.by;
-  at("where").value = given.get("where") ?? "";
+  const parameters = new URLSearchParams(location.search);
+  at("q").value = parameters.get("q") ?? "";
+  at("k").value = parameters.get("k") ?? about.k;
+  at("by").value = about.ways[parameters.get("by")] ? parameters.get("by") : about.by;
+  at("where").value = parameters.get("where") ?? "";
   search();
 }
 
 function toAddress() {
-  const usual = { q: "", k: String(about.k), by: about.by, where: "" };
-  const said = fields.map((name) => [name, at(name).value]).filter(([name, value]) => value !== usual[name]);
-  const address = `${location.pathname}${said.length ? "?" : ""}${new URLSearchParams(said)}`;
+  const defaults = { q: "", k: String(about.k), by: about.by, where: "" };
+  const changed = fields.map((name) => [name, at(name).value]).filter(([name, value]) => value !== defaults[name]);
+  const address = `${location.pathname}${changed.length ? "?" : ""}${new URLSearchParams(changed)}`;
   if (address !== location.pathname + location.search) history.pushState(null, "", address);
 }
 
@@ -144,9 +144,9 @@ addEventListener("popstate", fromAddress);
 
 async function start() {
   try {
-    about = await json("/api");
+    about = await fetchJson("/api");
   } catch (error) {
-    return say("", error.message);
+    return showStatus("", error.message);
   }
   at("title").textContent = about.title;
   at("about").textContent = `${about.passages.toLocaleString("en")} passages, recipe ${about.recipe}`;

@@ -3,7 +3,7 @@
 import pytest
 from machines import make_machine
 
-from flows.sentences.recipe import resolve
+from flows.sentences.recipe import resolve_sentences
 from pipeline.runtime.work import Work, silent
 from pipeline.sentences import tables
 from pipeline.sentences.tables import sentence_table
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.data
 
 def test_stsb(shared_data, tmp_path) -> None:
     settings = [f"table.{split}={shared_data}/stsb/sts-{split}.csv" for split in ("train", "dev", "test")]
-    config = resolve("stsb", settings).table
+    config = resolve_sentences("stsb", settings).table
     metrics = sentence_table(config, Work(tmp_path, tmp_path, make_machine(), silent))
     assert [metrics[split] for split in ("train", "dev", "test")] == [5749, 1500, 1379]
     rows = tables.read(tmp_path, "train").to_pylist()

@@ -1,4 +1,4 @@
-"""Collections that `cocondenser evaluate --collection` finds: folders, recipes and catalogues' ids."""
+"""Collections that `cocondenser evaluate-model` finds: folders, recipes and catalogues' ids."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from ready import WORDS, beir, plain
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.runs import given_collection
-from flows.runs.zero_shot import zeroshot
+from flows.runs.zero_shot import zero_shot_recipe
+from flows.runs.zero_shot_collection import find_collection
 from pipeline.errors import InputError
 from pipeline.runtime.work import Work, silent
 
@@ -29,8 +29,8 @@ def test_collections_that_are_nowhere_or_not_judged(tmp_path: Path) -> None:
         "beir/scifct": "no such folder, no recipe, and no dataset of ir_datasets (did you mean beir/scifact or ",
     }.items():
         with pytest.raises(InputError) as told:
-            given_collection.find(given)
-        assert str(told.value).startswith(f"--collection {given}: {line}")
+            find_collection(given)
+        assert str(told.value).startswith(f"collection {given}: {line}")
 
 
 def a_file(qrels: Path) -> None:
@@ -62,8 +62,8 @@ def test_judgements_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], N
     shutil.rmtree(folder / "qrels")
     make(folder / "qrels")
     with pytest.raises(InputError) as told:
-        given_collection.find(str(folder))
-    assert str(told.value).startswith(f"--collection {folder}: {folder}/qrels: {line}")
+        find_collection(str(folder))
+    assert str(told.value).startswith(f"collection {folder}: {folder}/qrels: {line}")
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def catalogue() -> Iterator[None]:
 
 def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path: Path) -> None:
     def splits(given: str) -> tuple[str | None, ...]:
-        found = given_collection.find(given).ingest
+        found = find_collection(given).ingest
         return found["collection"], found["train"], found["dev"], found["test"]
 
     assert splits("house") == ("house", None, "house/dev", "house/test")
@@ -120,9 +120,9 @@ def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path:
         "house/rest": "ir_datasets has no judgements of its questions",
     }.items():
         with pytest.raises(InputError) as told:
-            given_collection.find(given)
-        assert str(told.value) == f"--collection {given}: {line}"
-    recipe, _ = zeroshot(store, str(plain(tmp_path / "m")), "house/test")
+            find_collection(given)
+        assert str(told.value) == f"collection {given}: {line}"
+    recipe, _ = zero_shot_recipe(store, str(plain(tmp_path / "m")), "house/test")
     assert recipe.name == "m on house-test"
     from pipeline.data.ingest import ingest
 
@@ -134,7 +134,7 @@ def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path:
 
 def test_a_recipes_collection_comes_with_its_first_stage(store: Store, tmp_path: Path) -> None:
     model = str(plain(tmp_path / "m"))
-    recipe, own = zeroshot(store, model, "tiny", [])[0], resolve("tiny")
+    recipe, own = zero_shot_recipe(store, model, "tiny", [])[0], resolve("tiny")
     shared = [(one.stage, one.config) for one in nodes(own) if one.name in ("ingest", "bm25")]
     assert [(one.stage, one.config) for one in nodes(recipe) if one.name in ("ingest", "bm25")] == shared
     assert (recipe.name, recipe.example_question) == ("m on tiny", own.example_question)

@@ -1,4 +1,4 @@
-"""Models that `cocondenser evaluate --model` finds: folders, caches and nodes of the store's runs."""
+"""Models that `cocondenser evaluate-model` finds: folders, caches and nodes of the store's runs."""
 
 import shutil
 from datetime import UTC, datetime
@@ -14,8 +14,8 @@ from artifacts.runs import record_run
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.recipes.recipe import resolve
-from flows.runs import given_model
-from flows.runs.zero_shot import zeroshot
+from flows.runs.zero_shot import zero_shot_recipe
+from flows.runs.zero_shot_model import find_model
 from pipeline.errors import InputError
 from tasks.keys import key_of
 
@@ -31,9 +31,9 @@ def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
         "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` brings a model of the Hugging Face hub",
     }.items():
         with pytest.raises(InputError) as told:
-            given_model.find(store, given)
+            find_model(store, given)
         shown = Path.cwd() / given if given.startswith(".") else given
-        assert str(told.value).startswith(f"--model {shown}: ")
+        assert str(told.value).startswith(f"model {shown}: ")
         assert str(told.value).endswith(line)
 
 
@@ -62,7 +62,7 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
     new = recorded(store, "new", 2, *lengths, stage2=tmp_path / "own", bm25=tmp_path / "empty")
     digest = new["stage2"].digest
     for given in ("stage2", "new:stage2", digest, digest[:8], str(store.objects / digest)):
-        recipe, _ = zeroshot(store, given, str(collection))
+        recipe, _ = zero_shot_recipe(store, given, str(collection))
         assert recipe.name == "new stage2 on lamps"
         assert recipe.model == new["stage2"].path
         assert (recipe.encoder.question_tokens, recipe.encode.passage_tokens) == (24, 48)
@@ -71,31 +71,33 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
             "sep",
             "cls",
         )
-    assert zeroshot(store, "old:stage2", str(collection))[0].model == old["stage2"].path
+    assert zero_shot_recipe(store, "old:stage2", str(collection))[0].model == old["stage2"].path
     for given, line in {
-        "new:stage3": "--model new:stage3: no node 'stage3' in the run of new (did you mean stage2?)",
+        "new:stage3": "model new:stage3: no node 'stage3' in the run of new (did you mean stage2?)",
         "new:bm25": "bm25 of the run of new holds no model; these do: stage2",
     }.items():
         with pytest.raises(InputError) as told:
-            given_model.find(store, given)
+            find_model(store, given)
         assert str(told.value) == line
     (new["stage2"].path / "model.safetensors").write_bytes(b"changed")
-    model = next(node for node in nodes(zeroshot(store, "new:stage2", str(collection))[0]) if node.name == "model")
+    model = next(
+        node for node in nodes(zero_shot_recipe(store, "new:stage2", str(collection))[0]) if node.name == "model"
+    )
     with pytest.raises(
         StoreError, match=r"checkpoint \(objects/\w+\): model\.safetensors has 7 bytes, not .*; `cocondenser"
     ):
         key_of(store, model.stage, model.config, {}, model.shared)
     shutil.rmtree(new["stage2"].path)
-    assert zeroshot(store, "stage2", str(collection))[0].model == old["stage2"].path
+    assert zero_shot_recipe(store, "stage2", str(collection))[0].model == old["stage2"].path
 
 
 def test_names_are_safe_in_files(store: Store, tmp_path: Path, collection: Path) -> None:
     folder = plain(tmp_path / "a:b*c")
-    assert zeroshot(store, str(folder), str(collection))[0].name == "a-b-c on lamps"
-    assert zeroshot(store, str(folder), str(collection), name="é 1")[0].name == "é 1"
+    assert zero_shot_recipe(store, str(folder), str(collection))[0].name == "a-b-c on lamps"
+    assert zero_shot_recipe(store, str(folder), str(collection), name="é 1")[0].name == "é 1"
     for name, line in (("../é 1", "make a name"), ("a/tiny", "make a name"), ("tiny", "is a recipe's")):
         with pytest.raises(InputError, match=f"^--name .*{line}"):
-            zeroshot(store, str(folder), str(collection), name=name)
+            zero_shot_recipe(store, str(folder), str(collection), name=name)
     snapshot = tmp_path / "models--org--Small-v2" / "snapshots" / "0123abc"
     shutil.copytree(folder, snapshot)
-    assert zeroshot(store, str(snapshot), str(collection))[0].name == "Small-v2 on lamps"
+    assert zero_shot_recipe(store, str(snapshot), str(collection))[0].name == "Small-v2 on lamps"

@@ -1,0 +1,116 @@
+"""`cocondenser evaluate-model`: measures an existing model on a collection, as a run of the flow."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.options import (
+    Device,
+    Json,
+    Settings,
+    StoreFolder,
+    measures_table,
+    out,
+    print_json,
+    terminal,
+)
+from flows.cli.prefect import prefect_for
+from pipeline.errors import InputError
+from pipeline.paths import given
+
+
+def evaluate_model(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A folder of Hugging Face or sentence-transformers; or a node of a run (NODE or RUN:NODE); "
+            "or a digest.",
+        ),
+    ],
+    collection: Annotated[
+        str,
+        typer.Argument(metavar="COLLECTION", help="A folder in BEIR's layout, an id of ir_datasets, or a recipe."),
+    ],
+    relevance: Annotated[
+        int | None,
+        typer.Option(min=1, help="Lowest grade that counts as relevant (default: the collection's recipe's, or 1)."),
+    ] = None,
+    set: Settings = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run (default: MODEL on COLLECTION).")] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            parser=given,
+            metavar="FILE.yaml",
+            help="Only write the recipe, for `cocondenser plan` and `cocondenser run`.",
+        ),
+    ] = None,
+    store: StoreFolder = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Measure any model on any collection without training it (zero-shot), together with BM25.
+
+    The store keeps all stages, and other runs reuse them.
+    """
+    import yaml
+
+    from artifacts.store import Store
+    from flows.cli.run import run_outcome
+    from flows.graph.prepare import prepare
+    from flows.graph.selection import store_folder
+    from flows.runs.zero_shot import zero_shot_recipe
+    from pipeline.runtime.launch import gpus
+
+    settings = [*([] if relevance is None else [f"evaluate.relevance={relevance}"]), *(set or [])]
+    root = store_folder(store)
+    cpu = device == "cpu" or (device != "cuda" and not gpus())
+    recipe, changes = zero_shot_recipe(Store(root), model, collection, settings, name=name, cpu=cpu)
+    if write is not None:
+        write_recipe_file(write, yaml.safe_dump(changes, sort_keys=False, allow_unicode=True))
+        if as_json:
+            print_json({"recipe": recipe.name, "file": str(write)})
+        else:
+            text = f"{write}: `cocondenser plan {write}` shows what it would do"
+            terminal.print(text, markup=False, highlight=False, soft_wrap=True)
+        return
+    prepared = prepare(recipe, settings, store=root, device=device)
+    with prefect_for(prepared):
+        from flows.flow import flow_of
+
+        refs = flow_of(prepared)(**prepared.parameters)
+    outcome = run_outcome(refs)
+    if as_json:
+        print_json({"recipe": recipe.name, **outcome})
+        return
+    print_measures(outcome["results"])
+
+
+def write_recipe_file(path: Path, text: str) -> None:
+    """Writes the file. Raises InputError if it exists with other content, or cannot be written."""
+    if path.suffix not in (".yaml", ".yml"):  # without it, `plan` and `run` look for a recipe of this name
+        raise InputError(f"--write {path}: the file name must end in .yaml")
+    try:
+        if path.exists() and path.read_bytes() != text.encode():
+            raise InputError(f"--write {path}: the file exists already, with other content")
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"--write {path}: {str(error.strerror).lower()}") from error
+
+
+def print_measures(metrics: dict[str, Any]) -> None:
+    """All measures of all systems, one table per split. (The flow itself shows three measures.)"""
+    from pipeline.evaluate.short_tables import shallow_notes
+    from pipeline.formatting import counted
+
+    for split, by_judgements in metrics["splits"].items():
+        for part, kind in ((by_judgements, ""), (by_judgements.get("answers"), " with answers")):
+            if part and part["systems"]:
+                systems = part["systems"]
+                questions = counted(part["questions"], "questions")
+                out.print(f"\n{split}: {questions}{kind}, mean [95 % interval]", highlight=False)
+                out.print(measures_table({metrics["labels"][name]: figures for name, figures in systems.items()}))
+                for line in shallow_notes(metrics, split, next(iter(systems.values())), systems):
+                    out.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)

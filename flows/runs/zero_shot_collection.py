@@ -1,0 +1,106 @@
+"""The collection of `evaluate-model`: a BEIR folder, a recipe or an id of ir_datasets, as a recipe's `ingest`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flows.recipes import yaml_layers
+from pipeline import paths
+from pipeline.data import text_files
+from pipeline.data.readers import beir
+from pipeline.errors import InputError
+
+JUDGED = ("dev", "test")
+DEV = ("dev", "validation", "valid", "val", "dev/small")
+"""Names of ir_datasets for dev questions, after a collection's id."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection with judged questions."""
+
+    name: str
+    ingest: dict[str, Any]
+    """The recipe's section."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Other sections of the recipe, such as its first stage, whose artifact is then shared."""
+
+
+def find_collection(source: str) -> Collection:
+    """The collection of a folder, a recipe (name or file) or an id of ir_datasets. Raises InputError if it is none."""
+    path = paths.given(source, "collection").absolute()
+    if path.is_dir():
+        return _of_folder(path)
+    if source in yaml_layers.named() or source.endswith((".yaml", ".yml")):
+        return _of_recipe(source)
+    if path.exists():
+        raise InputError(f"collection {path}: is a file, not a folder in BEIR's layout or an id of ir_datasets")
+    if source.startswith((".", "~")) or Path(source).is_absolute():
+        raise InputError(f"collection {path}: no such folder")
+    return _of_catalogue(source)
+
+
+def _of_folder(folder: Path) -> Collection:
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        if text_files.find(folder, name) is None:
+            raise InputError(f"collection {folder}: {name} does not exist, plain or compressed")
+    try:
+        judged = beir.qrels_files(folder)
+    except InputError as error:
+        raise InputError(f"collection {folder}: {error}") from None
+    if not any(split in judged for split in JUDGED):
+        raise InputError(f"collection {folder}: no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists")
+    return Collection(folder.name, {"reader": "beir", "folder": str(folder), "document_key": "", "metadata": []})
+
+
+def _of_recipe(source: str) -> Collection:
+    """With its first stage and its lowest relevant grade: BM25 then has the figures of the recipe's own runs."""
+    from flows.recipes.recipe import resolve
+
+    recipe = resolve(source).model_dump(mode="json")
+    more = {name: recipe[name] for name in ("bm25", "example_question")}
+    return Collection(
+        recipe["name"], recipe["ingest"], {**more, "evaluate": {"relevance": recipe["evaluate"]["relevance"]}}
+    )
+
+
+def _of_catalogue(source: str) -> Collection:
+    """An id with judgements is one split. For another id, the ids of its test and dev splits are used."""
+    import ir_datasets
+
+    splits = {split: name for split, names in _candidates(source).items() if (name := _first_judged(names))}
+    if not splits:
+        try:
+            ir_datasets.load(source)
+        except KeyError:
+            known = sorted(ir_datasets.registry)
+            what = f"no such folder, no recipe, and no dataset of ir_datasets{yaml_layers.hint(source, known)}"
+            raise InputError(f"collection {source}: {what}") from None
+        below = [name for name in sorted(ir_datasets.registry) if name.startswith(f"{source}/") and _is_judged(name)]
+        other = f"; use one of {', '.join(below[:6])}" if below else ""
+        raise InputError(f"collection {source}: ir_datasets has no judgements for its questions{other}")
+    own = {"train": None, "dev": splits.get("dev"), "test": splits.get("test")}
+    rest: dict[str, Any] = {"metadata": [], "negatives": None, "negatives_per_query": 1}
+    return Collection(source, {"reader": "ir_datasets", "collection": source, **own, **rest})
+
+
+def _candidates(source: str) -> dict[str, list[str]]:
+    """{split: ids that may have it, the best one first}."""
+    if _is_judged(source):
+        return {"dev" if source.rpartition("/")[2] in DEV or "/dev/" in source else "test": [source]}
+    return {"test": [f"{source}/test"], "dev": [f"{source}/{name}" for name in DEV]}
+
+
+def _first_judged(names: list[str]) -> str | None:
+    return next((name for name in names if _is_judged(name)), None)
+
+
+def _is_judged(name: str) -> bool:
+    """Whether ir_datasets has this id with questions and judgements. Nothing is downloaded."""
+    import ir_datasets
+
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError:
+        return False
+    return bool(dataset.has_docs() and dataset.has_queries() and dataset.has_qrels())

@@ -1,0 +1,155 @@
+"""The model of `evaluate-model`: a folder, or a node of a run in the store, and how the model reads texts."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artifacts.runs import Run, runs
+from artifacts.store import Store
+from flows.recipes.yaml_layers import hint
+from flows.runs.evaluated import find_evaluated
+from pipeline import paths
+from pipeline.errors import InputError
+from pipeline.modeling.existing_model import Ready, folders, read_whole
+from pipeline.tokenization.tokenizer import kind, read_tokenizer
+
+DIGEST = re.compile("[0-9a-f]{6,64}")
+HUB_SNAPSHOT = re.compile("models--(?:.*--)?(?P<name>.+)")
+GENERIC_NAME = re.compile("model|[0-9a-f]{12,64}")
+"""Names of folders that do not identify a model: `model` of an export, a digest."""
+QUESTION_TOKENS, PASSAGE_TOKENS = 32, 128
+"""Lengths of the base recipe, for a folder of transformers, which names none."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """An existing bi-encoder."""
+
+    folder: Path
+    name: str
+    """The name in tables and runs."""
+    question: Ready
+    passage: Ready
+    """The same as `question` if the encoders are tied."""
+    encoder: dict[str, Any]
+    """The recipe's section `encoder`."""
+    passage_tokens: int
+
+
+def find_model(store: Store, source: str) -> Model:
+    """The model in a folder, of a node (`stage2`, or `RUN:NODE`) or with a digest. Raises InputError if there is none.
+
+    A node without a run belongs to the newest run that has it. RUN is a recipe or an id (flows/runs/evaluated.py).
+    """
+    path = paths.given(source, "model").absolute()
+    if path.is_dir():
+        built = _by_digest(store, path.name) if path.resolve().parent == store.objects.resolve() else None
+        return _of_run(*built) if built else _of_folder(path)
+    if path.is_file():
+        raise InputError(f"model {path}: is a file, not a folder with a model")
+    named = _by_node(store, source) or (_by_digest(store, source) if DIGEST.fullmatch(source) else None)
+    if named is None and (source.startswith((".", "~")) or Path(source).is_absolute()):
+        raise InputError(f"model {path}: no such folder")
+    if named is None:
+        raise InputError(f"model {source}: {_not_found(store, source)}")
+    return _of_run(*named)
+
+
+def _not_found(store: Store, source: str) -> str:
+    nodes = {node for run in runs(store) for node in run.nodes}
+    hub = (
+        f"; `hf download {source} --local-dir DIR` downloads a model from the Hugging Face hub" if "/" in source else ""
+    )
+    return f"no such folder, and no node of a run in {store.root}{hint(source, sorted(nodes))}{hub}"
+
+
+def _by_node(store: Store, source: str) -> tuple[Run, str] | None:
+    """The run and its node of `NODE` or `RUN:NODE`."""
+    run_name, colon, node = source.rpartition(":")
+    if not colon:
+        return next(((run, node) for run in runs(store) if node in run.nodes and run.nodes[node].path.exists()), None)
+    named = runs(store, run_name) or [find_evaluated(store, run_name).run]
+    with_node = [run for run in named if node in run.nodes]
+    if not with_node:
+        raise InputError(f"model {source}: no node {node!r} in the run of {named[0].name}{hint(node, named[0].nodes)}")
+    run = next((run for run in with_node if run.nodes[node].path.exists()), None)
+    if run is None:
+        again = f"`cocondenser run {named[0].name}` builds it again"
+        raise InputError(f"model {source}: the run of {named[0].name} has lost {node}; {again}")
+    return run, node
+
+
+def _by_digest(store: Store, source: str) -> tuple[Run, str] | None:
+    """The newest run with an artifact whose digest starts like this, and the node."""
+    matches = [
+        (run, node, ref) for run in runs(store) for node, ref in run.nodes.items() if ref.digest.startswith(source)
+    ]
+    if len({ref.digest for _, _, ref in matches}) > 1:
+        raise InputError(f"model {source}: several digests start like this; use more characters")
+    return next(((run, node) for run, node, ref in matches if ref.path.exists()), None)
+
+
+def _of_run(run: Run, node: str) -> Model:
+    """A run's model reads texts as the run's recipe says: its folder does not have all of these settings."""
+    path = run.nodes[node].path
+    what = f"{node} of the run of {run.name}"
+    if not any((folder / "config.json").is_file() for folder in folders(path)):
+        others = [name for name, ref in run.nodes.items() if _is_retriever(ref.path)]
+        raise InputError(f"{what} has no model{'; these nodes have one: ' if others else ''}{', '.join(others)}")
+    if (path / "scorer.safetensors").exists():
+        raise InputError(f"{what} compares vectors with a learned scorer, not by inner product")
+    try:
+        recipe: Mapping[str, Any] = run.details["recipe"]
+        encoder, passage_tokens = dict(recipe["encoder"]), int(recipe["encode"]["passage_tokens"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"the record of the run of {run.name} does not say how {node} reads texts") from error
+    question, passage = _sides(path)
+    encoder |= {**_vector(question), "tied": len(folders(path)) == 1}
+    return Model(path, f"{run.name} {node}", question, passage, encoder, passage_tokens)
+
+
+def _is_retriever(path: Path) -> bool:
+    return any((folder / "1_Pooling").is_dir() for folder in folders(path))
+
+
+def _of_folder(path: Path) -> Model:
+    question, passage = _sides(path)
+    section = _section(path, question, passage)
+    snapshot = HUB_SNAPSHOT.fullmatch(path.parent.parent.name) if path.parent.name == "snapshots" else None
+    names = (folder.name for folder in (path, *path.parents) if not GENERIC_NAME.fullmatch(folder.name))
+    name = snapshot["name"] if snapshot else next(names) or path.name
+    longest = passage.passage_tokens or min(PASSAGE_TOKENS, passage.positions)
+    return Model(path, name, question, passage, section, longest)
+
+
+def _sides(path: Path) -> tuple[Ready, Ready]:
+    """The encoders of questions and of passages. Raises InputError if they are unusable or do not fit together."""
+    encoders = [read_whole(folder) for folder in folders(path)]
+    question, passage = encoders[0], encoders[-1]
+    if (question.pooling, question.normalise) != (passage.pooling, passage.normalise):
+        raise InputError(f"{path}: `query` and `passage` differ in pooling or normalisation")
+    return question, passage
+
+
+def _section(path: Path, question: Ready, passage: Ready) -> dict[str, Any]:
+    """The recipe's section `encoder` for a folder. Title and text are one string, as in BEIR's own evaluation.
+
+    With byte-level BPE the first word of a text has another token after a title than alone. Therefore a separator is
+    between title and text.
+    """
+    return {
+        **_vector(question),
+        "tied": len(folders(path)) == 1,
+        "question_tokens": question.question_tokens or min(QUESTION_TOKENS, question.positions),
+        "title_tokens": 512,
+        "title_separator": "space" if kind(read_tokenizer(passage.folder)) == "wordpiece" else "sep",
+        "question_prefix": question.question_prefix,
+        "passage_prefix": passage.passage_prefix,
+    }
+
+
+def _vector(model: Ready) -> dict[str, Any]:
+    """The vector settings of a model's folder. If it has none: CLS without normalisation."""
+    return {"pooling": model.pooling or "cls", "normalise": bool(model.normalise), "projection": model.projection}
