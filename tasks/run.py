@@ -83,7 +83,7 @@ def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterato
     if state := saved_state(checkpoints):
         tell(f"{node.name}: resumes from update {state['step']:,}")
     if machine.torchrun and "optimiser" in type(node.config).model_fields:
-        tell(f"{node.name}: other nodes take part by `cocondenser join --store {order.store}`")
+        tell(f"{node.name}: other nodes take part by `cocondenser train-node --store {order.store}`")
     with (
         # first, and so the last to end: what a tracker takes then holds no GPU
         tracking.live(order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out) as in_trackers,

@@ -34,7 +34,7 @@ OUTPUT_LINES = 200
 GIVE_UP = signal.SIGUSR1
 """Signal that interrupts the block. Not SIGINT: a run that a script starts with & ignores it."""
 GIVEN_UP = f"Prefect's server has ended {MAX_RESTARTS + 1} times and is not restarted; the same command resumes the run"
-ELSEWHERE = "set PREFECT_HOME=DIR, a different folder that is writable"
+ELSEWHERE = "set PREFECT_HOME=DIR, a different folder that can be written"
 FIXES = {
     ("Can't locate revision",): f"its database {{database}} belongs to another version of Prefect; {ELSEWHERE}",
     ("not a database", "malformed", "database corruption"): (

@@ -48,7 +48,7 @@ class Fused:
     judged: int
     """Questions with a relevant passage, which are measured. 0 without judgements."""
     unlisted: int
-    """Judged questions in no run: each counts as zero, as in `evaluate --run`."""
+    """Judged questions in no run: each counts as zero, as in `cocondenser evaluate`."""
     measured: dict[str, float]
     """MRR@10 of each file, and of `fused`; empty without judgements."""
 

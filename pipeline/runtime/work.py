@@ -23,8 +23,8 @@ class Machine(Config):
     """Processes of a training. `auto`: one per GPU; on CPU one single-threaded process per core, at most 8."""
     torchrun: list[str]
     """torchrun's flags if a training runs on several nodes, such as --nnodes=2 and --rdzv-endpoint=HOST:PORT.
-    `ranks` then counts those of each node, `cocondenser join` runs on the other nodes, and all nodes share one
-    store."""
+    `ranks` then counts those of each node, `cocondenser train-node` runs on the other nodes, and all nodes share
+    one store."""
     threads: CountOrAuto
     """Threads of each training process. `auto`: 1 on CPU (two OpenMP threads are very slow on a shared core)."""
     workers: CountOrAuto

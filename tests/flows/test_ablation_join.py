@@ -81,7 +81,7 @@ def test_what_a_manifest_contradicts_is_refused(parts: list[str], tmp_path: Path
     path.write_bytes(path.read_bytes() + b" ")
     ended = CliRunner().invoke(app, arguments)
     assert isinstance(ended.exception, InputError)
-    assert str(ended.exception).startswith(f"{path}: not as its manifest has it; copy it again, or `cocondenser")
+    assert str(ended.exception).startswith(f"{path}: changed since it was written; copy it again, or `cocondenser")
     assert not (tmp_path / "both").exists()
 
 

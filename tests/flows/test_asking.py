@@ -187,8 +187,8 @@ def test_a_question_is_answered_alone_as_among_others(run) -> None:
 def test_one_that_cannot_be_answered_leaves_the_others_alone(run) -> None:
     given = [("\x07", None), ("\x07\u200c", None), ("word1", "nope"), ("word1", None)]
     nothing, joiner, unknown, found = ask(run, [Question(text, 2, "fusion", where) for text, where in given])
-    assert str(nothing) == r"question '\x07': nothing left to search for"
-    assert str(joiner) == "question '\\x07\u200c': nothing left to search for"
+    assert str(nothing) == r"question '\x07': no token to search for"
+    assert str(joiner) == "question '\\x07\u200c': no token to search for"
     assert str(unknown) == "where: no column in 'nope'"
     assert found == ask(run, [Question("word1", 2, "fusion")])[0]
     assert ask(run, []) == []
@@ -228,8 +228,8 @@ def test_best_passages_look_on_until_there_are_enough_documents() -> None:
     [
         (Question(" \n", 1, "dense"), "the question is empty"),
         (Question("x", 0, "dense"), "k is 0; at least 1"),
-        (Question("x", 8_800_000, "dense"), "k is 8,800,000; at most 1,000 documents are shown"),
-        (Question("x", 301, "dense"), "k is 301, but the collection holds 300 passages"),
+        (Question("x", 8_800_000, "dense"), "k is 8,800,000; the maximum is 1,000 documents"),
+        (Question("x", 301, "dense"), "k is 301, but the collection has 300 passages"),
     ],
 )
 def test_what_cannot_be_asked(question, line, run) -> None:

@@ -110,7 +110,7 @@ def test_a_recipe_is_its_newest_run(store):
         "warning: the two runs have different collections",
         f"warning: one {'2' * 8}: stage 1: no list is longer than 2; RR@10 is RR@2 there",
         f"warning: two {'3' * 8}: stage 1: no list is longer than 2; RR@10 is RR@2 there",
-        f"warning: one {'2' * 8}: questions left out, which the other has not: 1",
+        f"warning: one {'2' * 8}: questions that the other run does not have, left out: 1",
     ]
 
 
@@ -187,7 +187,7 @@ def test_systems_of_other_names_are_compared_by_what_was_best(store):
 
 def test_other_judgements_are_warned_of(store):
     add(store, "strict", 5, LISTS["good"], QUESTIONS, least=2)
-    assert "relevant is what is judged 1 or more in a, 2 or more in b" in called(store, "1111", "strict").stderr
+    assert "the lowest relevant grade is 1 in a, 2 in b" in called(store, "1111", "strict").stderr
 
 
 def test_the_figures_stand_without_the_collection(store):
@@ -214,10 +214,8 @@ def test_questions_with_answers_are_compared_by_hits(store):
         "  a   .000  text of [bold]p5[/bold] in nq",
         "  b  1.000  ✓ text of [bold]p2[/bold] in nq",
     ]
-    assert "measured by RR@10 on no split in common; by hits@20 they were (--measure hits@20)" in refused(
-        store, "6666", "nq"
-    )
-    assert "measured by hits@20 on no split in common; by RR@10" in refused(store, "one", "two", "--measure", "hits@20")
+    assert "no split in common has RR@10; use --measure hits@20" in refused(store, "6666", "nq")
+    assert "no split in common has hits@20; use --measure RR@10" in refused(store, "one", "two", "--measure", "hits@20")
 
 
 def test_runs_lists_hits_where_there_are_answers(store):
@@ -242,14 +240,14 @@ def test_what_no_run_is_is_told(store):
     assert "no measured run" in refused(store, "one", str(store.root.parent / "two" / "report.html"))
     copied = store.root.parent / "copy.html"
     copied.touch()
-    assert f"{copied}: there, but no report of the store {store.root}: give" in refused(store, str(copied), "two")
+    assert f"{copied}: no report of the store {store.root}: use" in refused(store, str(copied), "two")
     assert "--measure MRR: unknown measure; known are RR@10" in refused(store, "one", "two", "--measure", "MRR")
     for nothing in ("", " "):
-        told = f"{nothing!r} names no run: give a recipe, an id that `cocondenser runs` shows, or a report.html"
+        told = f"{nothing!r} names no run: use a recipe, an id that `cocondenser runs` shows, or a report.html"
         assert refused(store, nothing, "two") == told
-    assert refused(store, "one", "2") == f"{store.root}: '2' is too short for an id: give 4 characters or more of it"
+    assert refused(store, "one", "2") == f"{store.root}: '2' is too short for an id: use at least 4 characters"
     add(store, "more", 11, LISTS["good"], QUESTIONS)
-    assert "2 runs have ids that begin with '1111'; give more of it" in refused(store, "1111", "two")
+    assert "2 runs have ids that begin with '1111'; use more characters" in refused(store, "1111", "two")
 
 
 def refused(store: Store, *arguments: str) -> str:

@@ -50,7 +50,7 @@ def test_everything_that_a_run_has(store, tmp_path):
     assert (named["recipe"], named["model"], named["parts"]) == ("one", "stage1", ["model", "onnx", "run", "index"])
     [run] = runs(store)
     assert named["artifacts"] == {node: run.nodes[node].digest for node in named["artifacts"]}
-    assert "2 of 120 passages are read otherwise" in " ".join(ended.stderr.split())
+    assert "2 of 120 passages differently" in " ".join(ended.stderr.split())
     for text in ("stage1 of one is in", "model.int8.onnx: ", "cosine 0.9", "MRR@10, 20 of dev", "float32"):
         assert text in ended.stdout
     assert not [path for path in out.rglob("*") if path.name == "manifest.json" or path.is_symlink()]
@@ -140,7 +140,7 @@ def test_another_model_goes_without_what_the_run_lacks_of_it(store, tmp_path):
     assert (done.model, done.parts) == ("initial", ["model", "onnx"])
     assert done.onnx is not None
     assert done.onnx["retrieval"] is None
-    with pytest.raises(InputError, match="--only index: the run of more has none by initial"):
+    with pytest.raises(InputError, match="--only index: the run of more has none for initial"):
         call(store, tmp_path / "other", model="initial", only=["index"])
 
 
@@ -164,10 +164,10 @@ def test_without_a_run(tmp_path):
 
 def test_a_node_that_is_not_there_or_holds_no_model(store, tmp_path):
     out = tmp_path / "out"
-    refused(store, out, r"--model stage: no node of the run of one \(did you mean stage1\?\)", model="stage")
-    line = "--model ingest: holds no retriever's model; of this run do stage1$"
+    refused(store, out, r"--model stage: no such node in the run of one \(did you mean stage1\?\)", model="stage")
+    line = "--model ingest: has no retrieval model; these nodes of the run have one: stage1$"
     refused(store, out, line, model="ingest")
-    refused(store, out, "--only modle: no part of an export; the parts: model, onnx, run, index", only=["modle"])
+    refused(store, out, "--only modle: no such part; the parts are model, onnx, run, index", only=["modle"])
 
 
 def test_a_model_that_no_index_can_search(store, tmp_path):
@@ -179,7 +179,7 @@ def test_a_model_that_no_index_can_search(store, tmp_path):
     path.rename(store.objects / digest)
     ref = replace(run.nodes["stage1"], digest=digest, path=store.objects / digest)
     record_run(store, "two", {**run.nodes, "stage2": ref}, run.details)
-    refused(store, tmp_path / "out", "--model stage2: holds no retriever's model", model="stage2")
+    refused(store, tmp_path / "out", "--model stage2: has no retrieval model", model="stage2")
 
 
 @pytest.mark.parametrize("damage", ["changed", "short", "gone"])
@@ -212,7 +212,7 @@ def test_an_evaluation_that_is_gone(store, tmp_path):
 
 
 def test_inside_the_store(store, tmp_path):
-    line = "out: inside the store .*; export to another place"
+    line = "out: inside the store .*; choose a folder outside"
     refused(store, store.root / "out", line)
     (tmp_path / "link").symlink_to(store.root)
     refused(store, tmp_path / "link" / "out", line)

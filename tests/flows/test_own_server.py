@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (
             ["alembic.util.exc.CommandError: Can't locate revision identified by 'ffff'"],
-            "is another version's of Prefect",
+            "belongs to another version of Prefect",
         ),
         (["sqlalchemy.exc.DatabaseError: (sqlite3.DatabaseError) file is not a database"], "is damaged: move it away"),
         (["OperationalError: (sqlite3.DatabaseError) database disk image is malformed"], "is damaged: move it away"),
@@ -56,7 +56,7 @@ def test_a_server_that_does_not_start_says_why_and_what_to_do(home: Path, said: 
     assert line.startswith(f"{said[0]}: ")
     assert fix in line
     assert str(home) in line
-    assert "set PREFECT_HOME=DIR, another folder that can be written" in line
+    assert "set PREFECT_HOME=DIR, a different folder that can be written" in line
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,9 @@ def test_a_home_that_cannot_be_written_is_named_at_once(home: Path, inside: str)
     home.write_text("a file")
     folder = home / inside
     with (
-        pytest.raises(InputError, match=f"^PREFECT_HOME: {folder} cannot be written .*; set PREFECT_HOME=DIR, another"),
+        pytest.raises(
+            InputError, match=f"^PREFECT_HOME: {folder} cannot be written .*; set PREFECT_HOME=DIR, a"
+        ),
         first_start(folder),
     ):
         pass
@@ -206,7 +208,7 @@ def test_what_needs_a_server_that_was_given_up_ends_in_one_line(
     signal.signal(signal.SIGINT, sigint)
     threading.Timer(0.1, without_restarts[0].dead.set).start()
     with (
-        pytest.raises(InputError, match=r"^Prefect's server has ended 6 times and is not started again; the same"),
+        pytest.raises(InputError, match=r"^Prefect's server has ended 6 times and is not restarted; the same"),
         own_server.own_server(4200),
     ):
         work()

@@ -119,7 +119,7 @@ def test_metrics_without_what_is_needed_hide_no_other_run(store):
     assert lines[1].split()[:2] == ["2026-11-05", "old"]
     assert lines[1].rstrip().endswith("cannot be read")
     assert len(lines) == 9
-    assert lines[-3] == "system: what was best on dev"
+    assert lines[-3] == "system: the best one on dev"
 
 
 def test_what_was_best_on_dev_and_not_measured_on_test_says_so(store):
@@ -141,7 +141,7 @@ def test_nothing_is_best_on_dev_without_dev(store, winner, dense):
     (listed,) = json.loads(called(store, "-n", "1", "--json"))
     assert listed["on_dev"] is False
     both = called(store)
-    assert "system: what was best on dev" in both
+    assert "system: the best one on dev" in both
     assert "66666666: not tuned: no dev questions" in both
 
 

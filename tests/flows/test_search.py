@@ -165,9 +165,9 @@ def test_bytes_that_are_no_utf_8_are_asked_as_question_marks(by, both, encoded) 
 
 def test_a_run_without_fusion(make, encoded) -> None:
     store = make(run_file=False, dense=False)
-    with pytest.raises(InputError, match="--by fusion: the run of one joined no dense run with BM25"):
+    with pytest.raises(InputError, match="--by fusion: the run of one has no fusion of dense retrieval and BM25"):
         newest_engine(store, None, "fusion")
-    with pytest.raises(InputError, match="--by dense: the run of one has no dense run"):
+    with pytest.raises(InputError, match="--by dense: the run of one has no dense retrieval"):
         newest_engine(store, None, "dense")
     assert ids(store, None)[0] == "p0"
 
@@ -266,10 +266,10 @@ def test_bm25_reads_the_longest_question_whole() -> None:
     ("arguments", "line"),
     [
         (["  "], "the question is empty"),
-        (["a" * 10_001], "the question has 10,001 characters; at most 10,000 are taken"),
+        (["a" * 10_001], "the question is too long: 10,001 characters (maximum 10,000)"),
         (["x", "--where", " "], "where: the condition is empty; leave it out to search all passages"),
-        (["x", "-k", "0"], "k is 0; at least 1 document must be asked for"),
-        (["x", "-k", "6"], "k is 6, but the collection holds 5 passages"),
+        (["x", "-k", "0"], "k is 0; the minimum is 1 document"),
+        (["x", "-k", "6"], "k is 6, but the collection has 5 passages"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(arguments, line, both, encoded) -> None:

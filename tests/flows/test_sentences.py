@@ -59,12 +59,12 @@ def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
 @pytest.mark.parametrize("label", ["BERT + NLI", "bert nli"])
 def test_no_row_stands_for_another_and_its_training_on_nli(label) -> None:
     assert resolve_sentences("stsb", [f"models.{label}=hub:other/model"])
-    with pytest.raises(InputError, match=f"rows 'BERT . NLI' and '{re.escape(label)}' differ in no letter"):
+    with pytest.raises(InputError, match=f"rows 'BERT . NLI' and '{re.escape(label)}' have the same letters"):
         resolve_sentences("stsb", [f"models.{label}=hub:other/model", with_nli("BERT")])
 
 
 def test_no_node_takes_the_name_of_another(tmp_path) -> None:
-    with pytest.raises(InputError, match="models: two nodes would be called model-0; give one of them another label"):
+    with pytest.raises(InputError, match="models: two nodes would have the name model-0"):
         dag(tmp_path, "models.0=hub:other/model", "models.model=hub:some/model")
 
 
@@ -80,7 +80,7 @@ def test_what_a_model_may_be(tmp_path) -> None:
         InputError, match=r"models\.BERT: .*store: no run of tiny with condenser; `cocondenser run tiny"
     ):
         dag(tmp_path, "models.BERT=tiny:condenser")
-    with pytest.raises(InputError, match=r"models: none"):
+    with pytest.raises(InputError, match=r"models: the recipe has no model"):
         dag(tmp_path, "models.BERT=null")
     with pytest.raises(InputError, match=r"tokenizer: .*vocab\.txt: no such file or folder"):
         dag(tmp_path, f"models.BERT={tmp_path / 'here'}", f"tokenizer={tmp_path}/vocab.txt")
@@ -98,7 +98,7 @@ def test_a_node_of_the_store(tmp_path) -> None:
     ref = Ref("condenser", "0" * 64, "1" * 64, "1" * 64, store.objects / ("1" * 64), {})
     ref.path.mkdir(parents=True)
     record_run(store, "tiny", {"condenser": ref}, {})
-    with pytest.raises(InputError, match="condenser of tiny is no model"):
+    with pytest.raises(InputError, match="condenser of tiny is not a model"):
         dag(tmp_path, "models.BERT=tiny:condenser")
     (ref.path / "config.json").write_text("{}")
     digest, _ = seal(ref.path)
@@ -115,11 +115,11 @@ def test_a_node_of_the_store(tmp_path) -> None:
     ("setting", "message"),
     [
         ("training.bach=3", r"--set training\.bach=3: training\.bach: unknown field \(did you mean batch\?\)"),
-        ("sizes.five=[4]", "sizes.five: a number of training rows, or all"),
-        ("sizes.0=[4]", "0 epochs and 0 training rows go together"),
-        ("sizes.500=[0]", "0 epochs and 0 training rows go together"),
+        ("sizes.five=[4]", "sizes.five: must be a number of training rows, or all"),
+        ("sizes.0=[4]", "0 training rows need the list"),
+        ("sizes.500=[0]", "0 training rows need the list"),
         ("sizes.500=[4, 4]", "a number of epochs appears twice"),
-        ("models.bert=hub:other", "models: the rows 'BERT' and 'bert' differ in no letter or digit"),
+        ("models.bert=hub:other", "models: the rows 'BERT' and 'bert' have the same letters and digits"),
         ("encoder.tokens=1000", "less than or equal to 512"),
         ("table.highest=nan", "finite number"),
     ],

@@ -114,8 +114,8 @@ def test_masks_that_are_known_are_not_evaluated(made, monkeypatch) -> None:
         found.update(masks)
         return [InputError("x")] * len(asked)
 
-    monkeypatch.setattr(ask, "rank", rank)
-    monkeypatch.setattr(ask, "described", lambda run, questions, found: found)
+    monkeypatch.setattr(ask, "rank_passages", rank)
+    monkeypatch.setattr(ask, "describe_answers", lambda run, questions, found: found)
     questions = [Question("a", 1, "dense", where) for where in ("known", "other", None)]
     ask.ask(made, questions, {"known": "its mask"})
     assert found == {"known": "its mask", "other": "mask of other", None: None}
@@ -156,9 +156,9 @@ def test_a_fusion_that_nothing_has_tuned_says_so(made, client, fusion, splits, l
     [
         ({}, 400, "q: Field required"),
         ({"q": " "}, 400, "the question is empty"),
-        ({"q": "a" * 10_001}, 400, "the question has 10,001 characters; at most 10,000 are taken"),
-        ({"q": "a", "k": "0"}, 400, "k is 0; at least 1 document must be asked for"),
-        ({"q": "a", "k": "8"}, 400, "k is 8, but the collection holds 7 passages"),
+        ({"q": "a" * 10_001}, 400, "the question is too long: 10,001 characters (maximum 10,000)"),
+        ({"q": "a", "k": "0"}, 400, "k is 0; the minimum is 1 document"),
+        ({"q": "a", "k": "8"}, 400, "k is 8, but the collection has 7 passages"),
         ({"q": "a", "k": "x"}, 400, "k: Input should be a valid integer, unable to parse string as an integer"),
         ({"q": "a", "k": 1, "by": "x"}, 400, "by: Input should be 'dense', 'fusion' or 'bm25'"),
         ({"q": "a", "k": 1, "by": "bm25"}, 400, "by bm25: no index"),

@@ -103,7 +103,7 @@ def test_the_page_in_a_browser(server, tmp_path) -> None:
     assert "&lt;<mark>script</mark>&gt;document.title = 'taken over'&lt;/<mark>script</mark>&gt;" in shown
     assert shown.count("<script") == 1  # the page's own
     assert "3 documents, " in shown
-    assert "the collection holds 300 passages" in browse(f"{page}?q=w1&k=301", tmp_path, "--dump-dom")
+    assert "the collection has 300 passages" in browse(f"{page}?q=w1&k=301", tmp_path, "--dump-dom")
     long = browse(f"{page}?q={'w1+' * 200}", tmp_path, "--dump-dom")
     assert re.search(r"question cut, tokens read of its 200: \d+; encoder.question_tokens</p>", long)
     assert "10 documents, " in long

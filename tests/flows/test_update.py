@@ -98,9 +98,7 @@ def test_no_run_no_update(store: Store) -> None:
     record(store, 2, dense=None)
     with pytest.raises(InputError) as told:
         prepare_update(store, "text", [])
-    assert str(told.value) == (
-        f"{store.root}: no finished run of text with a model to go on with; `cocondenser run text` makes one"
-    )
+    assert str(told.value) == (f"{store.root}: no finished run of text with a model; `cocondenser run text` makes one")
 
 
 def test_texts_are_read_as_the_model_learnt_to(store: Store) -> None:

@@ -23,7 +23,7 @@ def test_collections_that_are_nowhere_or_not_judged(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     for given, line in {
         str(tmp_path / "none"): "no such folder",
-        str(tmp_path / "file"): "a file; a collection is a folder in BEIR's layout or an ir_datasets id",
+        str(tmp_path / "file"): "is a file, not a folder in BEIR's layout or an id of ir_datasets",
         str(tmp_path / "bare"): "corpus.jsonl does not exist, plain or compressed",
         str(folder): "no judgements: neither qrels/dev.tsv nor qrels/test.tsv exists",
         "beir/scifct": "no such folder, no recipe, and no dataset of ir_datasets (did you mean beir/scifact or ",
@@ -116,8 +116,8 @@ def test_a_catalogues_id_is_its_judged_splits(catalogue, store: Store, tmp_path:
     assert splits("house/test") == ("house/test", None, None, "house/test")
     assert splits("house/dev") == ("house/dev", None, "house/dev", None)
     for given, line in {
-        "shed": "ir_datasets has no judgements of its questions; these have: shed/odd",
-        "house/rest": "ir_datasets has no judgements of its questions",
+        "shed": "ir_datasets has no judgements for its questions; use one of shed/odd",
+        "house/rest": "ir_datasets has no judgements for its questions",
     }.items():
         with pytest.raises(InputError) as told:
             find_collection(given)

@@ -25,7 +25,7 @@ def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
     for given, line in {
         str(tmp_path / "none"): "no such folder",
         "./none": "no such folder",
-        str(tmp_path / "file"): "a file; a model is a folder",
+        str(tmp_path / "file"): "is a file, not a folder with a model",
         "stage2": f"no such folder, and no node of a run in {store.root}",
         "abcdef": f"no such folder, and no node of a run in {store.root}",
         "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` brings a model of the Hugging Face hub",
@@ -74,7 +74,7 @@ def test_a_model_of_the_store_reads_as_its_run_did(store: Store, tmp_path: Path,
     assert zero_shot_recipe(store, "old:stage2", str(collection))[0].model == old["stage2"].path
     for given, line in {
         "new:stage3": "model new:stage3: no node 'stage3' in the run of new (did you mean stage2?)",
-        "new:bm25": "bm25 of the run of new holds no model; these do: stage2",
+        "new:bm25": "bm25 of the run of new has no model; these nodes have one: stage2",
     }.items():
         with pytest.raises(InputError) as told:
             find_model(store, given)
@@ -95,7 +95,7 @@ def test_names_are_safe_in_files(store: Store, tmp_path: Path, collection: Path)
     folder = plain(tmp_path / "a:b*c")
     assert zero_shot_recipe(store, str(folder), str(collection))[0].name == "a-b-c on lamps"
     assert zero_shot_recipe(store, str(folder), str(collection), name="é 1")[0].name == "é 1"
-    for name, line in (("../é 1", "make a name"), ("a/tiny", "make a name"), ("tiny", "is a recipe's")):
+    for name, line in (("../é 1", "are allowed"), ("a/tiny", "are allowed"), ("tiny", "is the name of a recipe")):
         with pytest.raises(InputError, match=f"^--name .*{line}"):
             zero_shot_recipe(store, str(folder), str(collection), name=name)
     snapshot = tmp_path / "models--org--Small-v2" / "snapshots" / "0123abc"
