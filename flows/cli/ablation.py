@@ -151,8 +151,8 @@ def run(
 ) -> None:
     """Run all cells of an ablation, and print the table with its significance tests.
 
-    Stages that cells share run once, and stages in the store are reused. If a cell fails, the other cells continue;
-    the same command then runs the rest.
+    Stages that cells share run once, and stages in the store are reused.
+    If a cell fails, the other cells continue. The same command then runs the rest.
     """
     from flows.ablations.prepare import prepare_ablation
     from pipeline.formatting import counted
@@ -176,7 +176,7 @@ def join(
     parts: Annotated[
         list[Path],
         typer.Argument(
-            parser=given, metavar="PART...", help="Folders of artifacts `ablation`, or files that --keep has written."
+            parser=given, metavar="PART", help="Folders of artifacts `ablation`, or files that --keep has written."
         ),
     ],
     to: Annotated[

@@ -126,15 +126,15 @@ def path(which: Which, store: StoreFolder = None) -> None:
 @artifacts_app.command(epilog="Example: [bold]cocondenser artifacts verify[/bold]")
 def verify(
     which: Annotated[
-        str | None, typer.Argument(metavar="[ARTIFACT]", help="Check only this artifact (default: all).")
+        str | None, typer.Argument(metavar="ARTIFACT", help="Check only this artifact (default: all).")
     ] = None,
     store: StoreFolder = None,
     as_json: Json = False,
 ) -> None:
     """Check the hash of every file.
 
-    The store moves damaged artifacts to a folder of their own, and a later run builds them again. The exit code is
-    then 1.
+    The store sets damaged artifacts aside, and a later run builds them again.
+    The exit code is then 1.
     """
     from artifacts.verify import verify as verify_store
 

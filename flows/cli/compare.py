@@ -25,12 +25,12 @@ from flows.cli.options import (
 if TYPE_CHECKING:
     from flows.runs.compare import ChangedQuestion, Comparison, SystemPair
 
-Which = typer.Argument(help="Run: a recipe (its newest run), an id that `cocondenser runs` shows, or a report.html.")
+RUN = "a recipe (its newest run), an id that `cocondenser runs` shows, or a report.html."
 
 
 def compare(
-    a: Annotated[str, Which],
-    b: Annotated[str, Which],
+    a: Annotated[str, typer.Argument(metavar="A", help=f"First run: {RUN}")],
+    b: Annotated[str, typer.Argument(metavar="B", help=f"Second run: {RUN}")],
     measure: Annotated[
         str, typer.Option(metavar="MEASURE", help="Measure to compare: RR@10, nDCG@10, R@100, AP, hits@20, ...")
     ] = "RR@10",

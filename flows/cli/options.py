@@ -48,7 +48,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Dev
 RunFiles = Annotated[
     list[Path],
     typer.Argument(
-        parser=given, metavar="RUN...", help="Run files: TREC, or MS MARCO with 3 columns; plain or compressed."
+        parser=given, metavar="RUN", help="Run files: TREC, or MS MARCO with 3 columns; plain or compressed."
     ),
 ]
 QRELS_FORMATS = "TREC with 4 columns, BEIR's tsv, or qrels.parquet"

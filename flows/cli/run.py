@@ -51,10 +51,10 @@ def update(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Add new, change changed and remove deleted files of a collection, without training.
+    """Update a collection with new, changed and deleted files, without training.
 
-    The update uses the model and the settings of the recipe's newest run, and encodes only the shards with changed
-    passages. `cocondenser search` then answers from the updated collection.
+    The update uses the model and the settings of the recipe's newest run.
+    Only shards with changed passages are encoded. `cocondenser search` then uses the new collection.
     """
     from flows.cli.artifacts import existing_store
     from flows.graph.prepare import prepare

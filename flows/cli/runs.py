@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.cli.artifacts import existing_store
-from flows.cli.options import Json, OfRecipe, StoreFolder, columns, out, print_json, print_table, warn
+from flows.cli.options import Json, StoreFolder, columns, out, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from artifacts.runs import Run
@@ -47,7 +47,7 @@ class RunRow:
 
 
 def runs(
-    recipe: OfRecipe = None,
+    recipe: Annotated[str | None, typer.Option(metavar="RECIPE", help="List only the runs of this recipe.")] = None,
     number: Annotated[int, typer.Option("--number", "-n", min=1, metavar="N", help="List the N newest runs.")] = 20,
     store: StoreFolder = None,
     as_json: Json = False,

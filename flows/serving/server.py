@@ -139,7 +139,7 @@ def application(session: Session, batches: Batches[MaskedQuestion, list[Answer]]
     async def search(query: Annotated[SearchRequest, Query()], request: Request) -> Response:
         for name in SearchRequest.model_fields:
             if len(request.query_params.getlist(name)) > 1:
-                raise InputError(f"{name}: given twice")
+                raise InputError(f"{name}: appears twice")
         return await answer(query)
 
     @app.post("/api/search")

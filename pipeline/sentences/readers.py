@@ -50,7 +50,7 @@ class ScoredConfig(Config):
 
     @model_validator(mode="after")
     def _columns_are_told_apart(self) -> Self:
-        return checked(self)
+        return check_columns(self)
 
 
 class LabelledConfig(Config):
@@ -74,7 +74,7 @@ class LabelledConfig(Config):
     def _columns_are_told_apart(self) -> Self:
         if len({*self.labels, *self.left_out}) != 3 + len(self.left_out):
             raise ValueError("labels and left_out: duplicate label")
-        return checked(self)
+        return check_columns(self)
 
 
 class TripletConfig(Config):
@@ -96,7 +96,7 @@ class TripletConfig(Config):
 
     @model_validator(mode="after")
     def _columns_are_told_apart(self) -> Self:
-        return checked(self)
+        return check_columns(self)
 
 
 TEXTS = {
@@ -114,7 +114,7 @@ def fields(kind: str) -> tuple[str, ...]:
     return (*TEXTS[kind], *([TARGETS[kind]] if kind in TARGETS else []))
 
 
-def checked(config: Any) -> Any:
+def check_columns(config: Any) -> Any:
     """Returns the configuration. Raises ValueError for a shared column, and for a column name without a header."""
     named = {name: getattr(config, name) for name in fields(config.kind)}
     for name, column in named.items():
@@ -125,7 +125,7 @@ def checked(config: Any) -> Any:
     return config
 
 
-def rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any, ...]]:
+def read_rows(config: Any, split: str, left_out: Counter[str]) -> Iterator[tuple[Any, ...]]:
     """Yields (line, the sentences, score or label) of each row of a split's file, for one of the three configurations.
 
     Scores become 0 to 1, labels their place in `labels`. `left_out` counts skipped rows, by label. Raises InputError

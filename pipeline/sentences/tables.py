@@ -9,7 +9,7 @@ from pipeline.data.parquet import write_parquet
 from pipeline.data.stored import read_json, read_table
 from pipeline.errors import InputError
 from pipeline.runtime.work import Metrics, Progress, Work, silent
-from pipeline.sentences.readers import SPLITS, TEXTS, LabelledConfig, ScoredConfig, TripletConfig, fields, rows
+from pipeline.sentences.readers import SPLITS, TEXTS, LabelledConfig, ScoredConfig, TripletConfig, fields, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def split_rows(config: AnyTable, split: str, left_out: Counter[str], progress: P
     """
     path: Path = getattr(config, split)
     every = []
-    for row in rows(config, split, left_out):
+    for row in read_rows(config, split, left_out):
         every.append(row)
         if len(every) % 10_000 == 0:
             progress(len(every), None, f"rows of {split}")
@@ -101,6 +101,6 @@ def describe(folder: Path) -> dict[str, Any]:
     return read_json(folder / DESCRIPTION, "kind", "train")
 
 
-def read(folder: Path, split: str) -> "pa.Table":
+def read_split(folder: Path, split: str) -> "pa.Table":
     """Reads a split's rows. Raises InputError."""
     return read_table(folder / f"{split}.parquet")

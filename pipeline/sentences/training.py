@@ -63,16 +63,16 @@ def train(
     kind = description["kind"]
     sentences = Sentences(Path(start), encoder_config)
     towers = starting(Path(start), kind, training, encoder_config, sentences, device)
-    rows = subset(tables.read(Path(table), "train"), tune_config.max_rows, training.subset_seed)
+    rows = subset(tables.read_split(Path(table), "train"), tune_config.max_rows, training.subset_seed)
     edges = examples.batches(len(rows), training.batch)
     epoch_steps = len(edges) - 1
     folder = Path(checkpoints)
 
     def measure_split(split: str) -> tuple[dict[str, np.ndarray], Metrics]:
-        table_N = tables.read(Path(table), split)
+        table_N = tables.read_split(Path(table), split)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(table_N[name].to_pylist())]
         vectors_RE = encode_all(towers.encoders[0], ids, machine_config.token_budget)
-        columns, figures = measured(kind, vectors_RE.cpu(), table_N, towers.scorer)
+        columns, figures = measure_rows(kind, vectors_RE.cpu(), table_N, towers.scorer)
         return columns, {**figures, "sentences_cut": sentences.cut(ids)}
 
     validation = None
@@ -91,17 +91,17 @@ def train(
     steps = tune_config.epochs * epoch_steps
     validate = loop.between_epochs(validation.after if validation else None, epoch_steps)
     history = train_loop(towers, step, validate, steps, training, folder, machine_config, progress, device)
-    kept = tune_config.epochs
+    best_epoch = tune_config.epochs
     if validation and steps:
         validation.after(tune_config.epochs, steps)
         if training.keep == "best":
-            kept = validation.keep_best()
+            best_epoch = validation.keep_best()
     splits = [split for split in ("dev", "test") if split in description]
     results = {split: measure_split(split) for split in splits}
     figures = {f"{split}_{name}": value for split in splits for name, value in results[split][1].items()}
-    metrics = {"rows": len(rows), "epoch": kept, **figures, **summary(history)}
+    metrics = {"rows": len(rows), "epoch": best_epoch, **figures, **training_summary(history)}
     if rank() == 0:
-        write(Path(out), Path(start), towers, history, metrics)
+        write_checkpoint(Path(out), Path(start), towers, history, metrics)
         write_tables(Path(out), {split: results[split][0] for split in splits}, validation.rows if validation else [])
     return metrics
 
@@ -165,11 +165,11 @@ def train_loop(
     )
 
 
-def summary(history: list[dict[str, float]]) -> Metrics:
+def training_summary(history: list[dict[str, float]]) -> Metrics:
     return loop.summary(history) if history else {"updates": 0}
 
 
-def measured(
+def measure_rows(
     kind: str, vectors_RE: Tensor, table_N: pa.Table, classifier: nn.Linear | None
 ) -> tuple[dict[str, np.ndarray], Metrics]:
     """Returns (columns of predictions.parquet, figures) of a split's vectors, in float64."""
@@ -199,7 +199,7 @@ def value_of(figures: Metrics, kind: str) -> float | None:
     return value
 
 
-def write(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:
+def write_checkpoint(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:
     """Writes the checkpoint with the tokenizer, pooling and prefix of `start`, and the metrics."""
     one = towers.encoders[0]
     projection = one.projection.weight if one.projection else None

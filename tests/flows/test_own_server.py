@@ -76,9 +76,7 @@ def test_a_home_that_cannot_be_written_is_named_at_once(home: Path, inside: str)
     home.write_text("a file")
     folder = home / inside
     with (
-        pytest.raises(
-            InputError, match=f"^PREFECT_HOME: {folder} cannot be written .*; set PREFECT_HOME=DIR, a"
-        ),
+        pytest.raises(InputError, match=f"^PREFECT_HOME: {folder} cannot be written .*; set PREFECT_HOME=DIR, a"),
         first_start(folder),
     ):
         pass

@@ -187,7 +187,7 @@ def test_a_fault_of_the_server_is_logged_with_its_trace(client, caplog) -> None:
 
 def test_a_parameter_given_twice_is_refused(client) -> None:
     refused = client.get("/api/search?q=a&k=1&q=b")
-    assert (refused.status_code, refused.json()) == (400, {"error": "q: given twice"})
+    assert (refused.status_code, refused.json()) == (400, {"error": "q: appears twice"})
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"q": "\\ud800", "k": 1}', b'{"q": 1}'])

@@ -1,4 +1,4 @@
-"""A search server that is told to end waits for nobody for long, and prints no stack trace."""
+"""A search server that gets a signal ends within seconds, whatever its clients do, and prints no traceback."""
 
 import contextlib
 import gc
@@ -42,8 +42,8 @@ def told(made, monkeypatch, capfd) -> Callable[..., tuple[float, str]]:
                 over.wait(30)
 
         over = threading.Event()
-        with listening_socket(free_port()) as place, ThreadPoolExecutor(1) as beside:
-            visiting = beside.submit(visit)
+        with listening_socket(free_port()) as place, ThreadPoolExecutor(1) as client_thread:
+            visiting = client_thread.submit(visit)
             server.serve(made, place)
             took = time.monotonic() - ended[0]
             over.set()
@@ -125,7 +125,7 @@ ABUSES = {
     "a long header": GET[:-2] + b"X: " + b"x" * 300_000 + b"\r\n\r\n",
     "a long address": b"GET /" + b"x" * 300_000 + GET[4:],
     "an upgrade": GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + 5 * GET,
-    "who waits to be told to go on": POST[:-2] % 15 + b"Expect: 100-continue\r\n\r\n",
+    "a client that waits for 100 Continue": POST[:-2] % 15 + b"Expect: 100-continue\r\n\r\n",
     "nothing": b"",
 }
 

@@ -16,7 +16,7 @@ def test_stsb(shared_data, tmp_path) -> None:
     config = resolve_sentences("stsb", settings).table
     metrics = sentence_table(config, Work(tmp_path, tmp_path, make_machine(), silent))
     assert [metrics[split] for split in ("train", "dev", "test")] == [5749, 1500, 1379]
-    rows = tables.read(tmp_path, "train").to_pylist()
+    rows = tables.read_split(tmp_path, "train").to_pylist()
     assert rows[0] == {
         "line": 1, "sentence1": "A plane is taking off.", "sentence2": "An air plane is taking off.", "score": 1.0
     }  # fmt: skip

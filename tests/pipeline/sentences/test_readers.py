@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from sentences import COMMA, LABELS, TAB
 
 from pipeline.errors import InputError
-from pipeline.sentences.readers import LabelledConfig, Layout, ScoredConfig, TripletConfig, rows
+from pipeline.sentences.readers import LabelledConfig, Layout, ScoredConfig, TripletConfig, read_rows
 
 STSB = {"kind": "scored", "layout": TAB, "score": 5, "sentence1": 6, "sentence2": 7, "highest": 5}
 NAMED = {"kind": "scored", "layout": COMMA, "score": "score", "sentence1": "a", "sentence2": "b", "highest": 1}
@@ -24,7 +24,7 @@ def read(tmp_path):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         paths = {"train": path, "dev": path, "test": path}
         config = class_(**{**({} if class_ is LabelledConfig else paths), **of, **fields, "train": path})
-        return list(rows(config, "train", Counter() if counts is None else counts))
+        return list(read_rows(config, "train", Counter() if counts is None else counts))
 
     return call
 
