@@ -12,6 +12,7 @@ from rich.table import Table
 from flows.cli.listing import print_listing
 from flows.cli.options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table, warn
 from flows.cli.prefect import prefect_for
+from flows.cli.run import artifacts_as_json
 from pipeline.paths import given
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ def run(
 
         refs = flow_of(prepared)(**prepared.run.parameters)
     if as_json:
-        print_json(_outcome(refs))
+        from flows.ablations.results import figures_of
+
+        print_json({"artifacts": artifacts_as_json(refs), **figures_of(refs["ablation"].path)})
 
 
 @ablation_app.command(epilog="Example: [bold]cocondenser ablation join one/ablation two/ablation --out both[/bold]")
@@ -251,12 +254,3 @@ def _sizes(words: list[str] | None) -> list[int | None]:
             raise InputError(f"--sizes {word}: must be a number of training questions, or all")
         sizes.append(None if word == "all" else int(word))
     return sizes
-
-
-def _outcome(refs: dict[str, Any]) -> dict[str, Any]:
-    from flows.ablations.results import figures_of
-
-    artifacts = {
-        name: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for name, ref in refs.items()
-    }
-    return {"artifacts": artifacts, **figures_of(refs["ablation"].path)}

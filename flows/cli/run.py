@@ -82,10 +82,12 @@ def run_outcome(refs: "Mapping[str, Ref]") -> dict[str, Any]:
     from pipeline.evaluate.short_tables import all_notes
     from pipeline.notices import read_notices
 
-    artifacts = {
-        node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()
-    }
     notices = {node: lines for node, ref in refs.items() if (lines := read_notices(ref.metrics))}
     results = read_metrics(refs)
     notes = all_notes(results) if results else []
-    return {"artifacts": artifacts, "notices": notices, "notes": notes, "results": results}
+    return {"artifacts": artifacts_as_json(refs), "notices": notices, "notes": notes, "results": results}
+
+
+def artifacts_as_json(refs: "Mapping[str, Ref]") -> dict[str, dict[str, Any]]:
+    """{node: its artifact's digest, path and metrics}."""
+    return {node: {"digest": ref.digest, "path": str(ref.path), "metrics": ref.metrics} for node, ref in refs.items()}

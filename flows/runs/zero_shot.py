@@ -32,29 +32,29 @@ def zero_shot_recipe(
     settings that contradict the model's folder.
     """
     settings = list(settings)
-    found_model, found_collection = find_model(store, model), find_collection(collection)
-    default_name = _safe_name(f"{found_model.name} on {found_collection.name}")
+    bi_encoder, target = find_model(store, model), find_collection(collection)
+    default_name = _safe_name(f"{bi_encoder.name} on {target.name}")
     run_name = default_name if name is None else _checked_name(name)
     own: dict[str, Any] = {
         "name": run_name,
         "title": run_name,
-        "description": f"{found_model.name} as it is, without training, on {found_collection.name}.",
+        "description": f"{bi_encoder.name} as it is, without training, on {target.name}.",
         "example_question": None,
         "hidden": False,
-        "model": str(found_model.folder),
-        "ingest": found_collection.ingest,
-        "tokenizer": {"pretrained": None, "path": str(found_model.question.folder)},
-        "encoder": found_model.encoder,
+        "model": str(bi_encoder.folder),
+        "ingest": target.ingest,
+        "tokenizer": {"pretrained": None, "path": str(bi_encoder.question.folder)},
+        "encoder": bi_encoder.encoder,
         "bm25": {"k1": 0.9, "b": 0.4},  # Anserini's defaults, as in BEIR's tables
-        "encode": {"passage_tokens": found_model.passage_tokens, "shard_passages": 2000},
+        "encode": {"passage_tokens": bi_encoder.passage_tokens, "shard_passages": 2000},
         "attention": {"sections": 0},
         "report": {"title": run_name},
         **({"machine": {"token_budget": CPU_BUDGET}} if cpu else {}),
-        **found_collection.more,
+        **target.more,
     }
     layer = yaml_layers.merge(yaml_layers.read("base"), yaml_layers.Layer(own))
     recipe = validate(yaml_layers.override(layer, settings), Recipe)
-    _check(recipe, found_model)
+    _check(recipe, bi_encoder)
     return recipe, {"extends": "base", **yaml_layers.override(yaml_layers.Layer(own), settings).data}
 
 

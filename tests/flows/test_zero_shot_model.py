@@ -28,7 +28,7 @@ def test_models_that_are_nowhere(store: Store, tmp_path: Path) -> None:
         str(tmp_path / "file"): "is a file, not a folder with a model",
         "stage2": f"no such folder, and no node of a run in {store.root}",
         "abcdef": f"no such folder, and no node of a run in {store.root}",
-        "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` brings a model of the Hugging Face hub",
+        "x/all-MiniLM": "`hf download x/all-MiniLM --local-dir DIR` downloads a model from the Hugging Face hub",
     }.items():
         with pytest.raises(InputError) as told:
             find_model(store, given)
