@@ -227,7 +227,7 @@ def test_best_passages_look_on_until_there_are_enough_documents() -> None:
     ("question", "line"),
     [
         (Question(" \n", 1, "dense"), "the question is empty"),
-        (Question("x", 0, "dense"), "k is 0; at least 1"),
+        (Question("x", 0, "dense"), "k is 0; the minimum is 1 document"),
         (Question("x", 8_800_000, "dense"), "k is 8,800,000; the maximum is 1,000 documents"),
         (Question("x", 301, "dense"), "k is 301, but the collection has 300 passages"),
     ],
