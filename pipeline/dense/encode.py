@@ -48,7 +48,14 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
     folder.mkdir(parents=True, exist_ok=True)
     artifact = Tokens.open(tokens)
     spans = shard_reuse.cuts(artifact, config.shard_passages)
-    of_passages = encoder.model_dump(exclude={"tied", "question_tokens", "question_prefix"})
+    of_passages = {  # these names are in the keys of all shards: other names would encode everything again
+        "pooling": encoder.pooling,
+        "normalise": encoder.normalise,
+        "projection": encoder.projection or 0,
+        "title_tokens": encoder.title_tokens,
+        "title_join": encoder.title_separator,
+        "passage_prefix": encoder.passage_prefix,
+    }
     settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
     keys = shard_reuse.keys(artifact, spans, checkpoint, settings)
     reused = shard_reuse.take_over(work.earlier, keys, folder)
