@@ -3,14 +3,15 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from artifacts import signed
+from artifacts import dates, schema
 from artifacts.errors import StoreError
 from artifacts.keys import make_key
 from artifacts.schema import Count, Created, Hex, Metrics, Name, Seconds, first_line
@@ -74,7 +75,7 @@ _RECORD = TypeAdapter(Record)
 def parse(data: bytes) -> Record:
     """Returns the record in the bytes of a key's file. Raises ValueError (one line) if it is invalid or was changed."""
     try:
-        record: Record = _RECORD.validate_json(signed.verified(data), strict=True)
+        record: Record = _RECORD.validate_json(schema.without_digest(data), strict=True)
     except ValidationError as error:
         raise ValueError(first_line(error)) from None
     return record
@@ -114,7 +115,7 @@ def dump(record: Record) -> bytes:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(f"the record of {record.node} cannot be written: {name}: {error}") from None
-    return signed.dump(fields)
+    return schema.signed_json(fields)
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, float | int | str | None]:
@@ -127,3 +128,29 @@ def _plain(value: Any) -> float | int | str | None:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def suspects_of(records: Sequence[Record], digest: str, whole: datetime | None) -> list[Record]:
+    """Returns records that may have been built from damaged bytes of the object `digest`, oldest first.
+
+    `whole`: when it was last found intact; None: never. Builds before that read good bytes, and so did builds that
+    checked their inputs before and after reading (`Record.checked`). Everything built from a suspect is a suspect too.
+    """
+    everything = [record for record in records if record.digest != digest]
+    # The digest too: the record may be removed before the object.
+    of_object = {digest, *(record.identity for record in records if record.digest == digest)}
+    suspected = {
+        record.key: record
+        for record in everything
+        if record.checked is None
+        and of_object & {*record.inputs.values()}
+        and (whole is None or dates.moment(record.created) >= whole)
+    }
+    while True:
+        # If a record that is no suspect has the same identity, its bytes are good.
+        good = {record.identity for record in everything if record.key not in suspected}
+        bad = {record.identity for record in suspected.values()} - good
+        more = [r for r in everything if r.key not in suspected and bad & {*r.inputs.values()}]
+        if not more:
+            return sorted(suspected.values(), key=lambda record: dates.moment(record.created))
+        suspected |= {record.key: record for record in more}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from artifacts import dates, files, signed
+from artifacts import dates, files, schema
 from artifacts.errors import StoreError
 from artifacts.records import Ref
 from artifacts.schema import Created, FileName, Metrics, Name, RunName, first_line
@@ -79,7 +79,7 @@ def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], create
     }
     created = created.astimezone(UTC)
     record = {"name": name, "created": created.isoformat(), "nodes": refs, "details": dict(details)}
-    return signed.dump(record)
+    return schema.signed_json(record)
 
 
 def runs(store: Store, name: str | None = None) -> list[Run]:
@@ -133,7 +133,7 @@ def read(store: Store, path: Path) -> Run | None:
 def parse(store: Store, data: bytes) -> Run:
     """Returns the run in the bytes of a record's file. Raises ValueError (one line) if it is invalid."""
     try:
-        record: _Record = _RECORD.validate_json(signed.verified(data), strict=True)
+        record: _Record = _RECORD.validate_json(schema.without_digest(data), strict=True)
     except ValidationError as error:
         raise ValueError(first_line(error)) from None
     nodes = {node: Ref(**vars(ref), path=store.objects / ref.digest) for node, ref in record.nodes.items()}

@@ -1,5 +1,9 @@
-"""Types that validate key records and run records on disk, whoever wrote them."""
+"""What validates key records and run records on disk, whoever wrote them: types of fields, and a digest inside the
+JSON, so that a changed figure is noticed."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Any
@@ -9,6 +13,8 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from artifacts.names import CONTROL, one_line
 
+DIGEST_FIELD = "sha256"
+"""Field with the SHA-256 of the JSON of all other fields, sorted by name."""
 LONGEST_NAME = 200
 LONGEST_RUN_NAME = 225
 """Characters: with a timestamp and an ending it fits into a file name of 255."""
@@ -63,3 +69,35 @@ def first_line(error: ValidationError) -> str:
     place = ".".join(str(part) for part in first["loc"])
     what = str(first["msg"]).removeprefix("Value error, ").replace("Input", "it", 1)
     return one_line(f"{place}: {what}" if place else what)
+
+
+def signed_json(fields: Mapping[str, Any]) -> bytes:
+    """Returns JSON of the fields and their digest."""
+    plain = json.loads(json.dumps(dict(fields)))  # as it will be read
+    return json.dumps({**plain, DIGEST_FIELD: _digest(plain)}, indent=1).encode() + b"\n"
+
+
+def without_digest(data: bytes) -> bytes:
+    """Returns the JSON without its digest. Raises ValueError if the digest does not match the other fields, or if
+    they are nested too deeply.
+
+    Data without a digest (from older versions) and data that is no JSON object are returned unchanged; the parser
+    reports the fault.
+    """
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+    if not isinstance(fields, dict) or DIGEST_FIELD not in fields:
+        return data
+    digest = fields.pop(DIGEST_FIELD)
+    try:
+        if digest != _digest(fields):
+            raise ValueError("was changed")
+        return json.dumps(fields).encode()
+    except RecursionError:  # writing takes more of the stack than reading
+        raise ValueError("is nested too deeply") from None
+
+
+def _digest(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

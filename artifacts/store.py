@@ -18,7 +18,6 @@ from artifacts.errors import Damaged, StoreError
 from artifacts.keys import Key, code_hash
 from artifacts.locks import Holder
 from artifacts.records import Record, Ref
-from artifacts.suspects import suspects
 
 FORMAT = 1
 Make = Callable[[Path, Path], Mapping[str, Any]]
@@ -240,7 +239,7 @@ class Store:
     def condemn(self, digest: str, inode: int) -> list[str]:
         """Sets a damaged object aside (by its inode), after all that may be built from it. Returns a line for each."""
         everything = self.records()
-        suspect_records = suspects(everything, digest, self._last_whole(digest))
+        suspect_records = records.suspects_of(everything, digest, self._last_whole(digest))
         suspect_keys = {record.key for record in suspect_records}
         kept = {digest, *(record.digest for record in everything if record.key not in suspect_keys)}
         for record in suspect_records:

@@ -13,7 +13,7 @@ from flows.recipes.yaml_layers import Keys, Layer, hint, override
 from pipeline.ablation.config import SEEDED, UNTUNED, Negatives
 from pipeline.config import Config, Seed, Whole
 from pipeline.errors import InputError
-from pipeline.evaluate.measure_name import Measure
+from pipeline.evaluate.config import Measure
 from pipeline.evaluate.significance import Test
 from tasks.page import key
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from pipeline.config import Config, Seed
-from pipeline.evaluate.measure_name import Measure
+from pipeline.evaluate.config import Measure
 from pipeline.evaluate.significance import Test
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pipeline.data.stored import read_json, read_table
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import HITS, MEASURES
 from pipeline.formatting import counted
-from pipeline.report.histories import Curve, dev_by_epoch, entropies, loss_by_epoch
+from pipeline.report.trainings import Curve, dev_by_epoch, entropies, loss_by_epoch
 from pipeline.runtime.work import Progress
 
 if TYPE_CHECKING:

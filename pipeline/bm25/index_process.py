@@ -3,25 +3,24 @@
 JOB is JSON. Reports are JSON lines on the original stdout; all output of Java goes to stderr.
 """
 
-import json
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline.bm25 import first_stage, java, other_systems
+from pipeline.bm25 import first_stage, other_systems
 from pipeline.bm25.first_stage import Hits
+from pipeline.bm25.java import in_java
 from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, best, index, opened
 from pipeline.data.barred import Dropped, by_id
 from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample
 from pipeline.data.words import run_share
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
-from pipeline.runtime.processes import Say, die_with_parent, reporter
+from pipeline.runtime.processes import Say, die_with_parent
 
 QUERY_TERMS = 4_000
 """Maximum number of terms used of a question with weights."""
@@ -178,19 +177,6 @@ def runs_of_letters(collection: Path) -> list[str]:
     what = f"passages in a script without spaces, which the analyser cannot split, in a sample of {len(rows):,}"
     advice = "BM25 finds few of them; bm25.run, bm25.passages and bm25.topics accept the output of another analyser"
     return [notice(what, len(ids), ids, advice)] if ids else []
-
-
-def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:
-    """Starts Java and runs `do` with the JOB; a failure is reported in one line."""
-    say = reporter()
-    try:
-        do(java.start(), json.loads(sys.argv[1]), say)
-    except InputError as error:
-        say({"input_error": str(error)})
-        sys.exit(2)
-    except Exception as error:
-        say({"error": f"{type(error).__name__}: {error}".strip().splitlines()[0]})
-        raise
 
 
 if __name__ == "__main__":

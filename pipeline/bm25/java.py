@@ -1,12 +1,16 @@
 """Java for pyserini without a system package. `start` is only for processes that do nothing but Lucene."""
 
+import json
 import os
 import re
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.paths import given
+from pipeline.runtime.processes import Say, reporter
 
 OLDEST = 21
 """pyserini's Lucene needs Java 21."""
@@ -61,3 +65,16 @@ def start() -> Any:
     from pyserini.pyclass import autoclass
 
     return autoclass
+
+
+def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:
+    """Starts Java and runs `do` with the JOB; a failure is reported in one line."""
+    say = reporter()
+    try:
+        do(start(), json.loads(sys.argv[1]), say)
+    except InputError as error:
+        say({"input_error": str(error)})
+        sys.exit(2)
+    except Exception as error:
+        say({"error": f"{type(error).__name__}: {error}".strip().splitlines()[0]})
+        raise

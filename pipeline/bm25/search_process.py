@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.bm25.index_process import cleaned, in_java
+from pipeline.bm25.index_process import cleaned
+from pipeline.bm25.java import in_java
 from pipeline.bm25.lucene import Lucene, opened
 from pipeline.data.stored import AGAIN
 from pipeline.errors import InputError

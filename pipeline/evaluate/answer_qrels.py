@@ -1,24 +1,30 @@
-"""Qrels from DPR's answer hits: which retrieved passages hold an answer.
+"""Qrels from DPR's answer hits: which retrieved passages hold an answer, as DPR counts its top-k hits (Karpukhin et
+al., 2020, section 5; the rules of `has_answer` with its tokenizer, which are those of DrQA).
+
+Texts are compared token by token, after Unicode's canonical decomposition (NFD) and in lower case. A token is a run of
+letters, numbers and marks, or any one other character that is neither white space nor a control.
 
 Legend of suffixes: P pairs of a question and a passage.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import regex
 
 from pipeline.data.collection import at_rows
 from pipeline.data.runs import Run
-from pipeline.evaluate.answer_hits import holds_answer, normalised
 from pipeline.runtime.work import Progress
 
 DEPTH = 100
 """Ranks of each list that are checked: hits@100 is the deepest measure."""
 PASSAGES = 8192
 """Passages in memory at a time."""
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 SHOWN = 500
 """Passages between two reports of progress."""
 
@@ -107,3 +113,20 @@ def _holding(
             if (n + 1) % SHOWN == 0 or n + 1 == len(passage_N):
                 progress(n + 1, len(passage_N), "passages")
     return holds_P
+
+
+def normalised(text: str) -> str:
+    """Returns a text's tokens, each between spaces: ` the u . s . `; a single space if it has none.
+
+    No token contains a space, so one text's tokens are a consecutive part of another's if and only if this string is.
+    """
+    tokens = TOKEN.findall(unicodedata.normalize("NFD", text))
+    return f" {' '.join(map(str.lower, tokens))} ".replace("  ", " ")
+
+
+def holds_answer(passage: str, answers: Iterable[str]) -> bool:
+    """Whether the passage contains one of the answers; both from `normalised`.
+
+    No passage contains an answer without a token (in DPR's code every passage does).
+    """
+    return any(answer.strip() and answer in passage for answer in answers)

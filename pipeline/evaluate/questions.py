@@ -22,7 +22,7 @@ class Asked:
     qrels: Mapping[str, Mapping[str, int]]
     """{question: {passage: grade}} of questions with a relevant passage, which may be missing in the collection."""
     answers: Mapping[str, Sequence[str]]
-    """{question: its answers, from `answer_hits.normalised`} of questions with an answer that has a token."""
+    """{question: its answers, from `answer_qrels.normalised`} of questions with an answer that has a token."""
     without_relevant: int
     """Questions of the split without a relevant passage."""
 
@@ -31,7 +31,7 @@ def read_asked(collection: Path, split: str, relevance: int) -> Asked:
     """Returns the questions of a split. `relevance`: the smallest relevant judgement."""
     import pyarrow as pa
 
-    from pipeline.evaluate.answer_hits import normalised
+    from pipeline.evaluate.answer_qrels import normalised
 
     queries = read_queries(collection, [split])
     _, qrels, without = judged(collection, split, relevance, [q.query_id for q in queries])

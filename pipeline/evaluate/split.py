@@ -14,8 +14,7 @@ from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
 from pipeline.evaluate.answer_qrels import Looked, look
 from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
-from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure
-from pipeline.evaluate.nb_recall import neighbours
+from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
 from pipeline.evaluate.questions import Asked, among
 from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
@@ -102,7 +101,7 @@ def split_figures(
         "questions_without_results": without,
         "cut_at": cuts(common, runs),
         **_table(common, judged, MEASURES),
-        "neighbours": neighbours(dense, len(query_ids), config.nb_recall),
+        "neighbours": nb_recall(dense, len(query_ids), config.nb_recall),
     }
     holding = {query_id: hits.get(query_id, {}) for query_id in questions.answers}
     hit, without = measured(runs, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)

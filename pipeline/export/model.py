@@ -5,14 +5,17 @@ between title and text (the tokenizer's template for a pair), and that `[SEP]` i
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from pipeline.export.source import prompt
+from pipeline.data.collection import at_rows, read_queries
+from pipeline.export.source import Sample, Source, prompt
 from pipeline.modeling.biencoder import Encoder, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
@@ -22,9 +25,11 @@ from pipeline.modeling.sentence_transformers_files import (
     NORMALISE,
     POOLING,
     read_vector,
+    side,
     write_json,
     write_prompts,
 )
+from pipeline.runtime.work import Progress
 from pipeline.tokenization.tokenizer import special_tokens
 
 SIDES = {"query": "query", "passage": "document"}
@@ -41,8 +46,8 @@ def write_model(checkpoint: Path, folder: Path, encoder: EncoderConfig, passage_
     if sides["query"] is sides["passage"]:
         _write(folder, checkpoint, sides["passage"], encoder, lengths)
         return
-    for side, model in sides.items():
-        _write(folder / side, checkpoint / side, model, encoder, {side: lengths[side]})
+    for name, model in sides.items():
+        _write(folder / name, checkpoint / name, model, encoder, {name: lengths[name]})
     _write_router(folder, sides, encoder)
 
 
@@ -79,13 +84,47 @@ def write_tokenizer(source: Path, folder: Path, title_separator: str, longest: i
 def _write_router(folder: Path, sides: dict[str, Encoder], encoder: EncoderConfig) -> None:
     types: dict[str, str] = {}
     structure: dict[str, list[str]] = {}
-    for side, model in sides.items():
-        parts = {side: "Transformer", f"{side}/{POOLING}": "Pooling"}
-        parts |= {f"{side}/{DENSE}": "Dense"} if model.projection else {}
-        parts |= {f"{side}/{NORMALISE}": "Normalize"} if model.normalise else {}
-        types |= {path: MODULES + name for path, name in parts.items()}
-        structure[SIDES[side]] = [*parts]
+    for part, model in sides.items():
+        modules = {part: "Transformer", f"{part}/{POOLING}": "Pooling"}
+        modules |= {f"{part}/{DENSE}": "Dense"} if model.projection else {}
+        modules |= {f"{part}/{NORMALISE}": "Normalize"} if model.normalise else {}
+        types |= {path: MODULES + name for path, name in modules.items()}
+        structure[SIDES[part]] = [*modules]
     parameters = {"default_route": "document", "allow_empty_key": True}
     write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
     write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": MODULES + "Router"}])
     write_prompts(folder, prompt(encoder.question_prefix), prompt(encoder.passage_prefix))
+
+
+def differing_inputs(source: Source, folder: Path, texts: Sample, progress: Progress) -> dict[str, int]:
+    """Returns the sample's numbers of questions and passages, and of those that `folder`'s model reads differently.
+
+    These are passages with a title that the project cuts.
+    """
+    from transformers import AutoTokenizer
+
+    query = AutoTokenizer.from_pretrained(side(folder, "query"))
+    passage = AutoTokenizer.from_pretrained(side(folder, "passage"))
+    queries = read_queries(source.collection)
+    before = prompt(source.encoder.question_prefix)
+    questions = [before + queries[place].text for place in texts.questions]
+    rows = at_rows(source.collection / "passages.parquet", texts.passages, ["title", "text"]).to_pylist()
+    passages = [_passage_input(source, row["title"], row["text"]) for row in rows]
+    progress(0, len(questions) + len(passages), "texts")
+    return {
+        "questions": len(questions),
+        "questions_differing": _unequal(query, questions, source.encoder.question_tokens, texts.question_rows),
+        "passages": len(passages),
+        "passages_differing": _unequal(passage, passages, source.passage_tokens, texts.passage_rows),
+    }
+
+
+def _passage_input(source: Source, title: str, text: str) -> str | tuple[str, str]:
+    """Returns a passage as input of sentence-transformers, after its prompt."""
+    before = prompt(source.encoder.passage_prefix)
+    return (before + title, text) if title and source.encoder.title_tokens else before + text
+
+
+def _unequal(tokenizer: Any, texts: Sequence[Any], longest: int, rows: Sequence[np.ndarray]) -> int:
+    token_ids = [tokenizer([text], truncation=True, max_length=longest)["input_ids"][0] for text in texts]
+    return sum(ids != row.tolist() for ids, row in zip(token_ids, rows, strict=True))

@@ -1,6 +1,6 @@
 """Writes ONNX graphs of a model, float32 and int8, and measures them.
 
-Shapes: N texts, E dimensions of a vector, Q questions.
+Shapes: N texts, E dimensions of a vector, Q questions, K passages of each, R rows of a run, M measures.
 """
 
 import time
@@ -11,15 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.collection import passage_id_array
+from pipeline.data.runs import ranked
+from pipeline.dense.index_files import open_index
+from pipeline.dense.search import top_k
 from pipeline.errors import InputError
+from pipeline.evaluate.config import SPLITS
+from pipeline.evaluate.measures import MEASURES, as_ranks, measure
+from pipeline.evaluate.questions import judged
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
-from pipeline.export.loss import retrieval
 from pipeline.export.model import write_tokenizer
-from pipeline.export.source import Source, sample
+from pipeline.export.source import Source, form_of, judged_places, sample
 from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
-from pipeline.modeling.inputs import Ids
+from pipeline.modeling.inputs import Ids, question_rows
 from pipeline.modeling.sentence_transformers_files import side, write_json
 from pipeline.runtime.work import Progress
+from pipeline.tokenization.token_files import Tokens
 
 MOST_DIFFERENCE = 1e-4
 """Share of a vector's norm: a float32 graph with a larger difference from torch is wrong."""
@@ -28,6 +35,11 @@ BATCH = 16
 BUDGET = 2048
 """Tokens of a forward call of torch; about 2,000 fit into a CPU's cache."""
 SPEED_SAMPLE = 100
+SHOWN = ("RR@10", "nDCG@10")
+DEPTH = 10
+"""Deepest rank of the measures SHOWN."""
+ENCODED = 64
+"""Questions between two reports of progress."""
 Encode = Callable[[Ids], np.ndarray]
 """Encodes rows one by one to vectors, [N, E]."""
 
@@ -77,7 +89,7 @@ def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
         source.encoder.title_separator,
         source.passage_tokens,
     )
-    figures = {"opset": OPSET, "files": files, "retrieval": retrieval(source, ways, progress)}
+    figures = {"opset": OPSET, "files": files, "retrieval": retrieval_measures(source, ways, progress)}
     write_json(folder / "onnx.json", figures)
     return Measured(figures, speed(ways, texts.question_rows[:SPEED_SAMPLE]))
 
@@ -156,3 +168,36 @@ def speed(ways: Mapping[str, Encode], rows: Sequence[np.ndarray]) -> dict[str, f
     finally:
         torch.set_num_threads(threads)
     return {name: 1000 * float(np.median(times[1:])) for name, times in seconds.items()}
+
+
+def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Progress) -> dict[str, Any] | None:
+    """Returns measures in the run's own index of the judged dev questions (or test if there are none), for each way of
+    encoding them.
+
+    Returns None if the run has no index by this model.
+    """
+    if source.index is None:
+        return None
+    for split in SPLITS:
+        query_ids, qrels, _ = judged(source.collection, split, source.relevance)
+        if qrels:
+            break
+    else:
+        return None
+    tokens = Tokens.open(source.tokens)
+    index = open_index(source.index)
+    rows = question_rows(tokens, judged_places(source, split, [*qrels]), form_of(source, tokens))
+    passage_ids = passage_id_array(source.collection)
+    measured: dict[str, dict[str, float]] = {}
+    for number, (name, encode) in enumerate(ways.items()):
+        encoded = []
+        for start in range(0, len(rows), ENCODED):
+            progress(number * len(rows) + start, len(ways) * len(rows), "questions")
+            encoded.append(encode(rows[start : start + ENCODED]))
+        found_QK, scores_QK = top_k(np.concatenate(encoded), index, DEPTH)
+        question_R = np.arange(len(rows)).repeat(found_QK.shape[1])
+        run = ranked(question_R, found_QK.ravel(), scores_QK.ravel())
+        ranks = as_ranks(run, query_ids, passage_ids)
+        values_QM = measure(ranks, [*qrels], qrels, source.relevance)
+        measured[name] = {shown: float(values_QM[:, MEASURES.index(shown)].mean()) for shown in SHOWN}
+    return {"split": split, "questions": len(rows), **measured}

@@ -14,7 +14,7 @@ from pipeline.evaluate.short_tables import shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
 from pipeline.report.lineage import Step, notices, summary
-from pipeline.report.published import Published
+from pipeline.report.results import Published
 from pipeline.report.trainings import architecture, history, shown_counts, training
 from pipeline.runtime.work import Metrics, Work
 from pipeline.templates import environment, styles
@@ -119,9 +119,8 @@ def draw(
     pair: tuple[str, str] | None,
 ) -> "dict[str, list[Picture]]":
     """Returns the pictures by section of the page."""
-    from pipeline.report.differences import per_question
+    from pipeline.report.analyses import gains_picture, nb_recall_picture
     from pipeline.report.figures import curves, ladder
-    from pipeline.report.neighbours import nb_recall
 
     labels = metrics["labels"]
     ladders = [
@@ -138,9 +137,9 @@ def draw(
         before, after = pair
         both = [(figures[before][q], figures[after][q]) for q in figures[after] if q in figures[before]]
         title, of = f"{labels[after]} against {labels[before]}", "1 / rank" if part.kind == "judged" else "hits"
-        analyses.append(per_question("questions", [b - a for a, b in both], title, f"difference in {of}"))
+        analyses.append(gains_picture("questions", [b - a for a, b in both], title, f"difference in {of}"))
     if neighbours := metrics["splits"][part.split].get("neighbours"):
-        analyses.append(nb_recall("nb-recall", neighbours, labels, "Neighbours found before"))
+        analyses.append(nb_recall_picture("nb-recall", neighbours, labels, "Neighbours found before"))
     return {
         "ladders": ladders,
         "trainings": [curves(f"training-{name}", h, training(name)) for name, h in histories.items() if h],
@@ -149,8 +148,8 @@ def draw(
 
 
 def attention_picture(folder: Path) -> "Picture":
-    from pipeline.report.histories import entropies
     from pipeline.report.panels import entropy_panels
+    from pipeline.report.trainings import entropies
 
     return entropy_panels("attention", {"": entropies(folder)}, ATTENTION)
 

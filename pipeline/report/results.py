@@ -3,12 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from pipeline.config import Config
+from pipeline.evaluate.config import Measure
 from pipeline.evaluate.short_tables import TABLE, shallow_notes
 from pipeline.evaluate.significance import sure
 from pipeline.formatting import counted, estimate_text, p_text, share_text
-from pipeline.report.published import Published
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
 """Usual names of the means of measures that have another name here."""
@@ -17,6 +20,20 @@ LEADS = {"judged": "RR@10", "answers": "hits@20"}
 
 Figures = Mapping[str, Mapping[str, float]]
 """{measure: {mean, low, high}}"""
+
+
+class Published(Config):
+    """A paper's figures, which the report shows next to ours."""
+
+    row: str = Field(min_length=1)
+    """Our system for comparison: bm25, pretrained, stage1, stage2, ... If the run lacks it, it is below the table."""
+    label: str = Field(min_length=1)
+    """The paper's name for it."""
+    split: Literal["dev", "test"]
+    measures: dict[Measure, Annotated[float, Field(ge=0, le=1)]] = Field(min_length=1)
+    """{measure: share}: RR@10, nDCG@10, R@1000, ...; hits@5, hits@20, hits@100 by answers; 38.2 is 0.382."""
+    source: str = Field(min_length=1)
+    """Paper and table."""
 
 
 @dataclass(frozen=True)

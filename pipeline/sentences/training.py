@@ -5,7 +5,7 @@ E dimensions.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,32 +14,76 @@ import numpy as np
 import pyarrow as pa
 import torch
 from safetensors.torch import save as to_bytes
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from pipeline.data.parquet import write_parquet
-from pipeline.evaluate.bootstrap import rounded
 from pipeline.finetune import examples
 from pipeline.finetune.encoders import Towers, encode_all
 from pipeline.finetune.step import update
 from pipeline.modeling.biencoder import check_fits, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
+from pipeline.modeling.inputs import check_room
 from pipeline.modeling.sentence_transformers_files import read_vector
+from pipeline.runtime import ranks
 from pipeline.runtime.ranks import rank
 from pipeline.runtime.work import Machine, Metrics, Progress
-from pipeline.sentences import losses, measures, tables
-from pipeline.sentences.inputs import Sentences
+from pipeline.sentences import tables
 from pipeline.sentences.model import SentenceEncoder
 from pipeline.sentences.readers import TEXTS
+from pipeline.sentences.tasks import LABELS, MEASURE, loss_of, measure, value_of
 from pipeline.sentences.tune import TuneConfig, TuneTraining
-from pipeline.sentences.validation import Validation
+from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.training import loop
+from pipeline.training.best_weights import Best, Row
 
-MEASURE = {"scored": "spearman", "labelled": "accuracy", "triplets": "accuracy"}
-"""Kind of table -> measure that selects the best epoch."""
 SUBSET = 5
 """First number of the subset's seed; no other draw of pipeline/finetune/examples.py uses it."""
-LABELS = 3
+
+
+class Validation:
+    """Measures on dev after each epoch, and keeps the weights of the best epoch.
+
+    `measure()`: the current weights' figure on dev, equal on each rank; None if it is undefined.
+    """
+
+    def __init__(self, trained: nn.Module, name: str, measure: Callable[[], float | None], folder: Path) -> None:
+        self._measure, self._best = measure, Best(trained, name, folder)
+
+    @property
+    def rows(self) -> list[Row]:
+        return self._best.rows
+
+    def after(self, epoch: int, step: int) -> None:
+        """Measures the weights after `epoch` epochs and `step` updates; keeps them if they are the best so far."""
+        self._best.add(epoch, step, self._measure())
+
+    def keep_best(self) -> int:
+        """Restores the best epoch's weights on every rank. Returns the epoch, the first of equal ones."""
+        ranks.meet()  # rank 0 has written them
+        self._best.put_back()
+        return int(self._best.row()["epoch"])
+
+
+class Sentences:
+    """Tokenizes sentences, batch by batch, for a checkpoint of stage `sentence_model`; updates take far more time."""
+
+    def __init__(self, checkpoint: Path, encoder: SentenceEncoder) -> None:
+        """Raises InputError if the prefix leaves no room for a sentence."""
+        self._tokenizer = read_tokenizer(checkpoint)
+        self.specials = special_tokens(self._tokenizer)[0]
+        self._prefix, self._limit = read_vector(checkpoint).question_prefix, encoder.tokens
+        before = self._tokenizer.encode(self._prefix, add_special_tokens=False).ids
+        check_room("encoder.prefix", before, "encoder.tokens", self._limit)
+
+    def rows(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Returns `[CLS] prefix sentence [SEP]` of each, int64 [at most `tokens`]; long sentences are cut."""
+        encodings = self._tokenizer.encode_batch_fast([self._prefix + text for text in texts], add_special_tokens=False)
+        cls, sep, room = self.specials.cls, self.specials.sep, self._limit - 2
+        return [np.array([cls, *one.ids[:room], sep], np.int64) for one in encodings]
+
+    def cut(self, rows: Sequence[np.ndarray]) -> int:
+        """Returns the number of rows of maximum length, which may be cut."""
+        return sum(len(row) == self._limit for row in rows)
 
 
 def train(
@@ -72,7 +116,7 @@ def train(
         table_N = tables.read_split(Path(table), split)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(table_N[name].to_pylist())]
         vectors_RE = encode_all(towers.encoders[0], ids, machine_config.token_budget)
-        columns, figures = measure_rows(kind, vectors_RE.cpu(), table_N, towers.scorer)
+        columns, figures = measure(kind, vectors_RE.cpu(), table_N, towers.scorer)
         return columns, {**figures, "sentences_cut": sentences.cut(ids)}
 
     validation = None
@@ -85,7 +129,13 @@ def train(
         batch = rows.take(chosen_Q)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
         return update(
-            towers, ids, 0, loss_of(kind, batch, training.margin, towers, device), machine_config, (seed, i), device
+            towers,
+            ids,
+            0,
+            loss_of(kind, batch, training.margin, towers.scorer, device),
+            machine_config,
+            (seed, i),
+            device,
         )
 
     steps = tune_config.epochs * epoch_steps
@@ -126,17 +176,6 @@ def subset(rows: pa.Table, number: int | None, seed: int) -> pa.Table:
     return rows.take(np.sort(np.random.default_rng([SUBSET, seed]).permutation(len(rows))[:number]))
 
 
-def loss_of(kind: str, batch: pa.Table, margin: float, towers: Towers, device: str) -> Callable[[Tensor], Tensor]:
-    """Returns the loss of a batch as a function of its vectors [R, E]."""
-    if kind == "scored":
-        score_Q = torch.tensor(batch["score"].to_pylist(), device=device)
-        return lambda vectors_RE: losses.scored(vectors_RE, score_Q)
-    if towers.scorer is not None:
-        classifier, label_Q = towers.scorer, torch.tensor(batch["label"].to_pylist(), device=device)
-        return lambda vectors_RE: losses.labelled(vectors_RE, label_Q, classifier)
-    return lambda vectors_RE: losses.triplets(vectors_RE, margin)
-
-
 def train_loop(
     towers: Towers,
     step: Callable[[int], dict[str, Any]],
@@ -167,36 +206,6 @@ def train_loop(
 
 def training_summary(history: list[dict[str, float]]) -> Metrics:
     return loop.summary(history) if history else {"updates": 0}
-
-
-def measure_rows(
-    kind: str, vectors_RE: Tensor, table_N: pa.Table, classifier: nn.Linear | None
-) -> tuple[dict[str, np.ndarray], Metrics]:
-    """Returns (columns of predictions.parquet, figures) of a split's vectors, in float64."""
-    line_N = table_N["line"].to_numpy()
-    if kind == "labelled":
-        assert classifier is not None
-        with torch.inference_mode():
-            logits_NL = classifier(losses.features(vectors_RE.to(classifier.weight.device)))
-        predicted_N = logits_NL.argmax(1).cpu().numpy()
-        label_N = table_N["label"].to_numpy()
-        right = rounded((predicted_N == label_N).mean())
-        return {"line": line_N, "label": label_N, "predicted": predicted_N.astype(np.int8)}, {"accuracy": right}
-    parts = vectors_RE.double().chunk(len(TEXTS[kind]))
-    if kind == "scored":
-        cosine_N = F.cosine_similarity(parts[0], parts[1]).numpy()
-        score_N = table_N["score"].to_numpy()
-        return {"line": line_N, "score": score_N, "cosine": cosine_N}, {**measures.correlations(cosine_N, score_N)}
-    anchor_NE, positive_NE, negative_NE = parts
-    near_N, far_N = ((anchor_NE - other_NE).norm(dim=1).numpy() for other_NE in (positive_NE, negative_NE))
-    right = rounded((near_N < far_N).mean())
-    return {"line": line_N, "positive": near_N, "negative": far_N}, {"accuracy": right}
-
-
-def value_of(figures: Metrics, kind: str) -> float | None:
-    value = figures[MEASURE[kind]]
-    assert value is None or isinstance(value, float)
-    return value
 
 
 def write_checkpoint(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:

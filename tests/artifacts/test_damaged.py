@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from artifacts import files, objects, records, runs, signed
+from artifacts import files, objects, records, runs, schema
 from artifacts.errors import Damaged
 from artifacts.explain import explain
 from artifacts.lineage import Made, ancestry
@@ -366,14 +366,14 @@ def test_a_record_with_what_json_lacks_is_not_written(store, chain, field, value
     "fields", [{}, {"a": [1, 2.5, None], "b": {"c": "é\ud800"}}, {"loss": float("inf"), "1": True}]
 )
 def test_signed_json_is_read_as_written(fields):
-    assert json.loads(signed.verified(signed.dump(fields))) == fields
+    assert json.loads(schema.without_digest(schema.signed_json(fields))) == fields
     with pytest.raises(ValueError, match="changed"):
-        signed.verified(signed.dump(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
+        schema.without_digest(schema.signed_json(fields).replace(b"{", b'{"z": 1,', 1).replace(b",\n}", b"\n}"))
 
 
 @pytest.mark.parametrize(
     "read",
-    [signed.verified, records.parse, lambda data: runs.parse(Store(Path("store")), data)],
+    [schema.without_digest, records.parse, lambda data: runs.parse(Store(Path("store")), data)],
     ids=["signed", "record", "run"],
 )
 def test_json_that_is_nested_deeply_is_a_value_error(read):
@@ -392,9 +392,9 @@ def test_json_that_is_nested_deeply_is_a_value_error(read):
 def test_a_record_of_the_future_is_the_oldest_and_named(store, chain, days):
     keys = chain[0]
     path = store.keys / f"{keys[0].hex}.json"
-    fields = json.loads(signed.verified(path.read_bytes()))
+    fields = json.loads(schema.without_digest(path.read_bytes()))
     then = datetime.now(UTC) + timedelta(days=days)
-    path.write_bytes(signed.dump(fields | {"created": then.isoformat()}))
+    path.write_bytes(schema.signed_json(fields | {"created": then.isoformat()}))
     assert [record.key for record in store.records()][-1] == keys[0].hex
     assert verify(store) == [
         f"keys/{path.name}: dated in the future ({then.isoformat()[:19]}), counts as older than all others; "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.evaluate.answer_hits import holds_answer, normalised
+from pipeline.evaluate.answer_qrels import holds_answer, normalised
 
 CASES = [
     # Case

@@ -20,13 +20,12 @@ from pipeline.data.collection import at_rows, passage_ids, read_queries
 from pipeline.dense.index_files import open_index
 from pipeline.dense.search import top_k
 from pipeline.errors import InputError
-from pipeline.export import loss
+from pipeline.export import onnx_files
 from pipeline.export.files import write_index, write_runs
 from pipeline.export.graph import write_graph
-from pipeline.export.model import write_model
+from pipeline.export.model import differing_inputs, write_model
 from pipeline.export.onnx_files import checked, padded, quantise, session, write_onnx
 from pipeline.export.page import write_page
-from pipeline.export.reading import differing
 from pipeline.export.source import Sample, Source, sample, spread
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.runtime.work import silent
@@ -71,7 +70,7 @@ def exports(tmp_path_factory) -> dict[str, Export]:
         source = source_of(make_run(folder / "run", kind), encoder_of(kind))
         out = folder / "out"
         write_model(source.checkpoint, out / "model", source.encoder, source.passage_tokens)
-        reading = differing(source, out / "model", sample(source, EVERY), silent)
+        reading = differing_inputs(source, out / "model", sample(source, EVERY), silent)
         figures = write_onnx(source, out / "onnx", silent).figures
         write_runs(source, out / "run", silent)
         write_index(source, out / "index", silent)
@@ -225,14 +224,14 @@ def test_the_loss_is_measured_as_the_evaluation_measures(bert):
         return encode_rows(encoder, rows, 999)
 
     ways = {"torch": encode, "backwards": lambda rows: -encode(rows)}
-    found = loss.retrieval(bert.source, ways, silent)
+    found = onnx_files.retrieval_measures(bert.source, ways, silent)
     assert found is not None
     assert (found["split"], found["questions"]) == ("dev", 20)
-    for name in loss.SHOWN:
+    for name in onnx_files.SHOWN:
         known = evaluated(bert.source)["dev"]["systems"]["stage1"][name]["mean"]
         assert found["torch"][name] == pytest.approx(known, abs=1e-6)
         assert found["torch"][name] > found["backwards"][name]
-    assert loss.retrieval(replace(bert.source, index=None), ways, silent) is None
+    assert onnx_files.retrieval_measures(replace(bert.source, index=None), ways, silent) is None
 
 
 def test_the_runs_measure_as_the_evaluation_says(bert):
@@ -246,7 +245,7 @@ def test_the_runs_measure_as_the_evaluation_says(bert):
         judged = [*ir_measures.read_trec_qrels(str(folder / f"qrels.{split}.trec"))]
         for name, system in names.items():
             run = [*ir_measures.read_trec_run(str(folder / f"{name}.trec"))]
-            for measure in map(ir_measures.parse_measure, loss.SHOWN):
+            for measure in map(ir_measures.parse_measure, onnx_files.SHOWN):
                 mean = ir_measures.calc_aggregate([measure], judged, run)[measure]
                 assert mean == pytest.approx(found["systems"][system][str(measure)]["mean"], abs=1e-6)
 

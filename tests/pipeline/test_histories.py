@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.report.histories import dev_by_epoch, entropies, loss_by_epoch
+from pipeline.report.trainings import dev_by_epoch, entropies, loss_by_epoch
 
 
 def write(path, **columns):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline.data.runs import Run, ranked
-from pipeline.evaluate import nb_recall as module
-from pipeline.evaluate.nb_recall import neighbours
+from pipeline.evaluate import measures
+from pipeline.evaluate.measures import nb_recall
 
 
 def run(*lists: str) -> Run:
@@ -32,29 +32,29 @@ def of_sets(earlier: Sequence[Sequence[Any]], later: Sequence[Sequence[Any]], n:
     ],
 )
 def test_the_later_lists_first_n_are_counted_among_the_earlier_ones_first_k(monkeypatch, n, k, expected):
-    monkeypatch.setattr(module, "GRID", (k,))
+    monkeypatch.setattr(measures, "NB_RECALL_DEPTHS", (k,))
     runs = {"stage1": run("abcd", "ab", "efgh"), "stage2": run("cxa", "ba", "hijk")}
-    [row] = neighbours(runs, 4, [n])
+    [row] = nb_recall(runs, 4, [n])
     assert row["recall"] == [pytest.approx(np.mean(expected), abs=1e-6)]
 
 
 def test_each_dense_run_is_set_beside_the_one_before(monkeypatch):
-    monkeypatch.setattr(module, "GRID", (1, 2, 4, 8))
+    monkeypatch.setattr(measures, "NB_RECALL_DEPTHS", (1, 2, 4, 8))
     runs = {"pretrained": run("abcd", "abcd"), "stage1": run("dcba", "efgh"), "stage2": run("dc", "ef")}
-    found = neighbours(runs, 2, [2, 3])
+    found = nb_recall(runs, 2, [2, 3])
     assert found == [
         {"earlier": "pretrained", "later": "stage1", "n": 2, "questions": 2, "k": [1, 2, 4], "recall": [0, 0, 0.5]},
         {"earlier": "pretrained", "later": "stage1", "n": 3, "questions": 2, "k": [1, 2, 4],
          "recall": [0, 0.166667, 0.5]},
         {"earlier": "stage1", "later": "stage2", "n": 2, "questions": 2, "k": [1, 2, 4], "recall": [0.5, 1, 1]},
     ]  # fmt: skip
-    assert neighbours(runs, 2, [5]) == []
-    assert neighbours({"stage1": runs["stage1"]}, 2, [2]) == []
+    assert nb_recall(runs, 2, [5]) == []
+    assert nb_recall({"stage1": runs["stage1"]}, 2, [2]) == []
 
 
 def test_a_question_that_one_lacks_is_none_of_the_found(monkeypatch):
-    monkeypatch.setattr(module, "GRID", (2,))
-    [row] = neighbours({"stage1": run("ab", "cd"), "stage2": run("ab")}, 3, [2])
+    monkeypatch.setattr(measures, "NB_RECALL_DEPTHS", (2,))
+    [row] = nb_recall({"stage1": run("ab", "cd"), "stage2": run("ab")}, 3, [2])
     assert (row["recall"], row["questions"]) == ([0.333333], 3)
 
 
@@ -64,7 +64,7 @@ def test_many_depths_at_once_are_those_of_each():
     earlier, later = (
         ranked(np.repeat(np.arange(20), 200), np.concatenate(found), -np.tile(np.arange(200.0), 20)) for found in lists
     )
-    for row in neighbours({"stage1": earlier, "stage2": later}, 20, [50, 100]):
+    for row in nb_recall({"stage1": earlier, "stage2": later}, 20, [50, 100]):
         assert row["k"] == [50, 100, 200]
         means = [of_sets(*lists, row["n"], k) for k in row["k"]]
         assert row["recall"] == pytest.approx(means, abs=1e-6)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from artifacts import signed
+from artifacts import schema
 from artifacts.keys import canonical
 from artifacts.records import Ref
 from artifacts.runs import Run, record_run, runs
@@ -62,7 +62,7 @@ def unsigned(given: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     def plain(name: str, data: bytes) -> bytes:
         if not name.startswith(("keys/", "runs/")):
             return data
-        return json.dumps(json.loads(signed.verified(data)), indent=1).encode()
+        return json.dumps(json.loads(schema.without_digest(data)), indent=1).encode()
 
     return [(name, plain(name, data)) for name, data in given]
 
@@ -88,4 +88,4 @@ def indexed(given: list[tuple[str, bytes]], **changed: Any) -> list[tuple[str, b
 
 def rewritten(record: bytes, old: str, new: str) -> bytes:
     """A record as one that says something else would have been written."""
-    return signed.dump(json.loads(signed.verified(record).decode().replace(old, new)))
+    return schema.signed_json(json.loads(schema.without_digest(record).decode().replace(old, new)))

@@ -1,10 +1,12 @@
 """Reads the user's own texts: plain text, Markdown, HTML or JSONL, and generates questions from them if requested."""
 
+import pickle
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
@@ -12,7 +14,6 @@ from pipeline.data.ids import hash_id
 from pipeline.data.readers.folder import documents_of, listing
 from pipeline.data.readers.questions import Made, asking, make, split_of
 from pipeline.data.readers.sections import Document, said
-from pipeline.data.readers.spool import spooled
 from pipeline.data.readers.text_config import Kind, TextConfig
 from pipeline.errors import InputError
 from pipeline.formatting import counted
@@ -160,3 +161,31 @@ def _further(config: TextConfig, needed: int, documents: int) -> str:
 
 def _hash(text: str) -> int:
     return hash_id(said(text))
+
+
+Item = TypeVar("Item")
+
+
+def spooled(items: Iterable[Item]) -> Callable[[], Iterator[Item]]:
+    """Keeps `items`, which are costly to compute, in a temporary file, and returns a function that starts a stream of
+    them. Memory: one item.
+
+    The file is deleted with the function. It is pickled, which is safe because it has no name, so that no other process
+    can write it. JSON took 0.8 s instead of 0.5 s to write 10,000 documents of 8 sections, the same to read, and does
+    not restore tuples.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the streams read it)
+    total = 0
+    for item in items:
+        pickle.dump(item, file, pickle.HIGHEST_PROTOCOL)
+        total += 1
+
+    def stream() -> Iterator[Item]:
+        place = 0
+        for _ in range(total):
+            file.seek(place)  # another stream may have read in between
+            item = pickle.load(file)
+            place = file.tell()
+            yield item
+
+    return stream

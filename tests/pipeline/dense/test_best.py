@@ -16,8 +16,8 @@ from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
 from pipeline.sentences.model import SentenceModelConfig, sentence_model
 from pipeline.sentences.tables import sentence_table
+from pipeline.sentences.training import Validation
 from pipeline.sentences.tune import TuneConfig, tune
-from pipeline.sentences.validation import Validation
 from pipeline.training.best_weights import Best
 
 

@@ -19,11 +19,10 @@ from pipeline.errors import InputError
 from pipeline.modeling.sentence_transformers_files import Vector, read_vector, write_vector
 from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
-from pipeline.sentences.inputs import Sentences
 from pipeline.sentences.model import SentenceEncoder, SentenceModelConfig, missing, sentence_model
 from pipeline.sentences.summary import SummaryConfig, Training, summary
 from pipeline.sentences.tables import sentence_table
-from pipeline.sentences.training import subset
+from pipeline.sentences.training import Sentences, subset
 from pipeline.sentences.tune import TuneConfig, tune
 from pipeline.tokenization.tokenizer import read_tokenizer
 

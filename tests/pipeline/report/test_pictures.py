@@ -44,9 +44,9 @@ def test_neighbours_have_a_line_for_each_pair_and_n(inputs, tmp_path):
 
 
 def test_seven_thousand_questions_stay_small():
-    from pipeline.report.differences import per_question
+    from pipeline.report.analyses import gains_picture
 
-    found = per_question("questions", np.linspace(1, -0.5, 6980), "stage 2 against BM25", "difference in 1 / rank")
+    found = gains_picture("questions", np.linspace(1, -0.5, 6980), "stage 2 against BM25", "difference in 1 / rank")
     assert len(found.svg) < 40_000
     assert "4,653 better" in found.svg
     assert "2,327 worse" in found.svg

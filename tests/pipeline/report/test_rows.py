@@ -14,8 +14,7 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.measures import MEASURES
 from pipeline.report.build import report
-from pipeline.report.published import Published
-from pipeline.report.results import difference_rows, parts, verdict
+from pipeline.report.results import Published, difference_rows, parts, verdict
 
 FIGURES = {"mean": 0.012, "low": -0.001, "high": 0.025}
 
