@@ -2,14 +2,21 @@ import os
 import signal
 
 import pytest
+from warming import fork_server
 
 
-def pytest_sessionstart() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests with & has SIGINT ignored, and so would the runs that they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # A process of several has the two set, and a console made with them keeps its width whatever a test then sets.
     for size in ("COLUMNS", "LINES"):
         os.environ.pop(size, None)
+    # Two processes of tests share the cores: with threads of their own they would wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not hasattr(config, "workerinput"):  # all of pytest's processes have one fork server
+        running = fork_server()
+        running.__enter__()
+        config.add_cleanup(lambda: running.__exit__(None, None, None))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
