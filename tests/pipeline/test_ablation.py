@@ -3,7 +3,8 @@
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ablated import (
     config,
     make_inputs,
     places,
+    undrawn,
     values,
     wide,
     work,
@@ -37,6 +39,18 @@ from pipeline.runtime.work import silent
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_inputs(tmp_path_factory.mktemp("ablation"))
+
+
+@pytest.fixture
+def drawn() -> None:
+    """Of a test whose pictures are drawn."""
+
+
+@pytest.fixture(autouse=True)
+def _pictures_are_not_drawn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """But those of `made` are."""
+    with nullcontext() if "drawn" in request.fixturenames else undrawn():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +196,7 @@ def test_one_seed_keeps_its_evaluations_interval(inputs: dict[str, Path], tmp_pa
     assert "paired t-test" in (tmp_path / "out/table.md").read_text()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
     page = (made / "ablation.html").read_text()
     assert "<script" not in page
@@ -301,6 +316,7 @@ def cut(inputs: dict[str, Path], folder: Path, cuts, cells: Sequence[int] = rang
     return found
 
 
+@pytest.mark.usefixtures("drawn")
 def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:
     for name in ablation_files.FILES:
         shutil.copy(made / name, tmp_path)

@@ -2,12 +2,13 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ablated import QUESTIONS, SIZES, STRENGTH, config, make_inputs, places, values, wide, work
+from ablated import QUESTIONS, SIZES, STRENGTH, config, make_inputs, places, undrawn, values, wide, work
 
 from pipeline.ablation import files
 from pipeline.ablation.ablation import ablation
@@ -21,6 +22,12 @@ STEPS = [
     ("mined", "stage2", "bm25", "stage1"),
     ("fusion", "fusion", None, "bm25"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pictures_are_not_drawn() -> Iterator[None]:
+    with undrawn():
+        yield
 
 
 @pytest.fixture(scope="module")

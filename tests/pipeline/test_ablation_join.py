@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ablated import looked, trained
+from ablated import looked, trained, undrawn
 from machines import make_machine
 from searched import write_collection
 
@@ -60,6 +60,12 @@ def evaluation(out: Path, place: Place, bm25: int = 0, questions: int = QUESTION
 
 
 Made = Callable[..., Path]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pictures_are_not_drawn() -> Iterator[None]:
+    with undrawn():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,14 +17,29 @@ ROOT = Path(__file__).resolve().parents[2]
 Codes = dict[str, str]
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Codes]]:
+    """A copy of the library that keys are computed of, and the codes of its stages."""
+    folder = tmp_path_factory.mktemp("library")
+    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    with mock.patch.object(fingerprint, "_folder", lambda root: folder / root):
+        yield folder / "pipeline", codes()
+
+
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the library that keys are computed of."""
-    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(fingerprint, "_folder", lambda root: tmp_path / root)
-    fingerprint._cache.clear()
-    yield tmp_path / "pipeline"
-    fingerprint._cache.clear()
+def before(copied: tuple[Path, Codes]) -> Codes:
+    return copied[1]
+
+
+@pytest.fixture
+def source(copied: tuple[Path, Codes]) -> Iterator[Path]:
+    """The copy, which a test may edit."""
+    folder, _ = copied
+    texts = {path: path.read_text() for path in folder.rglob("*.py")}
+    yield folder
+    for path, text in texts.items():
+        if path.read_text() != text:
+            path.write_text(text)
 
 
 def codes() -> Codes:
@@ -41,16 +57,14 @@ def replace(path: Path, old: str, new: str) -> None:
     edit(path, lambda text: text.replace(old, new, 1))
 
 
-def test_uncounted_modules_change_no_key(source: Path) -> None:
-    before = codes()
+def test_uncounted_modules_change_no_key(source: Path, before: Codes) -> None:
     for module in UNCOUNTED:
         path = source.parent / f"{module.replace('.', '/')}.py"
         edit(path, lambda text: f"{text}\nNEW = 'another message'\n")
     assert codes() == before
 
 
-def test_messages_docstrings_and_comments_change_no_key(source: Path) -> None:
-    before = codes()
+def test_messages_docstrings_and_comments_change_no_key(source: Path, before: Codes) -> None:
     reworded = 0
     for path in source.rglob("*.py"):
         text = path.read_text()
@@ -84,9 +98,8 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_a_formula_changes_the_stages_that_compute_with_it(source: Path, formula: str) -> None:
+def test_a_formula_changes_the_stages_that_compute_with_it(source: Path, before: Codes, formula: str) -> None:
     name, old, new, stages = FORMULAS[formula]
-    before = codes()
     replace(source / name, old, new)
     after = codes()
     changed = {stage for stage in STAGES if before[stage] != after[stage]}
