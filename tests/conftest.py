@@ -1,5 +1,8 @@
 import os
 import signal
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from warming import fork_server
@@ -45,3 +48,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         together = item.path in servers and not item.get_closest_marker("slow")
         item.add_marker(pytest.mark.xdist_group("servers" if together else f"{item.path.parent.name}/{item.path.stem}"))
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("prefect")
+
+
+@pytest.fixture(scope="session")
+def environment(prefect_home: Path) -> dict[str, str]:
+    """Without the user's Prefect, its server and their store."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "COCONDENSER_"))}
+    return {**mine, "PREFECT_HOME": str(prefect_home), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+
+
+@pytest.fixture(scope="session")
+def served(environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of runs that share one Prefect server, which saves each its start."""
+    from flows.deploy.own_server import wait_until_healthy
+    from flows.deploy.processes import free_port, prefect_process
+
+    port = free_port()
+    there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    command = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    said: deque[str] = deque(maxlen=50)
+    with prefect_process(command, there, None, said) as server:
+        wait_until_healthy(there["PREFECT_API_URL"], server, said)
+        yield there

@@ -1,12 +1,11 @@
 """Folders of a test's own for Prefect and the store, and the real command line in a process of its own."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -40,27 +39,19 @@ def three(tmp_path: Path) -> Ablation:
 
 
 @pytest.fixture(scope="session")
-def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("prefect")
-
-
-@pytest.fixture(scope="session")
-def environment(prefect_home: Path) -> dict[str, str]:
-    """Without the user's Prefect, its server and their store."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "COCONDENSER_"))}
-    return {**mine, "PREFECT_HOME": str(prefect_home), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-
-
-@pytest.fixture(scope="session")
 def run_cli(environment: dict[str, str]) -> Cli:
     """`run_cli("plan", "tiny", store=...)`: the command in a process of its own."""
 
     def call(
-        *arguments: str, store: Path, seconds: float = 300, stdout: int | IO[str] = subprocess.PIPE
+        *arguments: str,
+        store: Path,
+        seconds: float = 300,
+        stdout: int | IO[str] = subprocess.PIPE,
+        variables: Mapping[str, str] = environment,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "flows.cli", *arguments],
-            env={**environment, "COCONDENSER_STORE": str(store)},
+            env={**variables, "COCONDENSER_STORE": str(store)},
             cwd=ROOT,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -69,6 +60,12 @@ def run_cli(environment: dict[str, str]) -> Cli:
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def run_served(run_cli: Cli, served: dict[str, str]) -> Cli:
+    """As `run_cli`, with the Prefect server of the tests, which saves the start of one."""
+    return partial(run_cli, variables=served)
 
 
 @pytest.fixture
@@ -109,18 +106,3 @@ def tiny_run(tiny_ended: tuple[Path, subprocess.CompletedProcess[str]]) -> tuple
 def tiny_copy(tiny_ended: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> Path:
     """A store of the test's own that holds a run of `tiny`."""
     return shutil.copytree(tiny_ended[0], tmp_path / "store")
-
-
-@pytest.fixture(scope="module")
-def served(environment: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The environment of runs that share one Prefect server, which saves each its start."""
-    from flows.deploy.own_server import wait_until_healthy
-    from flows.deploy.processes import free_port, prefect_process
-
-    port = free_port()
-    there = {**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
-    command = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    said: deque[str] = deque(maxlen=50)
-    with prefect_process(command, there, ROOT, said) as server:
-        wait_until_healthy(there["PREFECT_API_URL"], server, said)
-        yield there

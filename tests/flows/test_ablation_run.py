@@ -36,8 +36,8 @@ def stages(run_cli, store: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def first(run_cli, store: Path, stages: int):
-    ended = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=800)
+def first(run_served, store: Path, stages: int):
+    ended = run_served("ablation", "run", "tiny", "--json", "--device", "cpu", store=store, seconds=800)
     assert ended.returncode == 0, ended.stderr
     return ended
 
@@ -70,24 +70,24 @@ def test_the_table_holds_the_cells_own_figures(given: dict[str, Any]) -> None:
     assert {(t["row"], t["reference"]) for t in given["tests"]} == {("coCondenser", "initialisation only")}
 
 
-def test_again_all_is_reused_and_the_plan_says_so(first, given, stages: int, run_cli, store: Path) -> None:
-    again = run_cli("ablation", "run", "tiny", "--json", "--device", "cpu", store=store)
+def test_again_all_is_reused_and_the_plan_says_so(first, given, stages: int, run_served, call_cli, store: Path) -> None:
+    again = run_served("ablation", "run", "tiny", "--json", "--device", "cpu", store=store)
     assert again.returncode == 0, again.stderr
     assert made(again.stderr, "cached") == made(first.stderr, "built")
     assert json.loads(again.stdout) == given
-    planned = json.loads(run_cli("ablation", "plan", "tiny", "--json", store=store).stdout)
+    planned = json.loads(call_cli("ablation", "plan", "tiny", "--json", store=store).stdout)
     assert (planned["total"]["to_build"], planned["total"]["reused"]) == (0, stages)
 
 
-def test_chosen_negatives_reach_the_flow(first, given, run_cli, store: Path) -> None:
+def test_chosen_negatives_reach_the_flow(first, given, run_served, store: Path) -> None:
     last = ("--json", "--device", "cpu")
-    ended = run_cli("ablation", "run", "tiny", "--negatives", "none", "--negatives", "bm25", *last, store=store)
+    ended = run_served("ablation", "run", "tiny", "--negatives", "none", "--negatives", "bm25", *last, store=store)
     assert ended.returncode == 0, ended.stderr
     assert {cell["negatives"] for cell in json.loads(ended.stdout)["table"]} == {None, "none", "bm25"}
     assert not [name for name in made(ended.stderr, "built") if name.startswith("stage")]
 
 
-def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], run_cli, store: Path) -> None:
+def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], call_cli, store: Path) -> None:
     """Of the same artifacts."""
     table = Path(given["artifacts"]["ablation"]["path"]) / "ablation.html"
     command = next(
@@ -95,26 +95,26 @@ def test_a_cell_is_a_run_of_its_recipe(given: dict[str, Any], run_cli, store: Pa
     )
     settings = [word for word in command.replace("</pre>", " ").split() if "=" in word and not word.startswith("<")]
     steps = json.loads(
-        run_cli("plan", "tiny", "--json", *(w for one in settings for w in ("--set", one)), store=store).stdout
+        call_cli("plan", "tiny", "--json", *(w for one in settings for w in ("--set", one)), store=store).stdout
     )
     assert [step["node"] for step in steps if step["action"] != "reuse"] == ["report"]
 
 
-def test_a_cell_that_fails_stops_no_other(first, run_cli, store: Path, tmp_path: Path) -> None:
+def test_a_cell_that_fails_stops_no_other(first, run_served, store: Path, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(BROKEN)
     own = ("ablation", "run", str(tmp_path / "own.yaml"), "--device", "cpu")
-    ended = run_cli(*own, store=store)
+    ended = run_served(*own, store=store)
     assert ended.returncode == 1
     assert "encode-stage1 (broken): vectors beyond float16" in ended.stderr
     assert "2 of 3 cells are measured and no table is made" in ended.stderr
     assert "evaluate (coCondenser)" in made(ended.stderr, "cached")
-    rest = run_cli(*own, "--rows", "initialisation only", "--rows", "coCondenser", store=store)
+    rest = run_served(*own, "--rows", "initialisation only", "--rows", "coCondenser", store=store)
     assert rest.returncode == 0, rest.stderr
     assert not [name for name in made(rest.stderr, "built") if name != "ablation"]
 
 
-def test_too_many_training_questions_are_told_before_any_training(first, run_cli, store: Path) -> None:
-    ended = run_cli("ablation", "run", "tiny", "--sizes", "999999", "--device", "cpu", store=store)
+def test_too_many_training_questions_are_told_before_any_training(first, run_served, store: Path) -> None:
+    ended = run_served("ablation", "run", "tiny", "--sizes", "999999", "--device", "cpu", store=store)
     assert ended.returncode == 2
     assert "999,999 training questions asked for, but the collection has" in ended.stderr.splitlines()[-1]
     assert not [name for name in made(ended.stderr, "built") + made(ended.stderr, "cached") if "stage1" in name]

@@ -219,7 +219,7 @@ def test_a_name_that_is_too_long_is_one_line(arguments, tmp_path, monkeypatch, c
     assert line.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["deployments"], ["recipes"], ["runs", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["recipes"], ["runs", "--json"]], ids=" ".join)
 def test_a_full_disk_behind_standard_output_is_one_line(run_cli, tmp_path: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = run_cli(*arguments, store=tmp_path, stdout=full)

@@ -31,7 +31,7 @@ def same(found: dict, reference: dict) -> bool:
     return found["results"] == reference["results"] and digests[0] == digests[1]
 
 
-def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_cli) -> None:
+def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_served, call_cli) -> None:
     """One file an artifact, of the kind that was damaged least so far."""
     [run] = runs(Store(tiny_copy))
     kinds, draws, flipped = Counter[str](), random.Random(0), {}
@@ -44,14 +44,14 @@ def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_cli) -
         flip(path, draws.randrange(1 << 30))
         flipped[ref.digest] = f"objects/{ref.digest[:12]}: {path.relative_to(ref.path)} was changed"
     assert {*kinds} >= {".parquet", ".npy", ".safetensors", ".json", ".trec", ".html", ""}
-    named = run_cli("artifacts", "verify", store=tiny_copy)
+    named = call_cli("artifacts", "verify", store=tiny_copy)
     assert named.returncode == 1
     lines = named.stdout.splitlines()
     assert [line for line in flipped.values() if line not in lines] == []
-    again = run_cli("run", "tiny", "--json", "--device", "cpu", store=tiny_copy, seconds=900)
+    again = run_served("run", "tiny", "--json", "--device", "cpu", store=tiny_copy, seconds=900)
     assert again.returncode == 0, again.stderr
     assert same(json.loads(again.stdout), tiny_run[1])
-    assert run_cli("artifacts", "verify", store=tiny_copy).returncode == 0
+    assert call_cli("artifacts", "verify", store=tiny_copy).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,14 @@ def test_a_bit_of_a_file_in_every_artifact(tiny_copy: Path, tiny_run, run_cli) -
         ("report/report.html", []),
     ],
 )
-def test_a_run_notices_what_it_reads_or_shows(name: str, more: list[str], tiny_copy: Path, tiny_run, run_cli) -> None:
+def test_a_run_notices_what_it_reads_or_shows(
+    name: str, more: list[str], tiny_copy: Path, tiny_run, run_served
+) -> None:
     """Without `verify`: the same run builds it again, and gives the same figures."""
     [run] = runs(Store(tiny_copy))
     node, _, inner = name.partition("/")
     flip(run.nodes[node].path / inner, 1001)
-    ended = run_cli("run", "tiny", "--json", "--device", "cpu", *more, store=tiny_copy)
+    ended = run_served("run", "tiny", "--json", "--device", "cpu", *more, store=tiny_copy)
     assert ended.returncode == 0, ended.stderr
     assert f"objects/{run.nodes[node].digest[:12]}" in ended.stderr
     assert f"{inner} was changed" in ended.stderr

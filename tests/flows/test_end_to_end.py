@@ -49,9 +49,9 @@ def test_the_results_hold_every_row(first) -> None:
     assert (Path(given["artifacts"]["report"]["path"]) / "report.html").stat().st_size > 10_000
 
 
-def test_again_all_is_reused(first, run_cli, store: Path) -> None:
+def test_again_all_is_reused(first, run_served, store: Path) -> None:
     begun = time.monotonic()
-    ended = run_cli("run", "tiny", "--json", "--device", "cpu", store=store)
+    ended = run_served("run", "tiny", "--json", "--device", "cpu", store=store)
     seconds = time.monotonic() - begun
     assert ended.returncode == 0, ended.stderr
     assert stages(ended.stderr) == [(name, "cached") for name in NODES]
@@ -72,13 +72,13 @@ def test_the_plan_agrees(first, call_cli, store: Path) -> None:
     assert {changed[name]["action"] for name in NODES[: NODES.index("stage2")]} == {"reuse"}
 
 
-def test_only_a_stage_and_until(first, run_cli, store: Path) -> None:
-    ended = run_cli("run", "tiny", "--only", "evaluate", "--refresh", "evaluate", "--device", "cpu", store=store)
+def test_only_a_stage_and_until(first, run_served, store: Path) -> None:
+    ended = run_served("run", "tiny", "--only", "evaluate", "--refresh", "evaluate", "--device", "cpu", store=store)
     assert ended.returncode == 0, ended.stderr
     assert stages(ended.stderr) == [("evaluate", "built")]
 
 
-def test_a_damaged_artifact_is_noticed_and_built_anew(first, run_cli, call_cli, store: Path) -> None:
+def test_a_damaged_artifact_is_noticed_and_built_again(first, run_served, call_cli, store: Path) -> None:
     mine = Path(json.loads(first.stdout)["artifacts"]["mine"]["path"])
     table = mine / "negatives.parquet"
     damaged = bytearray(table.read_bytes())
@@ -88,23 +88,23 @@ def test_a_damaged_artifact_is_noticed_and_built_anew(first, run_cli, call_cli, 
     checked = call_cli("artifacts", "verify", "mine", store=store)
     assert checked.returncode == 1
     assert "negatives.parquet" in checked.stdout
-    ended = run_cli("run", "tiny", "--json", "--until", "stage2", "--device", "cpu", store=store)
+    ended = run_served("run", "tiny", "--json", "--until", "stage2", "--device", "cpu", store=store)
     assert ended.returncode == 0, ended.stderr
     assert dict(stages(ended.stderr))["mine"] == "built"
     assert dict(stages(ended.stderr))["stage2"] == "cached"
     assert call_cli("artifacts", "verify", store=store).returncode == 0
 
 
-def test_search(first, run_cli, store: Path) -> None:
-    ended = run_cli("search", "parse an email message header", "-k", "3", "--json", store=store)
+def test_search(first, call_cli, store: Path) -> None:
+    ended = call_cli("search", "parse an email message header", "-k", "3", "--json", store=store)
     assert ended.returncode == 0, ended.stderr
     answers = json.loads(ended.stdout)["answers"]
     assert [answer["rank"] for answer in answers] == [1, 2, 3]
     assert len({answer["doc_id"] for answer in answers}) == 3
     assert [a["score"] for a in answers] == sorted((a["score"] for a in answers), reverse=True)
-    shown = run_cli("search", "parse an email message header", "-k", "1", store=store).stdout
+    shown = call_cli("search", "parse an email message header", "-k", "1", store=store).stdout
     assert answers[0]["title"] in shown
-    empty = run_cli("search", "  ", store=store)
+    empty = call_cli("search", "  ", store=store)
     assert (empty.returncode, empty.stderr) == (2, "error: the question is empty\n")
 
 

@@ -309,14 +309,14 @@ def test_a_ready_models_vectors_that_cannot_be_cut_into_bytes_are_told_before_an
 
 
 def test_a_cross_encoder_of_another_vocabulary_ends_a_run_before_condenser(
-    run_cli, tiny_copy: Path, tmp_path: Path
+    run_served, tiny_copy: Path, tmp_path: Path
 ) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     BertForSequenceClassification(BertConfig(vocab_size=999, num_labels=1, **shape)).save_pretrained(tmp_path / "other")
     given = (f"cross_encoder.checkpoint={tmp_path / 'other'}", "rerank={depth: 9, splits: [dev]}")
-    ended = run_cli("run", "tiny", *(word for one in given for word in ("--set", one)), store=tiny_copy)
+    ended = run_served("run", "tiny", *(word for one in given for word in ("--set", one)), store=tiny_copy)
     assert ended.returncode == 2
     assert "other has 999 tokens, but the tokenizer has 1000" in ended.stderr.splitlines()[-1]
     assert "condenser " not in ended.stderr + ended.stdout
@@ -332,10 +332,10 @@ def test_an_absent_source_of_negatives_is_one_line_that_names_what_the_user_wrot
     ]
 
 
-def test_settings_may_complete_a_recipe(run_cli, tmp_path: Path) -> None:
+def test_settings_may_complete_a_recipe(call_cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest: {reader: beir, document_key: '', metadata: []}")
     given = ("--set", f"ingest.folder={tmp_path / 'gone'}")
-    ended = run_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
+    ended = call_cli("run", str(tmp_path / "mine.yaml"), *given, store=tmp_path / "store")
     assert (ended.returncode, ended.stderr) == (2, f"error: ingest.folder: {tmp_path / 'gone'} is not a folder\n")
 
 
@@ -368,11 +368,11 @@ def test_each_pre_training_is_looked_at_with_the_text_that_it_reads(
         assert asked == {"condenser": tmp_path / "tokens-pretraining", "cocondenser": tmp_path / read}
 
 
-def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_cli, tiny_copy: Path) -> None:
+def test_batches_that_the_collection_cannot_fill_end_a_run_before_condenser(run_served, tiny_copy: Path) -> None:
     """All of them in one message."""
     documents = ("--set", "cocondenser.batch_tokens=null", "--set", "cocondenser.batch_documents=9999")
     given = ("--set", "condenser.batch_tokens=9999999", "--set", "condenser.batch_blocks=null", *documents)
-    ended = run_cli("run", "tiny", *given, store=tiny_copy)
+    ended = run_served("run", "tiny", *given, store=tiny_copy)
     assert ended.returncode == 2
     first, second, advice = ended.stderr.splitlines()[-3:]
     assert first.startswith("error: condenser.batch_tokens: 9,999,999 is more than the whole collection holds")

@@ -192,11 +192,11 @@ def test_a_kill_changes_no_byte(taught: dict, recipe: str, folder: Path, served:
     assert results["artifacts"]["cross-encoder"]["digest"] == taught["artifacts"]["cross-encoder"]["digest"]
 
 
-def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, folder: Path, run_cli) -> None:
+def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, folder: Path, call_cli) -> None:
     def unlike(*settings: str) -> set[str]:
         """The nodes that no longer are in the store as they were."""
         given = [word for setting in (*TAUGHT, *settings) for word in ("--set", setting)]
-        steps = json.loads(run_cli("plan", recipe, "--json", *given, store=folder / "store").stdout)
+        steps = json.loads(call_cli("plan", recipe, "--json", *given, store=folder / "store").stdout)
         return {step["node"] for step in steps if step["action"] != "reuse"}
 
     assert unlike() == set()
@@ -215,10 +215,10 @@ def test_a_setting_of_a_stage_rebuilds_what_reads_it(taught: dict, recipe: str, 
     }
 
 
-def test_search_asks_the_last_round(taught: dict, recipe: str, folder: Path, run_cli) -> None:
+def test_search_asks_the_last_round(taught: dict, recipe: str, folder: Path, call_cli) -> None:
     question = json.loads((folder / "data" / "queries.jsonl").read_text().splitlines()[-1])["text"]
     for by in ("dense", "fusion"):
-        ended = run_cli("search", question, "-k", "3", "--by", by, "--json", store=folder / "store")
+        ended = call_cli("search", question, "-k", "3", "--by", by, "--json", store=folder / "store")
         assert ended.returncode == 0, ended.stderr
         assert len(json.loads(ended.stdout)["answers"]) == 3
 

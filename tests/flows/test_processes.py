@@ -30,9 +30,9 @@ def test_another_web_server_is_not_prefects(status: int, answers: bool) -> None:
         assert healthy(f"http://127.0.0.1:{port}/api") == answers
 
 
-def test_up_says_that_the_port_is_taken(run_cli, tmp_path: Path) -> None:
+def test_up_says_that_the_port_is_taken(call_cli, tmp_path: Path) -> None:
     with web_server(404) as port:
-        ended = run_cli("up", "--port", str(port), store=tmp_path)
+        ended = call_cli("up", "--port", str(port), store=tmp_path)
     assert (ended.returncode, ended.stderr) == (2, f"error: --port {port}: another program uses this port\n")
 
 

@@ -172,7 +172,7 @@ def test_the_table_has_published_figures_beside() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_and_the_same_again(run_cli, tmp_path) -> None:
+def test_a_run_and_the_same_again(run_served, tmp_path) -> None:
     from machines import make_machine
 
     from pipeline.sentences.readers import ScoredConfig
@@ -187,10 +187,10 @@ def test_a_run_and_the_same_again(run_cli, tmp_path) -> None:
     }  # fmt: skip
     recipe["encoder"]["tokens"] = 24
     path.write_text(json.dumps(recipe))  # JSON is YAML
-    too_many = run_cli("sentences", "run", str(path), "--set", "sizes.41=[1]", store=store)
+    too_many = run_served("sentences", "run", str(path), "--set", "sizes.41=[1]", store=store)
     assert too_many.returncode == 2, too_many.stderr
     assert "error: sizes.41: the table has 40 training rows" in too_many.stderr
-    first = run_cli("sentences", "run", str(path), "--json", "--device", "cpu", store=store)
+    first = run_served("sentences", "run", str(path), "--json", "--device", "cpu", store=store)
     assert first.returncode == 0, first.stderr
     found = json.loads(first.stdout)
     assert [(row["size"], row["rows"], row["epochs"]) for row in found["results"]["rows"]] == [
@@ -205,9 +205,9 @@ def test_a_run_and_the_same_again(run_cli, tmp_path) -> None:
         "tiny-all-2x",
         "summary",
     ]
-    steps = json.loads(run_cli("sentences", "plan", str(path), "--json", store=store).stdout)
+    steps = json.loads(run_served("sentences", "plan", str(path), "--json", store=store).stdout)
     assert {step["action"] for step in steps} == {"reuse"}
-    again = run_cli("sentences", "run", str(path), "--device", "cpu", store=store)
+    again = run_served("sentences", "run", str(path), "--device", "cpu", store=store)
     assert again.returncode == 0, again.stderr
     assert again.stderr.count(" cached ") == 7
     assert "tiny" in again.stdout

@@ -168,7 +168,7 @@ def write_note(folder: Path, number: int, subject: str) -> None:
 
 
 @pytest.mark.slow
-def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
+def test_update_end_to_end(run_served, call_cli, tmp_path: Path) -> None:
     notes, store, recipe = tmp_path / "notes", tmp_path / "store", tmp_path / "mine.yaml"
     notes.mkdir()
     for number in range(80):
@@ -183,14 +183,14 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
     )
 
     def call(command: str) -> tuple[dict[str, dict], dict[str, int]]:
-        ended = run_cli(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
+        ended = run_served(command, str(recipe), "--json", "--device", "cpu", store=store, seconds=500)
         assert ended.returncode == 0, ended.stderr
         told = json.loads(ended.stdout)
         done = told.get("update", {})
         assert not done or ended.stderr.endswith(f"\n{update_summary(done)}\n")
         return told["artifacts"], done
 
-    none = run_cli("update", str(recipe), store=store)
+    none = run_served("update", str(recipe), store=store)
     assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
     assert none.stderr == f"error: {store}: no such store\n"
 
@@ -207,9 +207,9 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
     assert (done["shards"], done["shards_reused"]) == (encoded["shards"], encoded["shards_reused"])
     again = call("update")[1]
     assert (again["shards_encoded"], again["shards_reused"]) == (0, encoded["shards"])
-    found = json.loads(run_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
+    found = json.loads(call_cli("search", "zymurgy", "--json", "--by", "bm25", store=store).stdout)
     assert found["answers"][0]["doc_id"] == "note900.md"
-    asked = run_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
+    asked = call_cli("search", "notes on the zymurgy", "-k", "100", "--json", "--by", "dense", store=store)
     assert "note900.md" in [answer["doc_id"] for answer in json.loads(asked.stdout)["answers"]]
 
     (notes / "note900.md").unlink()
@@ -217,5 +217,5 @@ def test_update_end_to_end(run_cli, tmp_path: Path) -> None:
     assert second["model"]["digest"] == first["model"]["digest"]
     encoded = second["encode-model"]["metrics"]
     assert encoded["shards"] - 4 <= encoded["shards_reused"]
-    found = json.loads(run_cli("search", "zymurgy", "--json", "--by", "bm25", "-k", "100", store=store).stdout)
+    found = json.loads(call_cli("search", "zymurgy", "--json", "--by", "bm25", "-k", "100", store=store).stdout)
     assert "note900.md" not in [answer["doc_id"] for answer in found["answers"]]

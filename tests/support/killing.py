@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+from warming import SOCKET
 
 from artifacts.locks import read_holder
 
@@ -62,9 +63,9 @@ def cut_off(
 ) -> bool:
     """Starts a run and sends it a signal while it builds `node`; in a training, once that has a checkpoint.
 
-    False: too late. No process of it may be left.
+    False: too late. No process of it may be left, so its children are processes of its own.
     """
-    process = run(command, environment, store)
+    process = run(command, {name: value for name, value in environment.items() if name != SOCKET}, store)
     family: list[psutil.Process] = []
     try:
         while True:

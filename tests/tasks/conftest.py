@@ -32,9 +32,9 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def harness() -> Iterator[None]:
-    """A Prefect server of the tests' own."""
-    from prefect.testing.utilities import prefect_test_harness
+def harness(served: dict[str, str]) -> Iterator[None]:
+    """The Prefect server of the tests."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with temporary_settings({PREFECT_API_URL: served["PREFECT_API_URL"], PREFECT_HOME: Path(served["PREFECT_HOME"])}):
         yield
