@@ -7,16 +7,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # Whole files of tests go to one of two processes: tests/conftest.py says which go together.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 WORDS := --paths README.md CONTRIBUTING.md CHANGELOG.md benchmarks/README.md $(filter-out docs/results.md,$(wildcard docs/*.md))
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo up test test-slow check bench equivalent format clean help
+.PHONY: demo up test test-slow coverage check bench equivalent format clean help
 
 help:
 	@echo "make demo       install, then run the whole pipeline on the Python documentation of this environment"
 	@echo "make up         Prefect server, worker and deployments; Ctrl-C ends all"
 	@echo "make test       the tests (make test-slow: kills, browser, real server)"
+	@echo "make coverage   the quick tests, and the share of lines of each folder that they run"
 	@echo "make check      format, lint, types, import directions, words, docker files"
 	@echo "make bench      the benchmarks (half an hour); writes results.json and the tables of both READMEs"
 	@echo "make equivalent SINCE=COMMIT   which stages build the same bytes as that commit (half an hour)"
@@ -33,6 +34,14 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(PYTEST) -m "slow and not gpu"
+
+# Of child processes too. SLOW=1 adds the slow tests.
+coverage: $(VENV)/.installed-dev
+	$(BIN)/coverage erase
+	$(PYTEST) --cov --cov-report= -m "$(if $(SLOW),,not slow and )not gpu"
+	@for folder in pipeline artifacts tasks flows; do \
+		echo "$$folder: $$($(BIN)/coverage report --format=total --precision=1 --include="$$folder/*") %"; \
+	done
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

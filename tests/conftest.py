@@ -34,6 +34,20 @@ STARTS_A_SERVER = {"harness", "environment"}
 """Fixtures of quick tests that start Prefect's servers, or the command line, which does."""
 
 
+LONGEST = (
+    *("test_end_to_end", "test_server", "test_methods", "test_ablation_run", "test_kill", "test_ray"),
+    *("test_damage_rebuilt", "test_readme", "test_own_server", "test_sentences", "test_ablation_join", "test_ablation"),
+    *("test_bm25", "test_ict", "test_cocondenser", "test_search", "test_export", "test_launch", "test_finetune"),
+    *("test_cross_encoder", "test_training", "test_scheduler", "test_readers_data", "test_ablation_gains"),
+)
+"""Files whose tests take longest, in the order in which they start: two processes then end at about the same time."""
+
+
+def start(item: pytest.Item, servers: set[Path]) -> int:
+    name = LONGEST[0] if item.path in servers else item.path.stem
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share what they build, so one process runs them all.
@@ -45,6 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items
         if not item.get_closest_marker("slow") and STARTS_A_SERVER & set(getattr(item, "fixturenames", ()))
     }
+    items.sort(key=lambda item: start(item, servers))
     for item in items:
         together = item.path in servers and not item.get_closest_marker("slow")
         item.add_marker(pytest.mark.xdist_group("servers" if together else f"{item.path.parent.name}/{item.path.stem}"))
