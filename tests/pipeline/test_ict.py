@@ -188,7 +188,7 @@ def test_the_cache_changes_no_byte_with_dropout(given, tmp_path):
     assert_same_bytes(tmp_path / "never", tmp_path / "always")
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2])
 def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
     run(given, tmp_path / "one", budget="20 steps")
     launched(given, tmp_path / "many", ranks, budget="20 steps")

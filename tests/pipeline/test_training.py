@@ -149,7 +149,7 @@ def test_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(childre
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2])
 def test_resumes_with_several_ranks_to_the_same_bytes(children, tmp_path, ranks):
     def arguments(folder):
         folder.mkdir()
