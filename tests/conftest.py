@@ -62,7 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: start(item, servers))
     for item in items:
         together = item.path in servers and not item.get_closest_marker("slow")
-        item.add_marker(pytest.mark.xdist_group("servers" if together else f"{item.path.parent.name}/{item.path.stem}"))
+        own = item.path.relative_to(Path(__file__).parents[1]).with_suffix("").as_posix()
+        item.add_marker(pytest.mark.xdist_group("servers" if together else own))
 
 
 @pytest.fixture(scope="session")
