@@ -20,7 +20,7 @@ from flows.deploy import own_server
 from flows.deploy.own_server import failure_reason, first_start
 from pipeline.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pipeline.data.readers import pydocs
 from pipeline.data.readers.docstrings import docstrings, documents, question_of
 from pipeline.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 REST = "\n\n" + " ".join(f"word{i}" for i in range(20))
 
 

@@ -206,7 +206,7 @@ def test_equal_models_give_equal_bytes_without_this_machines_paths(bert, tmp_pat
     for name in ("model.onnx", "model.int8.onnx"):
         data = (tmp_path / name).read_bytes()
         assert data == (bert.folder / "onnx" / name).read_bytes()
-        for part in (str(Path(__file__).parents[2]), str(tmp_path), ".py", sys.prefix):
+        for part in (str(Path(__file__).parents[3]), str(tmp_path), ".py", sys.prefix):
             assert part.encode() not in data
 
 
@@ -299,7 +299,7 @@ def test_the_page_speaks_of_what_is_there(bert, tmp_path, parts, monkeypatch):
 @pytest.mark.slow
 def test_all_code_of_the_page_runs_by_itself_pyserini_too(bert):
     code = "\n".join(["from pipeline.bm25 import java", "java.start()", *bert.blocks])
-    there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     ended = subprocess.run([sys.executable, "-c", code], cwd=bert.folder, env=there, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     by_faiss, by_pyserini = (line for line in ended.stdout.splitlines() if line.startswith("['p"))

@@ -30,7 +30,7 @@ from flows.cli.serve import listening_socket
 from flows.deploy.processes import free_port
 from pipeline.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 

@@ -106,7 +106,7 @@ def test_the_copy_has_no_name_and_a_disk_without_room_is_one_line(folder, tmp_pa
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "try: in_memory_map(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", code, str(folder), str(place)]
     ended = subprocess.run(command, cwd=root, env={"TMPDIR": str(place)}, capture_output=True, text=True)
     said = ended.stdout.splitlines()

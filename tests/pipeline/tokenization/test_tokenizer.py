@@ -23,7 +23,7 @@ from pipeline.tokenization import wordpiece
 from pipeline.tokenization.tokenizer import TokenizerConfig, kind, missing, read_tokenizer, special_tokens, tokenizer
 
 MACHINE = make_machine()
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 HARD = [
     "camelCase HTMLParser x2Y",
     "snake_case_name __init__",
@@ -79,7 +79,7 @@ def test_three_processes_train_equal_bytes(tmp_path, collection, trained):
         out = tmp_path / str(number)
         settings = [str(collection), str(out), json.dumps(TRAINED), MACHINE.model_dump_json()]
         environment = {**os.environ, "RAYON_NUM_THREADS": str(number), "PYTHONHASHSEED": str(number)}
-        root = Path(__file__).parents[2]
+        root = Path(__file__).parents[3]
         subprocess.run([sys.executable, "-c", code, *settings], check=True, env=environment, cwd=root)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             assert (out / file).read_bytes() == (trained / file).read_bytes()
@@ -298,7 +298,7 @@ def test_missing_is_quick_and_light(tmp_path):
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
     environment = {name: value for name, value in environment.items() if name.lower() != "https_proxy"}
     config = json.dumps({**TRAINED, "pretrained": "someone/some-model"})
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     shown = subprocess.run(
         [sys.executable, "-c", code, config], check=True, env=environment, cwd=root, capture_output=True, text=True
     )

@@ -30,7 +30,7 @@ from pipeline.evaluate.short_tables import asked_first, notes, tables
 from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
+DATA = Path(__file__).parents[3].parent / "shared" / "data" / "msmarco_pieces"
 CONFIG = EVALUATE.model_copy(
     update={
         "fusion_methods": ["reciprocal_rank", "weighted_sum"],

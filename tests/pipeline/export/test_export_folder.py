@@ -11,7 +11,7 @@ import pytest
 from pipeline.errors import InputError
 from pipeline.export.folder import MARK, check, mark, whole
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def write(out: Path, text: str) -> None:

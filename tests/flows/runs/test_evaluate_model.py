@@ -16,7 +16,7 @@ from flows.cli.main import app
 from flows.recipes.recipe import resolve
 from flows.runs.zero_shot import zero_shot_recipe
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_recipe_as_a_file(store: Store, tmp_path: Path, collection: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from flows.deploy.processes import free_port
 from tasks.api import healthy
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_nobody_answers_at_a_free_port() -> None:

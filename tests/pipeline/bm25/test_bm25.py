@@ -24,7 +24,7 @@ from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.notices import METRIC, read_notices
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DATA = ROOT.parent / "shared" / "data"
 EQUAL = [f"z{n:02}" for n in range(30, 10, -1)]  # passage order is not the order of the ids
 HUGE = " ".join(f"word{n}" for n in range(100_000))

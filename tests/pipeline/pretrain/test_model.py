@@ -15,7 +15,7 @@ from pipeline.modeling.packing import Batch, Chunk
 from pipeline.pretrain import step
 from pipeline.pretrain.objectives import objective
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 CLASSES = {"bert": (BertConfig, BertForMaskedLM), "roberta": (RobertaConfig, RobertaForMaskedLM)}
 
 

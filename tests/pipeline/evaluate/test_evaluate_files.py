@@ -19,7 +19,7 @@ from pipeline.evaluate.run_files import Counts, Evaluated, evaluate_files
 from pipeline.evaluate.shallow import shallow
 from pipeline.negatives.from_file import tsv_records
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco_pieces"
+DATA = Path(__file__).parents[3].parent / "shared" / "data" / "msmarco_pieces"
 
 
 def evaluated(*paths: Path, qrels: Path, relevance: int = 1) -> Evaluated:

@@ -18,12 +18,12 @@ from pipeline.runtime.child import set_precision
 from pipeline.runtime.launch import child_environment, launch
 from pipeline.runtime.work import Machine, silent
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 @pytest.fixture(autouse=True)
 def _children_importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
 
 
 def machine(ranks: int = 1, threads: int = 0) -> Machine:
@@ -140,7 +140,7 @@ def test_kill_9_of_the_caller_leaves_no_orphan(tmp_path):
         machine = Machine.model_validate_json({machine(ranks=2).model_dump_json()!r})
         launch("children:sleep", {{"pids": {str(pids)!r}}}, machine, silent, Path({str(tmp_path)!r}))
     """
-    caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=HERE.parents[1])
+    caller = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=SUPPORT.parents[1])
     ranks = wait_for(pids, 2)
     agent = psutil.Process(ranks[0]).ppid()
     os.kill(caller.pid, signal.SIGKILL)

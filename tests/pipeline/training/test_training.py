@@ -17,7 +17,7 @@ from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
 from pipeline.training.loop import Optimiser, learning_rate, named_memory, speeds, summary
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[2] / "support"
 OPTIMISER = {
     "learning_rate": 0.1,
     "betas": (0.9, 0.999),
@@ -32,8 +32,8 @@ OPTIMISER = {
 @pytest.fixture
 def children(monkeypatch):
     """The module `children`, importable here and in child processes."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.syspath_prepend(str(SUPPORT))
     import children
 
     return children

@@ -14,7 +14,7 @@ from pipeline.data.parquet import parquet_file, parquet_writer, read_parquet, wr
 from pipeline.data.stored import read_batches, read_table
 from pipeline.errors import InputError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TABLE = pa.table({"query_id": [f"q{n}" for n in range(300)], "score": [n / 7 for n in range(300)]})
 
 

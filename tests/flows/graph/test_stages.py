@@ -22,7 +22,7 @@ from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from tasks.stages import AT_START, STAGES, Stage
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MODULE = '''"""Counts a letter in the passages."""
 
 from pathlib import Path
