@@ -26,8 +26,8 @@ def _children_importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
 
 
-def machine(ranks: int = 1, threads: int = 0) -> Machine:
-    return make_machine(ranks=ranks, threads=threads, checkpoint_minutes=0)
+def machine(ranks: int = 1) -> Machine:
+    return make_machine(ranks=ranks, checkpoint_minutes=0)
 
 
 def test_result_and_progress_come_back(tmp_path):
