@@ -57,8 +57,8 @@ def test_finished_models_are_fine_tuned_as_the_project_does(path: Path) -> None:
 
 
 def test_the_sentence_tasks_start_from_models_that_a_command_builds() -> None:
-    given = resolve_sentences(str(RESULTS / "stsb.yaml")).given.values()
-    assert {str(ROOT / name) for name in given} <= {str(RESULTS / "models" / model) for model in build_commands()}
+    models = resolve_sentences(str(RESULTS / "stsb.yaml")).used_models.values()
+    assert {str(ROOT / name) for name in models} <= {str(RESULTS / "models" / model) for model in build_commands()}
 
 
 def test_the_models_commands_fit_their_recipes() -> None:

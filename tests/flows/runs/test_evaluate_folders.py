@@ -79,7 +79,7 @@ def test_what_the_folder_says_of_its_vectors_is_not_overruled(store: Store, tmp_
     for setting, line in {
         "encoder.pooling=cls": f"encoder.pooling: cls, but the model in {folder} has mean",
         "encoder.normalise=false": f"encoder.normalise: false, but the model in {folder} has true",
-        "encoder.projection=8": f"encoder.projection: 8, but the model in {folder} has 0",
+        "encoder.projection=8": f"encoder.projection: 8, but the model in {folder} has null",
         "encoder.tied=false": f"encoder.tied: false, but the model in {folder} has true",
         "encode.passage_tokens=129": f"encode.passage_tokens: 129, but the model in {folder} has 128 positions",
     }.items():

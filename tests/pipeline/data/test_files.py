@@ -98,7 +98,7 @@ def test_stages_name_what_is_no_file(no_file):
     assert bm25.missing(config) == [f"bm25.run: {said}"]
     config = bm25.BM25Config.model_construct(run=None, passages=None, topics=path)
     assert bm25.missing(config) == [f"bm25.topics: {said}"]
-    assert from_file.missing(from_file.NegativesFileConfig(file=path, number=0, seed=1, page_questions=0)) == [said]
+    assert from_file.missing(from_file.NegativesFileConfig(file=path, number=None, seed=1, page_questions=0)) == [said]
     assert tables.missing(TripletConfig.model_construct(train=path, dev=path, test=path)) == 3 * [said]
 
 

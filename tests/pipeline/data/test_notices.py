@@ -59,7 +59,7 @@ def test_the_first_examples_are_kept():
             ],
         ),
         (
-            "scores",
+            "soft_labels",
             {"passages_cut": 7},
             ["passages cut for the cross-encoder: 7; cross_encoder.passage_tokens"],
         ),

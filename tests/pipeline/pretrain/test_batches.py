@@ -8,6 +8,7 @@ from machines import make_machine
 from pipeline.errors import InputError
 from pipeline.modeling.packing import Batch, share
 from pipeline.pretrain import masking, sampling
+from pipeline.pretrain.config import updates
 from pipeline.runtime import ranks
 from pipeline.tokenization.token_files import Ragged, Specials
 
@@ -110,9 +111,9 @@ def test_a_collection_below_one_batch_is_refused():
 
 
 def test_length_of_training():
-    assert sampling.updates(0, None, None, 100, 4000.0) == 0
-    assert sampling.updates(None, 1.5, None, 100, 4000.0) == 150
-    assert sampling.updates(None, None, 2_000_000, 100, 4000.0) == 500
+    assert updates("7 steps", 100, 4000.0) == 7
+    assert updates("1.5 epochs", 100, 4000.0) == 150
+    assert updates("2_000_000 tokens", 100, 4000.0) == 500
 
 
 def test_no_text_at_all_is_told_as_such():

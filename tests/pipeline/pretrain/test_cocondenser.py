@@ -254,7 +254,7 @@ def test_what_cannot_train_is_known_before_condenser(given):
 
 def test_fields_that_do_not_go_together():
     for fields, message in (
-        ({"tokens": 100}, "set one of steps, epochs, tokens"),
+        ({"budget": "100"}, "a number and its unit"),
         ({"batch_documents": None}, "set one of batch_documents, batch_tokens"),
         ({"span_max": 7}, "span_max .7. is below span_min .8."),
         ({"batch_documents": None, "batch_tokens": 87}, "does not hold two documents"),
