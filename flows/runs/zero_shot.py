@@ -1,5 +1,6 @@
 """The recipe of `evaluate-model`: it measures an existing model on a collection without training (zero-shot)."""
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -92,4 +93,5 @@ def _check(recipe: Recipe, model: Model) -> None:
 
 
 def _yaml_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """The value as a recipe has it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import ir_measures
@@ -184,7 +185,8 @@ def test_each_passage_is_cut_into_tokens_once(tmp_path, folders, monkeypatch):
     evaluated(make_collection(tmp_path / "c"), tmp_path / "out", progress=progress, **folders)
     dev, test = {"p4", "p0", "p1", "p3"}, {"p4", "p0", "p2", "p1", "p3"}  # p5 stands under questions without answers
     texts = sorted(TEXTS[int(p[1])] for p in [*dev, *test])
-    assert sorted(text for text in cut if text in TEXTS) == texts  # the answers are cut too
+    answers = [answer for _, own in QUESTIONS.values() for answer in own]
+    assert sorted((Counter(cut) - Counter(answers)).elements()) == texts
     assert told == [(4, 4), (5, 5)]
 
 
