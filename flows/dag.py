@@ -1,7 +1,9 @@
-"""The whole flow: its nodes and what each one reads. Start here."""
+"""The nodes of a recipe's flow, and what each of them reads. Start here."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flows.recipes.command_line import command
 from flows.recipes.recipe import Recipe, configuration
@@ -11,150 +13,253 @@ from pipeline.evaluate.rows import fusion_rows
 from pipeline.modeling.adopt import AdoptConfig
 from tasks.node import Node
 
+JUDGED = ("dev", "test")
+"""The splits that are evaluated."""
+
+
+@dataclass
+class Graph:
+    """The nodes of a recipe while they are added one by one."""
+
+    recipe: Recipe
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """By name, in the order in which they run."""
+    runs: dict[str, Node] = field(default_factory=dict)
+    """The searches that are evaluated, by the system's name."""
+    trained: dict[str, Node] = field(default_factory=dict)
+    """The models whose training the report shows."""
+    encoders: dict[str, Node] = field(default_factory=dict)
+    """The models whose attention is measured."""
+
+    def add(self, name: str, stage: str, config: Config, *shared: str, **inputs: Node | None) -> Node:
+        """Adds a node. `shared`: the recipe's sections that its stage reads with its own configuration."""
+        sections: dict[str, Any] = {section: getattr(self.recipe, section) for section in shared}
+        self.nodes[name] = Node(name, stage, config, inputs, sections)
+        return self.nodes[name]
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def get(self, name: str) -> Node | None:
+        return self.nodes.get(name)
+
+    @property
+    def general_text(self) -> Node:
+        """The tokens that Condenser reads."""
+        return self.nodes.get("tokens-pretraining") or self.nodes["tokens"]
+
+    def tokens_of(self, corpus: str) -> Node:
+        """The tokens that a section's field `corpus` names."""
+        return self.general_text if corpus == "pretraining" else self.nodes["tokens"]
+
 
 def nodes(recipe: Recipe) -> list[Node]:
-    """The nodes of a recipe, each after everything that it reads."""
-    r = recipe
-    made: list[Node] = []
+    """Returns the nodes of a recipe, each after everything that it reads."""
+    graph = Graph(recipe)
+    add_collection(graph)
+    if recipe.model is not None:
+        model = add_existing_model(graph, recipe.model)
+    else:
+        add_start(graph)
+        add_sources_of_negatives(graph)
+        pretrained = add_pretraining(graph)
+        stage1 = add_stage1(graph, pretrained)
+        newest = add_rounds(graph, pretrained, stage1)
+        add_rerank(graph)
+        model = newest if "stage1" in graph.runs or recipe.rounds.number else pretrained
+    add_index_of_whole_texts(graph, model)
+    add_results(graph)
+    return list(graph.nodes.values())
 
-    def node(name: str, stage: str, config: Config, *shared: str, **inputs: Node | None) -> Node:
-        made.append(Node(name, stage, config, inputs, {section: getattr(r, section) for section in shared}))
-        return made[-1]
 
-    ingest = node("ingest", "ingest", r.ingest)
-    tokenizer = node("tokenizer", "tokenizer", r.tokenizer, collection=ingest)
-    tokens = node("tokens", "tokens", r.tokens, collection=ingest, tokenizer=tokenizer)
-    bm25 = node("bm25", "bm25", r.bm25, collection=ingest)
+def add_collection(graph: Graph) -> None:
+    """The collection, its tokens and BM25, which most other nodes read."""
+    recipe = graph.recipe
+    ingest = graph.add("ingest", "ingest", recipe.ingest)
+    tokenizer = graph.add("tokenizer", "tokenizer", recipe.tokenizer, collection=ingest)
+    graph.add("tokens", "tokens", recipe.tokens, collection=ingest, tokenizer=tokenizer)
+    graph.add("bm25", "bm25", recipe.bm25, collection=ingest)
 
-    def adopted(name: str, checkpoint: Path) -> Node:
-        own = AdoptConfig(checkpoint=checkpoint, pooling=r.encoder.pooling, normalise=r.encoder.normalise)
-        return node(name, "adopt", own, tokenizer=tokenizer)
 
-    judged = ("dev", "test")
-    runs: dict[str, Node] = {}
-    trained: dict[str, Node] = {}
-    encoders: dict[str, Node] = {}
-    general = tokens
+def add_existing_model(graph: Graph, checkpoint: Path) -> Node:
+    """An existing model that is searched and evaluated; nothing is trained."""
+    model = add_adopted(graph, "model", checkpoint)
+    graph.trained["model"] = graph.encoders["model"] = model
+    graph.runs["model"] = add_retrieval(graph, model, "model", JUDGED)
+    return model
 
-    def retrieval(model: Node, suffix: str, splits: Iterable[str]) -> Node:
-        """The run of what `model` finds in the collection for the queries of `splits`."""
-        asked = [s for s in r.search.splits if s in splits]
-        approximate = None if r.index.kind == "flat" else r.search.approximate  # or its fields would change the key
-        unjudged = r.search.unjudged_train_questions and "train" in asked
-        own = {"splits": asked, "unjudged_train_questions": unjudged, "approximate": approximate}
-        config = r.search.model_copy(update=own)
-        encode = node(f"encode-{suffix}", "encode", r.encode, "encoder", tokens=tokens, checkpoint=model)
-        index = node(f"index-{suffix}", "index", r.index, collection=ingest, embeddings=encode)
-        inputs = {"collection": ingest, "tokens": tokens, "checkpoint": model, "index": index}
-        return node(f"search-{suffix}", "search", config, "encoder", **inputs)
 
-    def results(model: Node) -> list[Node]:
-        """All nodes: at last what `search` answers from by `model`, the evaluation of `runs`, and the report."""
-        if isinstance(r.ingest, TextConfig) and r.ingest.questions:  # these were cut out of the texts
-            whole = node("ingest-whole", "ingest", r.ingest.model_copy(update={"questions": ()}))
-            texts = node("tokens-whole", "tokens", r.tokens, collection=whole, tokenizer=tokenizer)
-            node("bm25-whole", "bm25", r.bm25, collection=whole)
-            encode = node("encode-whole", "encode", r.encode, "encoder", tokens=texts, checkpoint=model)
-            node("index-whole", "index", r.index, collection=whole, embeddings=encode)
-        fusion_rows(r.evaluate, ["bm25", *runs])  # an unknown run is told before anything is built
-        evaluate = node("evaluate", "evaluate", r.evaluate, collection=ingest, bm25=bm25, **runs)
-        attention = None
-        if r.attention.sections:
-            sections = general if r.attention.corpus == "pretraining" else tokens
-            attention = node("attention", "attention", r.attention, tokens=sections, **encoders)
-        read = {"collection": ingest, "evaluate": evaluate, "attention": attention, **trained}
-        whole_recipe = {"configuration": configuration(r), "command": command(r)}
-        made.append(Node("report", "report", r.report, read, whole_recipe))
-        return made
+def add_adopted(graph: Graph, name: str, checkpoint: Path) -> Node:
+    """A bi-encoder from another program."""
+    encoder = graph.recipe.encoder
+    config = AdoptConfig(checkpoint=checkpoint, pooling=encoder.pooling, normalise=encoder.normalise)
+    return graph.add(name, "adopt", config, tokenizer=graph["tokenizer"])
 
-    if r.model is not None:
-        ready = trained["model"] = encoders["model"] = adopted("model", r.model)
-        runs["model"] = retrieval(ready, "model", judged)
-        return results(ready)
 
-    # What is finished already (`checkpoint`) needs nothing of what it was made from.
-    condenses = r.cocondenser.checkpoint is None and r.trains("condenser")
-    if r.pretraining is not None and r.reads_general_text:
-        other = node("ingest-pretraining", "ingest", r.pretraining)
-        general = node("tokens-pretraining", "tokens", r.tokens, collection=other, tokenizer=tokenizer)
-    texts = {"pretraining": general, "collection": tokens}
-    first = general if r.initial.reads_passages else tokens
-    pretrained: Node = node("initial", "initial", r.initial, "encoder", tokenizer=tokenizer, tokens=first)
-    miner = from_file = None  # looked at before any training
-    if r.rounds.miner is not None:
-        miner = adopted("miner", r.rounds.miner)
-    if r.negatives_file is not None:
-        from_file = node("negatives-file", "negatives_file", r.negatives_file, collection=ingest)
-    if r.trains("ict") and r.cocondenser.checkpoint is None:
-        pretrained = node("ict", "ict", r.ict, tokens=texts[r.ict.corpus], start=pretrained)
-        trained["ict"] = pretrained
-    if condenses:
-        pretrained = node("condenser", "condenser", r.condenser, tokens=general, start=pretrained)
-        trained["condenser"] = pretrained
-    if r.trains("cocondenser"):
-        own = texts[r.cocondenser.corpus]
-        pretrained = node("cocondenser", "cocondenser", r.cocondenser, tokens=own, start=pretrained)
-        trained["cocondenser"] = pretrained
+def add_start(graph: Graph) -> None:
+    """The general text, if the recipe reads one, and the model that the first training starts from."""
+    recipe, tokenizer = graph.recipe, graph["tokenizer"]
+    if recipe.pretraining is not None and recipe.reads_general_text:
+        general = graph.add("ingest-pretraining", "ingest", recipe.pretraining)
+        graph.add("tokens-pretraining", "tokens", recipe.tokens, collection=general, tokenizer=tokenizer)
+    tokens = graph.general_text if recipe.initial.reads_passages else graph["tokens"]
+    graph.add("initial", "initial", recipe.initial, "encoder", tokenizer=tokenizer, tokens=tokens)
 
-    def finetune(name: str, config: Config, start: Node, **given: Node | None) -> Node:
-        data: dict[str, Node | None] = {"collection": ingest, "tokens": tokens, "start": start, "bm25": bm25}
-        data |= {"mined": None, "soft_labels": None, "pseudo_labels": None} | given
-        trained[name] = encoders[name] = node(name, "finetune", config, "encoder", "train_subset", **data)
-        return trained[name]
 
-    reads_mined = r.negatives_file is None or r.pseudo_labels is not None
-    mines = r.rounds.number > 0 and r.rounds.miner is None and reads_mined
-    encoders["pretrained"] = pretrained
-    runs["pretrained"] = retrieval(pretrained, "pretrained", judged)
-    newest = finetune("stage1", r.stage1, pretrained)
-    if r.stage1.loss != "learning_to_rank":  # one order of the passages for every question: nothing to search
-        runs["stage1"] = retrieval(newest, "stage1", ("train", *judged) if mines else judged)
-    found = runs.get("stage1")
-    if miner is not None:
-        found = retrieval(miner, "miner", ("train",))
+def add_sources_of_negatives(graph: Graph) -> None:
+    """Another model that mines, and a file of negatives; before any training, because they may be refused."""
+    recipe = graph.recipe
+    if recipe.rounds.miner is not None:
+        add_adopted(graph, "miner", recipe.rounds.miner)
+    if recipe.negatives_file is not None:
+        graph.add("negatives-file", "negatives_file", recipe.negatives_file, collection=graph["ingest"])
 
-    def cross_encoder(number: int, mined: Node | None) -> Node:
-        """The `number`-th of an ensemble, from 1: they differ in their seeds."""
-        own = r.cross_encoder
-        config = own.model_copy(update={"seed": own.seed + number - 1})
-        data = {"collection": ingest, "tokens": tokens, "start": pretrained, "bm25": bm25, "mined": mined}
-        name = "cross-encoder" + (f"-{number}" if number > 1 else "")
-        trained[name] = node(name, "cross_encoder", config, "train_subset", **data)
-        return trained[name]
 
-    teachers: list[Node] = []
-    first_hard: Node | None = None
-    for number in range(1, r.rounds.number + 1):
+def add_pretraining(graph: Graph) -> Node:
+    """ICT, Condenser and coCondenser, as far as the recipe has them. Returns the pre-trained model."""
+    recipe, model = graph.recipe, graph["initial"]
+    # A finished coCondenser (`checkpoint`) needs none of the trainings before it.
+    from_scratch = recipe.cocondenser.checkpoint is None
+    if recipe.trains("ict") and from_scratch:
+        tokens = graph.tokens_of(recipe.ict.corpus)
+        model = graph.trained["ict"] = graph.add("ict", "ict", recipe.ict, tokens=tokens, start=model)
+    if recipe.trains("condenser") and from_scratch:
+        model = graph.add("condenser", "condenser", recipe.condenser, tokens=graph.general_text, start=model)
+        graph.trained["condenser"] = model
+    if recipe.trains("cocondenser"):
+        tokens = graph.tokens_of(recipe.cocondenser.corpus)
+        model = graph.add("cocondenser", "cocondenser", recipe.cocondenser, tokens=tokens, start=model)
+        graph.trained["cocondenser"] = model
+    graph.encoders["pretrained"] = model
+    graph.runs["pretrained"] = add_retrieval(graph, model, "pretrained", JUDGED)
+    return model
+
+
+def add_stage1(graph: Graph, pretrained: Node) -> Node:
+    """Fine-tuning on BM25 negatives, and the search that the first round mines. Returns the model."""
+    recipe = graph.recipe
+    model = add_finetuning(graph, "stage1", recipe.stage1, pretrained)
+    if recipe.stage1.loss != "learning_to_rank":  # it orders the passages alike for every question: no search
+        reads_mined = recipe.negatives_file is None or recipe.pseudo_labels is not None
+        mines = recipe.rounds.number > 0 and recipe.rounds.miner is None and reads_mined
+        graph.runs["stage1"] = add_retrieval(graph, model, "stage1", ("train", *JUDGED) if mines else JUDGED)
+    if miner := graph.get("miner"):
+        add_retrieval(graph, miner, "miner", ("train",))
+    return model
+
+
+def add_rounds(graph: Graph, pretrained: Node, model: Node) -> Node:
+    """Stage 2, once for each round. `model`: of stage 1. Returns the model of the last round."""
+    recipe = graph.recipe
+    mined_run = graph.get("search-miner") or graph.runs.get("stage1")
+    for number in range(1, recipe.rounds.number + 1):
         suffix = f"-{number}" if number > 1 else ""
-        if number == 1 and from_file is not None:
-            hard = from_file
-        else:
-            hard = node(f"mine{suffix}", "mine", r.mine, collection=ingest, run=found)
-        first_hard, mined = first_hard or hard, hard
-        soft_labels = pseudo_labels = None
-        if r.teaches and not teachers:
-            teachers.append(cross_encoder(1, hard))
-        if r.stage2.loss == "soft_labels" or r.denoise is not None:
-            read = {"collection": ingest, "tokens": tokens, "cross_encoder": teachers[0], "bm25": bm25}
-            soft_labels = node(f"soft-labels{suffix}", "soft_labels", r.soft_labels, **read, mined=hard)
-        if r.denoise is not None:
-            mined = node(f"denoise{suffix}", "denoise", r.denoise, mined=hard, soft_labels=soft_labels)
-        if r.pseudo_labels is not None:
-            listed = {"collection": ingest, "tokens": tokens, "run": found, "cross_encoder": teachers[0]}
-            pseudo_labels = node(f"pseudo-labels{suffix}", "pseudo_labels", r.pseudo_labels, **listed)
+        negatives = add_negatives(graph, pretrained, mined_run, number, suffix)
         # Stage 2 starts again from the pre-trained model, not from stage 1 (coCondenser, section 4).
-        start = newest if number > 1 and r.rounds.start == "previous" else pretrained
-        soft = soft_labels if r.stage2.loss == "soft_labels" else None
-        newest = finetune(
-            f"stage2{suffix}", r.stage2, start, mined=mined, soft_labels=soft, pseudo_labels=pseudo_labels
-        )
-        again = ("train", *judged) if number < r.rounds.number else judged
-        found = runs[f"stage2{suffix}"] = retrieval(newest, f"stage2{suffix}", again)
+        start = model if number > 1 and recipe.rounds.start == "previous" else pretrained
+        name = f"stage2{suffix}"
+        model = add_finetuning(graph, name, recipe.stage2, start, **negatives)
+        splits = ("train", *JUDGED) if number < recipe.rounds.number else JUDGED
+        mined_run = graph.runs[name] = add_retrieval(graph, model, name, splits)
+    return model
 
-    if r.rerank is not None and found is not None:
-        teachers += [cross_encoder(n, first_hard) for n in range(len(teachers) + 1, r.ensemble + 1)]
-        members = {f"cross_encoder_{n}": teacher for n, teacher in enumerate(teachers[: r.ensemble], 1)}
-        dense = list(runs.values())[-1]
-        runs["rerank"] = node("rerank", "rerank", r.rerank, collection=ingest, tokens=tokens, run=dense, **members)
 
-    return results(newest if "stage1" in runs or r.rounds.number else pretrained)
+def add_negatives(graph: Graph, pretrained: Node, run: Node | None, number: int, suffix: str) -> dict[str, Node | None]:
+    """The negatives and labels of a round, mined from `run`. Returns what stage 2 reads, by parameter."""
+    recipe = graph.recipe
+    passages = {"collection": graph["ingest"], "tokens": graph["tokens"]}
+    mined = graph.get("negatives-file") if number == 1 else None
+    if mined is None:
+        mined = graph.add(f"mine{suffix}", "mine", recipe.mine, collection=graph["ingest"], run=run)
+    teacher = cross_encoder(graph, pretrained, 1) if recipe.teaches else None
+    soft_labels = pseudo_labels = None
+    if recipe.stage2.loss == "soft_labels" or recipe.denoise is not None:
+        inputs = {**passages, "cross_encoder": teacher, "bm25": graph["bm25"], "mined": mined}
+        soft_labels = graph.add(f"soft-labels{suffix}", "soft_labels", recipe.soft_labels, **inputs)
+    if recipe.denoise is not None:
+        mined = graph.add(f"denoise{suffix}", "denoise", recipe.denoise, mined=mined, soft_labels=soft_labels)
+    if recipe.pseudo_labels is not None:
+        inputs = {**passages, "run": run, "cross_encoder": teacher}
+        pseudo_labels = graph.add(f"pseudo-labels{suffix}", "pseudo_labels", recipe.pseudo_labels, **inputs)
+    if recipe.stage2.loss != "soft_labels":
+        soft_labels = None  # denoise alone reads them
+    return {"mined": mined, "soft_labels": soft_labels, "pseudo_labels": pseudo_labels}
+
+
+def add_finetuning(graph: Graph, name: str, config: Config, start: Node, **negatives: Node | None) -> Node:
+    """A fine-tuning on BM25 negatives and on `negatives`."""
+    inputs: dict[str, Node | None] = {"collection": graph["ingest"], "tokens": graph["tokens"], "start": start}
+    inputs |= {"bm25": graph["bm25"], "mined": None, "soft_labels": None, "pseudo_labels": None} | negatives
+    model = graph.add(name, "finetune", config, "encoder", "train_subset", **inputs)
+    graph.trained[name] = graph.encoders[name] = model
+    return model
+
+
+def cross_encoder(graph: Graph, pretrained: Node, number: int) -> Node:
+    """The cross-encoder `number` (from 1) of the ensemble, which is added once. They differ in their seeds."""
+    name = "cross-encoder" + (f"-{number}" if number > 1 else "")
+    if name not in graph.nodes:
+        section = graph.recipe.cross_encoder
+        config = section.model_copy(update={"seed": section.seed + number - 1})
+        inputs = {"collection": graph["ingest"], "tokens": graph["tokens"], "start": pretrained, "bm25": graph["bm25"]}
+        mined = graph.get("negatives-file") or graph.get("mine")  # those of the first round
+        graph.trained[name] = graph.add(name, "cross_encoder", config, "train_subset", **inputs, mined=mined)
+    return graph[name]
+
+
+def add_rerank(graph: Graph) -> None:
+    """The last dense run, reranked by the ensemble of cross-encoders."""
+    recipe = graph.recipe
+    if recipe.rerank is None or ("stage1" not in graph.runs and not recipe.rounds.number):
+        return
+    numbers = range(1, recipe.ensemble + 1)
+    members = {f"cross_encoder_{n}": cross_encoder(graph, graph.encoders["pretrained"], n) for n in numbers}
+    inputs = {"collection": graph["ingest"], "tokens": graph["tokens"], "run": list(graph.runs.values())[-1]}
+    graph.runs["rerank"] = graph.add("rerank", "rerank", recipe.rerank, **inputs, **members)
+
+
+def add_retrieval(graph: Graph, model: Node, suffix: str, splits: Iterable[str]) -> Node:
+    """Encodes the collection, indexes it and searches it for the questions of `splits`. Returns the search."""
+    recipe = graph.recipe
+    searched = [split for split in recipe.search.splits if split in splits]
+    changes = {
+        "splits": searched,
+        "unjudged_train_questions": recipe.search.unjudged_train_questions and "train" in searched,
+        # An exact index reads none of these fields, and they would change the key.
+        "approximate": None if recipe.index.kind == "flat" else recipe.search.approximate,
+    }
+    config = recipe.search.model_copy(update=changes)
+    index = add_index(graph, model, suffix, graph["ingest"], graph["tokens"])
+    inputs = {"collection": graph["ingest"], "tokens": graph["tokens"], "checkpoint": model, "index": index}
+    return graph.add(f"search-{suffix}", "search", config, "encoder", **inputs)
+
+
+def add_index(graph: Graph, model: Node, suffix: str, ingest: Node, tokens: Node) -> Node:
+    recipe = graph.recipe
+    encode = graph.add(f"encode-{suffix}", "encode", recipe.encode, "encoder", tokens=tokens, checkpoint=model)
+    return graph.add(f"index-{suffix}", "index", recipe.index, collection=ingest, embeddings=encode)
+
+
+def add_index_of_whole_texts(graph: Graph, model: Node) -> None:
+    """What `cocondenser search` answers from, where questions were cut out of the texts that are evaluated."""
+    recipe = graph.recipe
+    if not isinstance(recipe.ingest, TextConfig) or not recipe.ingest.questions:
+        return
+    whole = graph.add("ingest-whole", "ingest", recipe.ingest.model_copy(update={"questions": ()}))
+    tokens = graph.add("tokens-whole", "tokens", recipe.tokens, collection=whole, tokenizer=graph["tokenizer"])
+    graph.add("bm25-whole", "bm25", recipe.bm25, collection=whole)
+    add_index(graph, model, "whole", whole, tokens)
+
+
+def add_results(graph: Graph) -> None:
+    """The evaluation of all runs, the attention of all encoders, and the report."""
+    recipe, ingest = graph.recipe, graph["ingest"]
+    fusion_rows(recipe.evaluate, ["bm25", *graph.runs])  # refuses an unknown run before anything is built
+    evaluate = graph.add("evaluate", "evaluate", recipe.evaluate, collection=ingest, bm25=graph["bm25"], **graph.runs)
+    attention = None
+    if recipe.attention.sections:
+        tokens = graph.tokens_of(recipe.attention.corpus)
+        attention = graph.add("attention", "attention", recipe.attention, tokens=tokens, **graph.encoders)
+    inputs = {"collection": ingest, "evaluate": evaluate, "attention": attention, **graph.trained}
+    whole_recipe = {"configuration": configuration(recipe), "command": command(recipe)}
+    graph.nodes["report"] = Node("report", "report", recipe.report, inputs, whole_recipe)
