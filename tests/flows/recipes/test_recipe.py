@@ -249,6 +249,28 @@ def test_a_mistake_is_one_line_that_names_its_place(tmp_path: Path, text: str, m
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("section", ["cross_encoder: *own", "cross_encoder:\n  <<: *own\n  epochs: 5"])
+def test_a_mistake_in_a_field_of_an_anchor_names_the_anchors_line(tmp_path: Path, section: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"extends: tiny\nstage1: &own\n  epochs: 2\n  temperature: 0.5\n{section}\n")
+    with pytest.raises(InputError) as error:
+        resolve(str(file))
+    assert str(error.value).startswith(f"{file}:4: cross_encoder.temperature: unknown field")
+
+
+def test_a_field_next_to_a_merge_key_replaces_that_of_the_anchor(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: tiny\nstage1: &own\n  epochs: 2\n  batch_queries: 9\nstage2:\n  epochs: 5\n  <<: *own\n")
+    recipe = resolve(str(file))
+    assert (recipe.stage1.epochs, recipe.stage1.batch_queries) == (2, 9)
+    assert (recipe.stage2.epochs, recipe.stage2.batch_queries) == (5, 9)
+    assert recipe.stage2.seed == resolve("tiny").stage2.seed  # an anchor holds its own file's fields alone
+    file.write_text(file.read_text().replace("epochs: 5\n  <<: *own", "<<: *own\n  epochs: many"))
+    with pytest.raises(InputError) as error:
+        resolve(str(file))
+    assert str(error.value).startswith(f"{file}:7: stage2.epochs: ")
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such recipe file"):
         resolve(str(tmp_path / "none.yaml"))
