@@ -26,7 +26,7 @@ def check(r: Sections) -> None:
     if r.model is None:
         limits += [*of_lists(r), *of_lengths(r)]
     elif r.rerank is not None:
-        raise ValueError("model: a ready model's answers are not reranked: set rerank to null")
+        raise ValueError("model: rerank does not work with an existing model: set rerank to null")
     for name, value, limit_name, limit in limits:
         if value > limit:
             raise ValueError(f"{name} ({value}) is more than {limit_name} ({limit})")
