@@ -1,4 +1,4 @@
-"""The flow: the nodes of flows/dag.py, one task run each, in order."""
+"""The flow, which runs each node of flows/dag.py as a task, in order."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ RecipeName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(yaml_layers.li
 
 
 def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
-    """The flow of a run that the command line has prepared; with None, one that prepares what its parameters name."""
+    """The flow of a run that the command line has prepared. None: the flow prepares a run from its parameters."""
 
     @flow(name="cocondenser", flow_run_name=partial(run_nodes.run_name, prepared, "recipe"), persist_result=False)
     def cocondenser(
@@ -30,17 +30,17 @@ def flow_of(prepared: Run[Recipe] | None = None) -> Flow[..., Any]:
         store: str | None = None,
         device: Device = None,
     ) -> Any:
-        """From a text collection and training questions to a dense retriever; every stage is reused where it can be.
+        """Trains a dense retriever on a text collection and training questions; finished stages come from the store.
 
         Args:
             recipe: The name of one of the project's recipes, or the path of a YAML file.
             set: Changes to it, such as condenser.steps=100, applied last.
-            until: The last stage to run, with all that it needs.
-            only: The one stage to run; what it reads must be in the store.
+            until: The last stage to run, after all stages that it needs.
+            only: The only stage to run; its inputs must be in the store.
             refresh: Stages to build again.
             keep: Stages whose artifacts of older code are accepted.
-            store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
-            device: auto, cpu or cuda; the recipe's where empty.
+            store: The folder of artifacts; if empty, COCONDENSER_STORE or ./store.
+            device: auto, cpu or cuda; if empty, that of the recipe.
         """
         try:
             run = prepared or prepare(recipe, set, until, only, refresh, keep, store, device)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from artifacts.schema import Name
-from flows.recipes.recipe import Recipe, change
+from flows.recipes.recipe import Recipe, with_settings
 from flows.recipes.yaml_layers import Keys, Layer, hint, override
 from pipeline.ablation.config import SEEDED, UNTUNED, Negatives
 from pipeline.config import Config, Seed, Whole
@@ -25,21 +25,21 @@ FIXED: dict[str, list[Keys]] = {
     "seeds": [tuple(field.split(".")) for field in SEEDED],
     "sizes": [("train_subset", "queries")],
 }
-"""Fields of the recipe that these of the ablation give."""
+"""Fields of the recipe that these fields of the ablation set."""
 GIVEN = {field: f"{name} give {'.'.join(field)}" for name, fields in FIXED.items() for field in fields} | {
     ("attention", "corpus"): "all rows have attention.corpus=collection"
 }
 """Fields that no setting can change, and why."""
 ROUNDS = {("rounds", "number"): "negatives give rounds.number"}
-"""Where it is not what the settings make it."""
-NONE_ALONE = "none trains nothing: bm25, mined or fusion must stand beside it"
+"""The same, if the settings give another number of rounds than the negatives need."""
+NONE_ALONE = "none trains nothing: add bm25, mined or fusion"
 """Why negatives cannot be [none]."""
 SHARED = [("ingest",), ("evaluate", "relevance")]
 """Fields that decide which questions are measured."""
 
 
 def plain(label: str) -> str:
-    """A row's name as it is. Raises ValueError for one that tasks and tables could not carry."""
+    """Checks a row's name. Raises ValueError if names of tasks and tables cannot contain it."""
     if not re.fullmatch(r"\w[\w.+-]*( [\w.+-]+)*", label):
         raise ValueError(
             "a row's name has letters, digits, . _ + - and single spaces between them, a letter, digit or _ first"
@@ -54,17 +54,17 @@ class Row(Config):
     """A model that is compared."""
 
     set: list[str]
-    """`stage.field=value` settings that make it of the ablation's recipe. A list in the place of the row is these."""
+    """`stage.field=value` settings of the ablation's recipe. A row that is a list has these alone."""
     start: str | None
-    """The row whose pre-trained model, with its head, it goes on from in the place of the initial one. null: none.
-    With it `set` may go without."""
+    """The row from whose pre-trained model, with its head, this row starts instead of the initial model. null: none.
+    With `start`, `set` may be missing."""
 
     @model_validator(mode="before")
     @classmethod
-    def _settings_alone(cls, given: Any) -> Any:
-        if isinstance(given, list):
-            return {"set": given, "start": None}
-        return {"set": [], **given} if isinstance(given, dict) and "start" in given else given
+    def _settings_alone(cls, row: Any) -> Any:
+        if isinstance(row, list):
+            return {"set": row, "start": None}
+        return {"set": [], **row} if isinstance(row, dict) and "start" in row else row
 
 
 class Ablation(Config):
@@ -75,42 +75,42 @@ class Ablation(Config):
     title: str = Field(min_length=1)
     """One line for the listing and the page."""
     description: str
-    """What it needs, takes and gives, in a few lines."""
+    """What the ablation needs and builds, and how long it takes, in a few lines."""
     hidden: bool
-    """Left out of the listing: for tests, or to be extended."""
+    """Whether listings leave the ablation out: it is for tests, or others extend it."""
     recipe: Recipe
-    """What all cells share; the file names it."""
+    """The recipe of all cells; the file has its name."""
     set: list[str]
-    """Settings of all cells, under those of sizes and rows."""
+    """Settings of all cells; those of sizes and rows replace them."""
     rows: dict[Label, Row] = Field(min_length=1)
-    """The models by the names that tables give them, in their order."""
+    """The models by their names in the tables, in this order."""
     negatives: list[Negatives] = Field(min_length=1)
     """The tables' columns. `none`: the model before fine-tuning, once for all sizes and seeds; it cannot be alone.
-    `bm25`: what stage 1 gives. `mined`: what the last stage 2 gives; it alone asks for mining and stage 2. `fusion`:
-    BM25 joined with the last dense run."""
+    `bm25`: the model of stage 1. `mined`: the model of the last stage 2; only this column needs mining and stage 2.
+    `fusion`: BM25 fused with the last dense run."""
     sizes: list[Size] = Field(min_length=1)
-    """Training questions, the first of one seeded shuffle, so that smaller sets lie within larger ones. null: all."""
+    """Numbers of training questions. They are the start of one shuffle, so larger sets contain smaller ones. null: all."""
     by_size: dict[int, list[str]]
     """Settings of the cells of a size, such as more epochs for fewer questions."""
     seeds: list[Seed] = Field(min_length=1)
-    """Of fine-tuning alone, so that rows are pre-trained once: stage 1 has the seed, stage 2 the next number, as in the
-    recipes."""
+    """Seeds of fine-tuning alone; each row is pre-trained once. Stage 1 has the seed and stage 2 the next number, as in
+    the recipes."""
     reference: str
     """The row that the others are tested against."""
     measures: list[Measure] = Field(min_length=1)
-    """What the table shows, such as RR@10; table.json has all."""
+    """The measures in the table, such as RR@10; table.json has all."""
     test: Test
-    """Of differences from the reference, paired by question."""
+    """The significance test of differences from the reference, paired by question."""
     samples: Whole = Field(ge=100, le=1_000_000)
     """Resamples of the questions, for intervals and the randomisation test."""
     test_seed: Seed
-    """Of the resamples."""
+    """Seed of the resamples."""
 
     @model_validator(mode="after")
-    def _names_are_known_and_told_apart(self) -> Self:
+    def _names_are_known_and_different(self) -> Self:
         for field in ("negatives", "sizes", "seeds", "measures"):
-            given = getattr(self, field)
-            if len({*given}) < len(given):
+            values = getattr(self, field)
+            if len({*values}) < len(values):
                 raise ValueError(f"{field}: one appears twice")
         if self.negatives == [UNTUNED]:
             raise ValueError(f"negatives: {NONE_ALONE}")
@@ -119,11 +119,11 @@ class Ablation(Config):
         by_key: dict[str, str] = {}
         for label in self.rows:
             if label.lower() == "bm25":
-                raise ValueError(f"rows.{label}: the tables' first row is called so")
+                raise ValueError(f"rows.{label}: is the name of the tables' first row")
             other = by_key.setdefault(key("row", label), label)
             if other != label:
-                alike = "capitals and signs tell no two rows apart"
-                raise ValueError(f"rows.{label}: Prefect's page cannot tell it from {other}: {alike}")
+                alike = "capitals and signs do not count"
+                raise ValueError(f"rows.{label}: Prefect's page cannot distinguish it from {other}: {alike}")
             starts(self, label)
         return self
 
@@ -139,7 +139,7 @@ class Cell:
 
 
 def starts(ablation: Ablation, label: str) -> list[str]:
-    """The row and those it goes on from, first ones last. Raises ValueError for an unknown row and for a circle."""
+    """The row, the row that it starts from, and so on. Raises ValueError for an unknown row and for a circle."""
     found = [label]
     while (start := ablation.rows[found[-1]].start) is not None:
         if start not in ablation.rows:
@@ -153,7 +153,7 @@ def starts(ablation: Ablation, label: str) -> list[str]:
 def cells(ablation: Ablation, rows: Iterable[str] | None = None) -> list[Cell]:
     """The cells (of these rows), row by row, then by size and seed.
 
-    Raises InputError, naming the row, where its settings and the recipe do not go together.
+    Raises InputError with the row's name if its settings do not fit the recipe.
     """
     return [
         _cell(ablation, label, size, seed)
@@ -164,12 +164,12 @@ def cells(ablation: Ablation, rows: Iterable[str] | None = None) -> list[Cell]:
 
 
 class SettingError(InputError):
-    """A row and the recipe do not go together."""
+    """A row's settings do not fit the recipe."""
 
     def __init__(self, row: str, keys: Keys, why: str) -> None:
         super().__init__(f"row {row}: {why}")
         self.keys = keys
-        """What of the ablation is to blame."""
+        """The field of the ablation that is wrong."""
         self.why = why
 
 
@@ -181,7 +181,7 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         row: ablation.rows[label].set,
     }
     mined = "mined" in ablation.negatives
-    # Stage 2 is not looked at where it does not run.
+    # Without stage 2 its fields are not checked.
     stages: dict[Keys, list[str]] = {} if mined else {("negatives",): ["rounds.number=0"]}
     own = _changed(ablation.recipe, stages | given, label)
     rounds = max(own.rounds.number, 1) if mined else 0
@@ -191,16 +191,16 @@ def _cell(ablation: Ablation, label: str, size: int | None, seed: int) -> Cell:
         ("sizes",): [f"{'.'.join(field)}={size or 'null'}" for field in FIXED["sizes"]],
         ("negatives",): [f"rounds.number={rounds}"],
         ("seeds",): [f"{'.'.join(field)}={seed + (field[0] == 'stage2')}" for field in FIXED["seeds"]],
-        # All rows' attention is looked at on the same sections, whether or not they read general text.
+        # The attention of all rows is measured on the same sections, whether or not they read general text.
         row: ["attention.corpus=collection"],
     }
     return Cell(label, size, seed, _changed(own, fixed, label))
 
 
 def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe:
-    """The recipe with settings, by what of the ablation gives them."""
+    """The recipe with settings. `given`: field of the ablation -> its settings."""
     try:
-        return change(recipe, [setting for settings in given.values() for setting in settings])
+        return with_settings(recipe, [setting for settings in given.values() for setting in settings])
     except InputError as error:
         why = str(error)
         blamed = (keys for keys, own in reversed(given.items()) if any(why.startswith(f"--set {one}: ") for one in own))
@@ -208,12 +208,12 @@ def _changed(recipe: Recipe, given: dict[Keys, list[str]], label: str) -> Recipe
 
 
 def _check_settings(settings: Sequence[str], keys: Keys, label: str, fixed: Mapping[Keys, str]) -> None:
-    """Raises SettingError for what would be overwritten without a word, and for questions that differ by cell."""
+    """Raises SettingError for settings that would be replaced silently, and for questions that differ by cell."""
     layer = override(Layer({}), settings)
     wrong = {field: f"in an ablation {why}" for field, why in fixed.items()}
     if keys != ("set",):
         same = "all cells are measured on the same questions"
-        wrong |= {field: f"{same}: {'.'.join(field)} may only stand under `set`" for field in SHARED}
+        wrong |= {field: f"{same}: {'.'.join(field)} is only allowed in `set`" for field in SHARED}
     for field, why in wrong.items():
         if _value(layer.data, field) is not None:
             raise SettingError(label, keys, f"{layer.origin(field)}: {why}")

@@ -1,4 +1,4 @@
-"""What of an ablation is run: its rows, and what stands in the place of its negatives, sizes, seeds and reference."""
+"""Selects the rows of an ablation, and replaces its negatives, sizes, seeds and reference."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ GREATEST_SEED = (1 << 63) - 2
 
 @dataclass(frozen=True)
 class Choice:
-    """Empty: all rows, or what the ablation has."""
+    """Options of the command line. Empty: all rows, or the ablation's own values."""
 
     set: list[str] = field(default_factory=list)
     """Further settings of all cells, under those of sizes and rows; at least one cell has none for the same field."""
@@ -27,9 +27,9 @@ class Choice:
 
 
 def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, list[str]]:
-    """The ablation with what is chosen in the place of its own, and the rows asked for, in its order.
+    """The ablation with the chosen values instead of its own, and the selected rows in its order.
 
-    Raises InputError for choices that are unknown, impossible or stand twice.
+    Raises InputError for choices that are unknown, impossible or duplicated.
     """
     choice = choice or Choice()
     for name in ("rows", "negatives", "sizes", "seeds"):
@@ -40,8 +40,8 @@ def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, 
     _check_rows(ablation, [*choice.rows, reference])
     _check_negatives(choice.negatives)
     _check_numbers(choice)
-    asked = [label for label in ablation.rows if label in choice.rows] if choice.rows else [*ablation.rows]
-    if reference not in asked:
+    selected = [label for label in ablation.rows if label in choice.rows] if choice.rows else [*ablation.rows]
+    if reference not in selected:
         raise InputError(f"the reference {reference} is not among the rows: name it too, or another by --reference")
     changes: dict[str, Any] = {
         "set": [*ablation.set, *choice.set],
@@ -51,12 +51,12 @@ def chosen(ablation: Ablation, choice: Choice | None = None) -> tuple[Ablation, 
         "reference": reference,
     }
     changed = ablation.model_copy(update=changes)
-    _check_settings(changed, asked, choice.set)
-    return changed, asked
+    _check_settings(changed, selected, choice.set)
+    return changed, selected
 
 
 def _check_rows(ablation: Ablation, labels: Sequence[str]) -> None:
-    """Raises InputError for a row that the ablation has not."""
+    """Raises InputError for an unknown row."""
     for label in labels:
         if label not in ablation.rows:
             known = f"{hint(label, ablation.rows)}; there are {', '.join(ablation.rows)}"
@@ -73,9 +73,9 @@ def _check_negatives(negatives: Sequence[str]) -> None:
         raise InputError(f"--negatives: {NONE_ALONE}")
 
 
-def _check_settings(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -> None:
-    """Raises InputError for a setting that every cell's own overwrite: it would go without a word."""
-    own = _own_fields(ablation, asked)
+def _check_settings(ablation: Ablation, rows: Sequence[str], settings: Sequence[str]) -> None:
+    """Raises InputError for a setting that every cell replaces, because it would be ignored silently."""
+    own = _own_fields(ablation, rows)
     for setting in settings:
         fields = _fields([setting])
         if all(_overwritten(fields, theirs) for theirs in own.values()):
@@ -83,34 +83,34 @@ def _check_settings(ablation: Ablation, asked: Sequence[str], settings: Sequence
             raise InputError(f"--set {setting}: {why}")
 
 
-def unheard(ablation: Ablation, asked: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """A line for each setting that some cells alone overwrite with their own: the others are changed, and these not."""
-    own = _own_fields(ablation, asked)
-    said = []
+def unheard(ablation: Ablation, rows: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """A line for each setting that some cells, but not all, replace by their own."""
+    own = _own_fields(ablation, rows)
+    lines = []
     for setting in settings:
         fields = _fields([setting])
         cells = [cell for cell, theirs in own.items() if _overwritten(fields, theirs)]
         if cells:
             sized = len(ablation.sizes) > 1
             names = [f"{row} ({size_text(size)})" if sized else row for row, size in cells]
-            said.append(f"--set {setting}: changes nothing in {', '.join(names)}, whose row or size sets it")
-    return said
+            lines.append(f"--set {setting}: changes nothing in {', '.join(names)}, whose row or size sets it")
+    return lines
 
 
-def _own_fields(ablation: Ablation, asked: Sequence[str]) -> dict[tuple[str, int | None], set[str]]:
-    """{(row, size): what its own settings set} of these rows and those that they go on from."""
-    rows = dict.fromkeys(start for label in asked for start in starts(ablation, label))
+def _own_fields(ablation: Ablation, rows: Sequence[str]) -> dict[tuple[str, int | None], set[str]]:
+    """{(row, size): the fields that its own settings set} of these rows and of those that they start from."""
+    labels = dict.fromkeys(start for label in rows for start in starts(ablation, label))
     sizes = {size: ablation.by_size.get(size, []) if size else [] for size in ablation.sizes}
-    return {(row, size): _fields([*more, *ablation.rows[row].set]) for row in rows for size, more in sizes.items()}
+    return {(row, size): _fields([*more, *ablation.rows[row].set]) for row in labels for size, more in sizes.items()}
 
 
 def _overwritten(fields: set[str], own: set[str]) -> bool:
-    """Whether each of them, or a section around it, is set again."""
+    """Whether `own` sets each field, or a section around it."""
     return all(any(f"{name}.".startswith(f"{one}.") for one in own) for name in fields)
 
 
 def _fields(settings: Sequence[str]) -> set[str]:
-    """The fields that are set, a section's one by one."""
+    """The fields that the settings set; a section counts as its fields."""
     return {*_leaves(override(Layer({}), settings).data, ())}
 
 
@@ -123,7 +123,7 @@ def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[str]:
 
 
 def _check_numbers(choice: Choice) -> None:
-    """Raises InputError for sizes and seeds that cannot be."""
+    """Raises InputError for sizes and seeds out of range."""
     for size in choice.sizes:
         if size is not None and not 1 <= size <= MOST:
             raise InputError(f"--sizes {size}: a number of training questions from 1 to {MOST:,}, or all")

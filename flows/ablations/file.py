@@ -1,4 +1,4 @@
-"""Ablations as files: YAML over what it extends, every error with its file and line."""
+"""Reads ablations from YAML files. Every error names the file and line."""
 
 import json
 from collections import defaultdict
@@ -29,18 +29,18 @@ def named() -> list[str]:
 def load(name: str) -> Ablation:
     """The complete ablation `name` (the project's, or a YAML file's path).
 
-    Relative paths in its settings count from the file that gives them. Raises InputError, naming file and line, for
+    Relative paths in its settings are relative to the file. Raises InputError with file and line for
     unknown fields, wrong values and rows whose settings do not fit.
     """
     layer = yaml_layers.read(name, ABLATIONS)
     data = layer.data
     rows = data.get("rows")
     if isinstance(rows, dict):
-        data["rows"] = {label: row for label, row in rows.items() if row is not None}  # null takes a row back
+        data["rows"] = {label: row for label, row in rows.items() if row is not None}  # null removes a row
     if not isinstance(data.get("recipe"), str):
         raise InputError(f"{layer.origin(('recipe',))}: recipe: a recipe's name or the path of its file is missing")
     try:
-        data["recipe"] = resolve(_beside(data["recipe"], layer)).model_dump(mode="json")
+        data["recipe"] = resolve(_recipe_path(data["recipe"], layer)).model_dump(mode="json")
     except InputError as error:
         raise InputError(f"{layer.origin(('recipe',))}: recipe: {error}") from None
     try:
@@ -49,22 +49,22 @@ def load(name: str) -> Ablation:
         raise InputError(_one_line(error, layer)) from None
     _check_null_rows(yaml_layers.chain(name, ABLATIONS))
     _check_sizes(ablation, layer)
-    made: list[Cell] = []
+    every_cell: list[Cell] = []
     for label in ablation.rows:
         try:
-            made += cells(ablation, [label])
+            every_cell += cells(ablation, [label])
         except SettingError as error:
             row = "" if error.keys == ("rows", label) else f" (row {label})"
             raise InputError(f"{_place(error.keys, layer)}: {error.why.removeprefix('--set ')}{row}") from None
     known: defaultdict[str, set[Path]] = defaultdict(set)
-    for cell in made:
+    for cell in every_cell:
         for field, path in paths(cell.recipe):
             known[field].add(path)
     return _located(ablation, layer, known)
 
 
 def _located(ablation: Ablation, layer: Layer, known: Known) -> Ablation:
-    """With each relative path of a setting as counted from its file."""
+    """The ablation, with the relative paths of its settings joined to the folder of their file."""
 
     def located(settings: list[str], *keys: str) -> list[str]:
         folder = layer.folder(keys)
@@ -80,32 +80,32 @@ def _located(ablation: Ablation, layer: Layer, known: Known) -> Ablation:
 
 def _from(folder: Path, setting: str, known: Known) -> str:
     keys, value = yaml_layers.parsed(setting)
-    there = _beside_folder(folder, ".".join(keys), value, known)
+    there = _paths_in(folder, ".".join(keys), value, known)
     return setting if there == value else f"{'.'.join(keys)}={json.dumps(there, ensure_ascii=False)}"
 
 
-def _beside_folder(folder: Path, name: str, value: Any, known: Known) -> Any:
-    """The value of the field `name` with its paths below `folder`."""
+def _paths_in(folder: Path, name: str, value: Any, known: Known) -> Any:
+    """The value of the field `name`, with its relative paths joined to `folder`."""
     if isinstance(value, dict):
-        return {key: _beside_folder(folder, f"{name}.{key}", member, known) for key, member in value.items()}
+        return {key: _paths_in(folder, f"{name}.{key}", member, known) for key, member in value.items()}
     if isinstance(value, list):
-        return [_beside_folder(folder, f"{name}.{n}", member, known) for n, member in enumerate(value)]
+        return [_paths_in(folder, f"{name}.{n}", member, known) for n, member in enumerate(value)]
     is_path = isinstance(value, str) and name in known and given(value) in known[name]
     return str(beside(folder, value)) if is_path else value
 
 
 def _check_null_rows(found: Sequence[Layer]) -> None:
-    """Raises InputError where the first file takes back a row that none of the others has."""
+    """Raises InputError if the first file removes a row that none of the others has."""
     rows, *others = [layer.data.get("rows") for layer in found]
     there = [label for below in others if isinstance(below, dict) for label in below]
     for label in [label for label, row in rows.items() if row is None] if isinstance(rows, dict) else []:
         if label not in there:
             place = _place(("rows", str(label)), found[0])
-            raise InputError(f"{place}: no row to take back{yaml_layers.hint(str(label), there)}")
+            raise InputError(f"{place}: no such row to remove{yaml_layers.hint(str(label), there)}")
 
 
 def _check_sizes(ablation: Ablation, layer: Layer) -> None:
-    """Raises InputError for settings of a size that no cell has. Those of an extended file may go without."""
+    """Raises InputError for settings of a size that no cell has, except those of an extended file."""
     known = ", ".join("null" if size is None else f"{size:,}" for size in ablation.sizes)
     for size in ablation.by_size:
         keys = ("by_size", str(size))
@@ -114,13 +114,13 @@ def _check_sizes(ablation: Ablation, layer: Layer) -> None:
 
 
 def _place(keys: Keys, layer: Layer) -> str:
-    """`own.yaml:3: rows.BERT`; where an extended file says it, `own.yaml: rows.BERT, from standard.yaml:19`."""
+    """`own.yaml:3: rows.BERT`; for a field of an extended file `own.yaml: rows.BERT, from standard.yaml:19`."""
     where, own, field = str(layer.origin(keys)), str(layer.origin(())), ".".join(keys)
     return f"{where}: {field}" if where.startswith(f"{own}:") else f"{own}: {field}, from {where}"
 
 
-def _beside(recipe: str, layer: Layer) -> str:
-    """A recipe's path is from the file that names it."""
+def _recipe_path(recipe: str, layer: Layer) -> str:
+    """A recipe's path is relative to the file that names it."""
     if not recipe.endswith((".yaml", ".yml")):
         return recipe
     named_in = str(layer.origin(("recipe",))).rpartition(":")[0]
@@ -128,7 +128,7 @@ def _beside(recipe: str, layer: Layer) -> str:
 
 
 def _one_line(error: ValidationError, layer: Layer) -> str:
-    """The first problem, with its place; a field spelt wrongly before those that are missing for it."""
+    """The first problem, with its place; a misspelt field comes before missing ones."""
     problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     keys = tuple(str(part) for part in problem["loc"] if part != "[key]")  # pydantic's mark of a name
@@ -139,7 +139,7 @@ def _one_line(error: ValidationError, layer: Layer) -> str:
     elif problem["type"] == "missing":
         text = "missing"
     else:
-        given = problem["input"]
-        text = problem["msg"].removeprefix("Value error, ") + ("" if isinstance(given, dict) else f" (got {given!r})")
+        value = problem["input"]
+        text = problem["msg"].removeprefix("Value error, ") + ("" if isinstance(value, dict) else f" (got {value!r})")
     blamed = keys or tuple(text.partition(": ")[0].split("."))  # a validator of the whole names its field
     return ": ".join(part for part in (layer.origin(blamed), field, text) if part)

@@ -1,4 +1,4 @@
-"""The flow of an ablation: one task run for each node of flows/ablations/shared_nodes.py, then the table."""
+"""The flow of an ablation, which runs each node of flows/ablations/shared_nodes.py as a task, then builds the table."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ AblationName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(file.named()
 
 
 def flow_of(prepared: AblationRun | None = None) -> Flow[..., Any]:
-    """The flow of a run that the command line has prepared; with None, one that prepares what its parameters name."""
+    """The flow of a run that the command line has prepared. None: the flow prepares a run from its parameters."""
     name = partial(run_nodes.run_name, prepared.run if prepared else None, "ablation", ABLATIONS)
 
     @flow(name="ablation", flow_run_name=name, persist_result=False)
@@ -46,20 +46,20 @@ def flow_of(prepared: AblationRun | None = None) -> Flow[..., Any]:
     ) -> Any:
         """Rows x negatives x sizes of training data x seeds of one recipe; what cells share is built once.
 
-        A cell that fails stops none that does not read the same artifact, and a row that cannot continue stops no
-        other; there is no table then, and the next run builds the rest. A row that does not fit the collection stops
-        all before any training.
+        If a cell fails, cells that do not read the same artifact continue, and so do other rows. There is no table
+        then, and the next run builds the rest. A row that does not fit the collection stops all rows before any
+        training.
 
         Args:
             ablation: The name of one of the project's ablations, or the path of a YAML file.
             set: Changes to the recipe of all cells, such as stage1.epochs=2, under those of sizes and rows.
-            rows: The rows to run; all where empty.
+            rows: The rows to run; if empty, all.
             negatives: Columns instead of the ablation's.
             sizes: Numbers of training questions, null for all, instead of the ablation's.
             seeds: Seeds of fine-tuning, instead of the ablation's.
-            reference: The row that the others are tested against; the ablation's where empty.
-            store: The folder of artifacts; COCONDENSER_STORE or ./store where empty.
-            device: auto, cpu or cuda; the recipe's where empty.
+            reference: The row that the others are tested against; if empty, that of the ablation.
+            store: The folder of artifacts; if empty, COCONDENSER_STORE or ./store.
+            device: auto, cpu or cuda; if empty, that of the recipe.
         """
         try:
             choice = Choice(set, rows, negatives, sizes, seeds, reference)
@@ -72,7 +72,7 @@ def flow_of(prepared: AblationRun | None = None) -> Flow[..., Any]:
 
 
 def show(cells: Union, done: Done) -> None:
-    """The table. Raises RuntimeError where something failed, and so there is none."""
+    """Shows the table. Raises RuntimeError if something failed, because there is no table then."""
     if done.failed:
         raise RuntimeError(failures(cells, done.refs, done.failed))
     table = cells.nodes[-1].config
@@ -81,9 +81,9 @@ def show(cells: Union, done: Done) -> None:
 
 
 def leave_out(cells: Union, part: str, done: Done) -> None:
-    """Leaves out the rows that will fail, now that `part` is there: no node is built that only they read.
+    """Leaves out the rows that will fail with the finished `part`, and the nodes that only they read.
 
-    Raises InputError where a row does not fit the collection.
+    Raises InputError if a row does not fit the collection.
     """
     for row, why in unfit(cells, part, done.refs).items():
         if f"row {row}" not in done.failed:
@@ -94,7 +94,7 @@ def leave_out(cells: Union, part: str, done: Done) -> None:
 
 
 def readers_of(cells: Union) -> dict[str, set[str]]:
-    """{part: the rows that read it}; of the table all."""
+    """{part: the rows that read it}. All rows read the table."""
     rows = cells.by_row()
     read = {
         name: {row for row, needs in rows.items() if any(name in one.parts.values() for one in needs)}
@@ -104,7 +104,7 @@ def readers_of(cells: Union) -> dict[str, set[str]]:
 
 
 def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
-    """{row: what will fail in it} now that `part` is there.
+    """{row: why it will fail} with the finished `part`.
 
     Raises InputError that names the row for what does not fit the collection: all share it, and nothing is trained yet.
     """
@@ -130,7 +130,7 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
 
 
 def check_measures(ingest: Ref, measures: Sequence[str], relevance: int) -> None:
-    """Raises InputError where the questions have none of the measures: the table would be empty."""
+    """Raises InputError if no measure applies to the questions, because the table would be empty."""
     asked = [read_asked(ingest.path, split, relevance) for split in SPLITS]
     judged, answered = any(found.qrels for found in asked), any(found.answers for found in asked)
     if not any(judged if measure in MEASURES else answered for measure in measures):
@@ -144,18 +144,18 @@ def check_sizes(ingest: Ref, needs: list[Needs]) -> None:
     for one in needs:
         if one.cell.size is not None and one.cell.size > there:
             raise InputError(
-                f"sizes: {one.cell.size:,} training questions asked for, but the collection has {there:,}; null (on "
-                "the command line `all`) takes them all"
+                f"sizes: {one.cell.size:,} training questions, but the collection has {there:,}; null (on the "
+                "command line `all`) uses all of them"
             )
 
 
 def failures(cells: Union, refs: Mapping[str, Ref], failed: Mapping[str, str]) -> str:
-    """What failed, what could therefore not be made, and what to do."""
+    """What failed, what is missing therefore, and what to do."""
     done = [one for one in cells.needs if one.parts["evaluate"] in refs]
-    said = "\n".join(f"{name}: {why}" for name, why in failed.items())
+    lines = "\n".join(f"{name}: {why}" for name, why in failed.items())
     return (
-        f"{said}\n{len(done)} of {len(cells.needs)} cells are measured and no table is made; the same command goes on "
-        "with the others, --rows leaves rows out"
+        f"{lines}\n{len(done)} of {len(cells.needs)} cells are measured, and there is no table; the same command "
+        "continues with the others, and --rows can leave rows out"
     )
 
 

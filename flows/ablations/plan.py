@@ -1,4 +1,4 @@
-"""What an ablation would do, row by row, and what it saves."""
+"""Plans an ablation row by row: what it would build, and what rows share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ class RowPlan:
     reused: int
     """Of the rest, those in the store already."""
     to_build: int
-    """The rest, at most: what hangs on a stage that is not built may turn out to be there."""
+    """The rest, at most. A stage that depends on one that is not built may be in the store already."""
     seconds: float | None
-    """Guess for what is to be built, from builds of the recipe in this store; None: it never built one of them."""
+    """Estimate for the stages to build, from builds of the recipe in this store. None: there are none."""
     unknown: int
-    """Stages that the guess leaves out."""
+    """Stages without an estimate."""
 
 
 def plan_rows(store: Store, cells: Union, recipe: str) -> tuple[list[RowPlan], list[Step]]:
-    """The plan of each row, that of the table last; and the steps of all parts."""
+    """Returns the plan of each row, with the table last, and the steps of all parts."""
     steps = {step.node: step for step in plan(store, cells.nodes, recipe)}
-    made: set[str] = set()
+    counted: set[str] = set()
     rows = []
     for row, needs in cells.by_row().items():
         names = [name for one in needs for name in one.parts.values()]
-        first = [name for name in dict.fromkeys(names) if name not in made]
-        made |= {*first}
+        first = [name for name in dict.fromkeys(names) if name not in counted]
+        counted |= {*first}
         rows.append(_row(row, len(needs), len(names), [steps[name] for name in first]))
     table = cells.parts[-1].node.name
     rows.append(_row("table", 0, 1, [steps[table]]))

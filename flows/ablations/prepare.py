@@ -1,4 +1,4 @@
-"""A run of an ablation before it begins: what the command line and the flow know of it alike."""
+"""Prepares a run of an ablation for the command line and for the flow."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,33 +18,34 @@ from tasks.node import Order
 @dataclass(frozen=True)
 class AblationRun:
     run: Run[Ablation]
-    """Its recipe is the ablation with what was chosen instead of its own."""
+    """Its `recipe` is the ablation with the chosen values."""
     cells: Union
     rows: Sequence[str]
-    """Those that are run."""
+    """The rows to run."""
 
 
 def prepare_ablation(
     ablation: str, choice: Choice | None = None, store: str | Path | None = None, device: Device = None
 ) -> AblationRun:
-    """The run of the ablation `ablation`, a name or a file. Raises InputError or StoreError for all that can be known
-    to fail.
+    """Prepares the run of an ablation, which is a name or a file. Raises InputError or StoreError for everything that
+    will certainly fail.
     """
     choice = choice or Choice()
     own, rows = chosen(load(ablation), replace(choice, set=[*choice.set, *on(device)]))
-    shelf, cells = Store(store_folder(store)), union(own, rows)
+    artifact_store, cells = Store(store_folder(store)), union(own, rows)
     shared = cells.needs[0].cell.recipe
-    preflight.check(shelf, cells.nodes, cells.nodes, shared.machine, shared.tracking)
+    preflight.check(artifact_store, cells.nodes, cells.nodes, shared.machine, shared.tracking)
     width = max(len(node.name) for node in cells.nodes)
     run = Run(
         name=f"ablation {own.name}",
         recipe=own,
-        parameters={"ablation": ablation, **asdict(choice), "store": str(shelf.root), "device": device},
+        parameters={"ablation": ablation, **asdict(choice), "store": str(artifact_store.root), "device": device},
         details={"ablation": own.model_dump(mode="json"), "set": choice.set, "rows": rows},
-        store=shelf,
+        store=artifact_store,
         dag=cells.nodes,
         orders=[
-            Order(part.node, part.recipe.machine, shelf.root, part.recipe.name, width=width) for part in cells.parts
+            Order(part.node, part.recipe.machine, artifact_store.root, part.recipe.name, width=width)
+            for part in cells.parts
         ],
         machine=shared.machine,
         tracking=shared.tracking,

@@ -1,4 +1,4 @@
-"""What an ablation says at its end, in the terminal and on Prefect's page."""
+"""Shows the results of an ablation in the terminal and on Prefect's page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show(config: AblationConfig, found: Ref) -> None:
-    """The tables, and where the page and the files lie."""
+    """Shows the tables, and the paths of the page and the files."""
     from prefect import get_run_logger
 
     console = TERMINAL.get()
@@ -31,7 +31,7 @@ def show(config: AblationConfig, found: Ref) -> None:
 
 
 def print_all(config: AblationConfig, folder: Path, console: "Console") -> None:
-    """The tables of a folder, what they are, and where the page and the files lie."""
+    """Prints the tables of a folder with a note, and the paths of the page and the files."""
     from pipeline.ablation.table import note
 
     for shown in tables(config, folder):
@@ -53,7 +53,7 @@ def on_page(text: str, where: Path) -> None:
 
 
 def tables(config: AblationConfig, folder: Path) -> "list[Table]":
-    """A table a measure of dev (test where there is no dev), to be printed."""
+    """One table for each measure on dev (on test if there is no dev), ready to print."""
     from rich.table import Table
 
     from pipeline.ablation import table
@@ -80,7 +80,7 @@ def figures_of(folder: Path) -> dict[str, Sequence[dict[str, Any]]]:
 
 
 def read(folder: Path, name: str) -> Sequence[dict[str, Any]]:
-    """A list of figures. Raises InputError where the file is missing or damaged."""
+    """A list of figures. Raises InputError if the file is missing or damaged."""
     import json
 
     path = folder / name

@@ -1,4 +1,4 @@
-"""The nodes of all cells of an ablation, each that cells share once."""
+"""Merges the nodes of all cells of an ablation; a node that cells share appears once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,33 +19,34 @@ from tasks.node import Node
 
 @dataclass
 class Part:
-    """A node that is made once."""
+    """A node that is built once."""
 
     node: Node
-    """Its inputs are parts' nodes, and its name tells the first cell where not all cells read it."""
+    """Its inputs are nodes of parts. Its name has the first cell if not all cells read it."""
     recipe: Recipe
     """Of the first cell that reads it."""
     places: list[Place]
-    """The cells that read it; of a row that goes on from another, that other's are named for what it takes."""
+    """The cells that read it. Nodes that a row takes from another row count as that row's."""
 
 
 @dataclass
 class Needs:
-    """What a cell would need if it ran alone."""
+    """The nodes that a cell would need if it ran alone."""
 
     cell: Cell
     parts: dict[str, str] = field(default_factory=dict)
-    """Node of the cell -> part. Of the row that it goes on from: `condenser (Condenser)` beside its own condenser."""
+    """Node of the cell -> part. A node of the row that it starts from is called `condenser (Condenser)`, for example, if
+    the cell has its own condenser."""
     new: list[Node] = field(default_factory=list)
-    """Its nodes, as a run of its recipe has them, that no cell before it reads."""
+    """Its nodes that no earlier cell reads, as in a run of its recipe."""
 
 
 @dataclass(frozen=True)
 class Union:
     parts: list[Part]
-    """Each after what it reads, cell by cell; the table of all cells last."""
+    """Each after its inputs, cell by cell; the table is the last."""
     needs: list[Needs]
-    """A cell each, in order."""
+    """One for each cell, in order."""
 
     @property
     def nodes(self) -> list[Node]:
@@ -59,7 +60,7 @@ class Union:
 
 
 def union(ablation: Ablation, rows: Sequence[str]) -> Union:
-    """The parts of these rows, and the table. Raises InputError where a row and the recipe do not go together."""
+    """The parts of these rows, and the table. Raises InputError if a row does not fit the recipe."""
     found: dict[str, Part] = {}
     needs = [Needs(cell) for cell in cells(ablation, rows)]
     dags = [cell_nodes(ablation, one.cell) for one in needs]
@@ -87,9 +88,9 @@ def union(ablation: Ablation, rows: Sequence[str]) -> Union:
 
 
 def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
-    """(row, node) of all that a cell's evaluation needs, those of the row that it goes on from first.
+    """(row, node) of all nodes that a cell's evaluation needs; those of the row that it starts from come first.
 
-    The report is left out: `cocondenser run` with the cell's settings makes it, without `start` of the same artifacts.
+    There is no report. `cocondenser run` with the cell's settings writes it; without `start` from the same artifacts.
     """
     dag = nodes(cell.recipe)
     ends = ["evaluate"]
@@ -104,7 +105,7 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
     before = cell_nodes(ablation, other)
     given = _pretrained([node for row, node in before if row == start])
     if given.name == "initial":
-        raise InputError(f"row {cell.row}: start: {start} has no pre-training to go on from")
+        raise InputError(f"row {cell.row}: start: {start} has no pre-trained model to start from")
     taken = _upstream(given)
     made = {"initial": given}
     for node in dag:
@@ -112,19 +113,19 @@ def cell_nodes(ablation: Ablation, cell: Cell) -> list[tuple[str, Node]]:
             inputs = {name: source and made[source.name] for name, source in node.inputs.items()}
             made[node.name] = replace(node, inputs=inputs)
     earlier = [(row, node) for row, node in before if id(node) in taken]
-    # What checks look at once there is an initial model is there before it, and so before any training.
+    # These nodes come before the initial model: the checks after it read them, and so they run before any training.
     first = set().union(*(_upstream(node) for node in made.values() if node.stage == "tokens"))
     own = [(cell.row, node) for name, node in made.items() if name != "initial"]
     return [*(one for one in own if id(one[1]) in first), *earlier, *(one for one in own if id(one[1]) not in first)]
 
 
 def is_drawn(ablation: Ablation, cell: Cell) -> bool:
-    """Whether its curves and its model before fine-tuning are shown: those of the last size and the first seed are."""
+    """Whether the curves and the model before fine-tuning are shown: only for the last size and the first seed."""
     return (cell.size, cell.seed) == (ablation.sizes[-1], ablation.seeds[0])
 
 
 def _pretrained(dag: Sequence[Node]) -> Node:
-    """What fine-tuning starts from."""
+    """The model that fine-tuning starts from."""
     start = next(node for node in dag if node.name == "stage1").inputs["start"]
     assert start is not None
     return start
@@ -135,7 +136,7 @@ def _upstream(node: Node) -> set[int]:
 
 
 def _identity(node: Node, known: dict[int, str]) -> str:
-    """A digest of what enters the node's key, and of its paths. `known`: by `id`."""
+    """A digest of the parts of the node's key, and of its paths. `known`: by `id`."""
     if id(node) not in known:
         parts = {
             "stage": node.stage,
@@ -148,7 +149,7 @@ def _identity(node: Node, known: dict[int, str]) -> str:
 
 
 def _names(found: Mapping[str, Part]) -> dict[str, str]:
-    """{identity: name}: the node's own where no other part has it, else with what of its first cell is its own.
+    """{identity: name}: the node's name, with row, size and seed of its first cell if they distinguish it from others.
 
     `evaluate` always names its row: a record of a run with a node `evaluate` would answer searches.
     """
@@ -167,10 +168,10 @@ def _names(found: Mapping[str, Part]) -> dict[str, str]:
     return names
 
 
-def _named(part: Part, told: Sequence[bool]) -> str:
+def _named(part: Part, shown: Sequence[bool]) -> str:
     row, size, seed = part.places[0]
     words = [
-        word for word, tell in zip((row, f"{size_text(size)} questions", f"seed {seed}"), told, strict=True) if tell
+        word for word, show in zip((row, f"{size_text(size)} questions", f"seed {seed}"), shown, strict=True) if show
     ]
     return f"{part.node.name} ({', '.join(words)})" if words else part.node.name
 
@@ -207,7 +208,7 @@ def _table(ablation: Ablation, needs: Sequence[Needs], made: Mapping[str, Node])
 
 
 def _systems(ablation: Ablation, cell: Cell, evaluate: Node) -> dict[Negatives, str]:
-    """The runs of a cell that its table shows; learning to rank has none, and so nothing to join with BM25."""
+    """The runs of a cell that its table shows; learning to rank has none, and so no fusion with BM25."""
     mined = [name for name in evaluate.inputs if name.startswith("stage2")]
     tuned: dict[Negatives, str] = {"bm25": "stage1"} if "stage1" in evaluate.inputs else {}
     tuned |= {"mined": mined[-1]} if mined else {}

@@ -1,6 +1,6 @@
-"""What will fail later, reported once the first artifacts are there: not after days of pre-training.
+"""Reports later failures as soon as the first artifacts exist, and not after days of pre-training.
 
-The checks themselves are the stages' own (`Stage.checks`).
+The checks are those of the stages (`Stage.checks`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,9 @@ from tasks.stages import STAGES
 
 
 def check(name: str, refs: Mapping[str, Ref], wanted: Iterable[Node]) -> None:
-    """The checks of all `wanted` nodes that look at the artifact of node `name`, or before the run (`AT_START`).
+    """Runs the checks of all `wanted` nodes that read the artifact of node `name`; `AT_START`: those before the run.
 
-    Raises one InputError with all that is found: of each node, in order, up to an error that is no `Unfit`.
+    Raises one InputError with all problems, in the order of the nodes, up to the first error that is no `Unfit`.
     """
     known: dict[int, Planned] = {}
     problems: dict[str, InputError] = {}
@@ -34,7 +34,7 @@ def check(name: str, refs: Mapping[str, Ref], wanted: Iterable[Node]) -> None:
 
 
 def planned(node: Node, refs: Mapping[str, Ref], known: dict[int, Planned]) -> Planned:
-    """The node and all that it reads, with the artifacts that are there. `known`: by `id`."""
+    """The node and all its inputs, with the artifacts that exist. `known`: by `id`."""
     if id(node) not in known:
         ref = refs.get(node.name)
         known[id(node)] = Planned(
@@ -43,7 +43,7 @@ def planned(node: Node, refs: Mapping[str, Ref], known: dict[int, Planned]) -> P
             STAGES[node.stage].section_of(node.name),
             node.config,
             node.shared,
-            {name: planned(given, refs, known) if given else None for name, given in node.inputs.items()},
+            {name: planned(source, refs, known) if source else None for name, source in node.inputs.items()},
             ref.path if ref else None,
             ref.metrics if ref else {},
         )

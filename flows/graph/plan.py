@@ -1,6 +1,6 @@
-"""What a run would do, and why, before it does anything.
+"""Plans a run: what it would build or reuse, and why.
 
-Nothing on disk changes but the side cache of digests, and the time of last use of what would be reused.
+On disk only the cache of digests changes, and the time of last use of reused artifacts.
 """
 
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ from tasks.node import Node
 class Step:
     node: str
     action: Literal["reuse", "build", "unknown"]
-    """`unknown`: it hangs on what an earlier stage will give; equal bytes there make it a reuse."""
+    """`unknown`: it depends on the bytes of an earlier stage; if they are equal, it is reused."""
     why: list[str]
     seconds: float | None
-    """Of the newest artifact of the same node, else of the same stage; None: never built in this store.
+    """The build time of the newest artifact of the same node, else of the same stage. None: never built in this store.
 
-    A guess from another recipe would say minutes where it takes days.
+    An estimate from another recipe could say minutes for days.
     """
     bytes: int | None
     ref: Ref | None
@@ -32,9 +32,9 @@ class Step:
 
 
 def plan(store: Store, dag: Iterable[Node], recipe: str | None = None) -> list[Step]:
-    """A step for each node. The nodes must hold all that they read, each before its readers.
+    """Returns a step for each node. The nodes must include all inputs, each before its readers.
 
-    `recipe`: the guesses of time and disk are of its builds alone.
+    `recipe`: estimates of time and disk come from its builds alone.
     """
     steps: dict[str, Step] = {}
     for node in dag:
@@ -45,13 +45,13 @@ def plan(store: Store, dag: Iterable[Node], recipe: str | None = None) -> list[S
 def _step(store: Store, node: Node, steps: dict[str, Step], recipe: str | None) -> Step:
     guess = last_build(store, node, recipe)
     seconds, size = (guess.seconds, guess.bytes) if guess else (None, None)
-    given = {name: steps[source.name] for name, source in node.inputs.items() if source is not None}
-    waiting = list(dict.fromkeys(step.node for step in given.values() if step.ref is None))
+    inputs = {name: steps[source.name] for name, source in node.inputs.items() if source is not None}
+    waiting = list(dict.fromkeys(step.node for step in inputs.values() if step.ref is None))
     if waiting:
         why = f"unknown until {' and '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} built"
         return Step(node.name, "unknown", [why], seconds, size, None)
     try:
-        key = key_of(store, node.stage, node.config, {name: step.ref for name, step in given.items()}, node.shared)
+        key = key_of(store, node.stage, node.config, {name: step.ref for name, step in inputs.items()}, node.shared)
     except StoreError as error:
         return Step(node.name, "build", [str(error)], seconds, size, None)
     ref = store.lookup(key)

@@ -1,4 +1,4 @@
-"""What a run can know to fail, before anything heavy is even imported."""
+"""Finds what will certainly fail in a run, before anything heavy is imported."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from tasks.tracking import Tracking
 from tasks.tracking import missing as not_installed
 
 WORKER = "PREFECT__FLOW_RUN_ID"
-"""Given where one of Prefect's workers runs the flow, in a folder that the caller does not know."""
+"""Set if a Prefect worker runs the flow, in a folder that the caller does not know."""
 
 
 def check(
@@ -31,10 +31,10 @@ def check(
     machine: Machine | None = None,
     tracking: Tracking | None = None,
 ) -> None:
-    """Raises InputError with the paths that are absent and the commands that would bring them, a line each.
+    """Raises InputError with one line for each missing path, and the commands that download it.
 
-    What the store already holds need not be brought. Raises too where nothing answers at the cluster of `machine`,
-    where a stage needs a GPU that is not there, and where what `tracking` asks for is not installed.
+    Stages in the store need no paths. Raises InputError too if the cluster of `machine` does not answer, if a stage
+    needs a GPU that is missing, and if a tracker that `tracking` names is not installed.
     """
     if tracking is not None and (lacking := not_installed(tracking)):
         raise InputError(*lacking)
@@ -47,13 +47,13 @@ def check(
         raise InputError(*dict.fromkeys(lines))
     early_checks.check(AT_START, {}, wanted)
     if machine is not None and needs_gpu(store, dag, wanted, machine) and not gpus():
-        raise InputError("machine.device: cuda, but there is no CUDA device here; auto takes the CPU then")
+        raise InputError("machine.device: cuda, but there is no CUDA device here; with auto the CPU is used")
     if machine is not None and on_ray(store, dag, wanted, machine):
         check_address(machine.ray)
 
 
 def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine) -> bool:
-    """Whether a stage that is to be built computes on a GPU of this machine, and on nothing else."""
+    """Whether a stage to be built needs a GPU of this machine."""
     stages = [(node.name, STAGES[node.stage]) for node in wanted if machine.device == "cuda"]
     here = [name for name, stage in stages if stage.gpu and not (machine.ray and stage.parts)]
     return any(not _held(store, dag, name) for name in here)
@@ -62,22 +62,22 @@ def needs_gpu(store: Store, dag: list[Node], wanted: Iterable[Node], machine: Ma
 def on_ray(
     store: Store, dag: list[Node], wanted: Iterable[Node], machine: Machine, refreshed: Iterable[str] = ()
 ) -> bool:
-    """Whether the run has parts to make on Ray. `refreshed`: nodes that are built whatever the store holds."""
+    """Whether the run has parts to build on Ray. `refreshed`: nodes that are always built."""
     parts = [node.name for node in wanted if STAGES[node.stage].parts] if machine.ray else []
     return any(name in refreshed or not _held(store, dag, name) for name in parts)
 
 
 def missing(node: Node) -> list[str]:
-    """What the node reads from outside the store and cannot have, a line each."""
+    """One line for each input outside the store that is missing."""
     entry = STAGES[node.stage]
-    said = entry.missing(node.config) if entry.missing else []
-    found = [_in_recipe(node, line) for line in said]
-    if said and entry.sources:  # a stage that names its sources says of each what is wrong
-        return found
+    lines = entry.missing(node.config) if entry.missing else []
+    in_recipe = [_in_recipe(node, line) for line in lines]
+    if lines and entry.sources:  # a stage that names its sources reports each of them itself
+        return in_recipe
     absent = [(name, path) for name, path in sources_of(node.stage, node.config).items() if not path.exists()]
-    unsaid = [(name, path) for name, path in absent if not any(str(path) in line for line in said)]
-    return found + [
-        f"{entry.field_of(node.name, name)}: {shown(path)}: no such file or folder" for name, path in unsaid
+    unreported = [(name, path) for name, path in absent if not any(str(path) in line for line in lines)]
+    return in_recipe + [
+        f"{entry.field_of(node.name, name)}: {shown(path)}: no such file or folder" for name, path in unreported
     ]
 
 
@@ -90,10 +90,10 @@ def _is_lost(path: Path) -> bool:
 
 
 def _in_recipe(node: Node, line: str) -> str:
-    """The line with STAGE.FIELD as the recipe names it; a path may hold the same letters."""
+    """Replaces STAGE.FIELD by the recipe's name of it; a path may contain the same letters."""
     fields = "|".join(type(node.config).model_fields)
     entry = STAGES[node.stage]
-    return re.sub(rf"(?<![\w./\\-]){node.stage}\.({fields})\b", lambda found: entry.field_of(node.name, found[1]), line)
+    return re.sub(rf"(?<![\w./\\-]){node.stage}\.({fields})\b", lambda match: entry.field_of(node.name, match[1]), line)
 
 
 def _held(store: Store, dag: list[Node], name: str) -> bool:

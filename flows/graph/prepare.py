@@ -1,4 +1,4 @@
-"""A run before it begins: what the command line and the flow know of it alike. Nothing here imports Prefect."""
+"""Prepares a run for the command line and for the flow, before Prefect is imported."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from artifacts.records import Ref
 from artifacts.store import Store
 from flows.dag import nodes
 from flows.graph import preflight
-from flows.graph.selection import names, select, store_folder, upstream
-from flows.recipes.recipe import Recipe, change, resolve
+from flows.graph.selection import node_names, select, store_folder, upstream
+from flows.recipes.recipe import Recipe, resolve, with_settings
 from pipeline.runtime.work import Machine
 from tasks.node import Node, Order
 from tasks.tracking import Tracking
@@ -23,29 +23,29 @@ Of = TypeVar("Of")
 
 @dataclass(frozen=True)
 class Run(Generic[Of]):
-    """All that is known of a run before its first stage."""
+    """A run before its first stage."""
 
     name: str
     """In the store's records, such as the recipe's name."""
     recipe: Of
     """Complete, with the settings in it: a recipe of any flow, or an ablation."""
     parameters: Mapping[str, Any]
-    """What the user gave, as the flow takes it."""
+    """The user's options, as parameters of the flow."""
     details: Mapping[str, Any]
-    """What the record holds besides the artifacts: the complete recipe, for one."""
+    """What the record holds in addition to the artifacts, such as the complete recipe."""
     store: Store
     dag: Sequence[Node]
     """Every node of the recipe, each after all that it reads."""
     orders: Sequence[Order]
-    """What is to be done, in order."""
+    """The nodes to build, in order, and how."""
     machine: Machine
     tracking: Tracking | None = None
     refreshed: frozenset[str] = frozenset()
     """Nodes that are built again."""
     before: Callable[[], Mapping[str, Ref]] = field(default=dict)
-    """The artifacts that the run reads and does not build. Raises InputError where the store lacks one."""
+    """Returns the artifacts that the run reads but does not build. Raises InputError if the store lacks one."""
     continues: bool = False
-    """Where a node fails, the nodes that do not read it are built nevertheless."""
+    """Whether a failed node stops only those that read it."""
 
     @property
     def wanted(self) -> list[Node]:
@@ -62,19 +62,19 @@ def prepare(
     store: str | Path | None = None,
     device: Device = None,
 ) -> Run[Recipe]:
-    """The run of a recipe. Raises InputError or StoreError for all that can be known to fail.
+    """Prepares the run of a recipe. Raises InputError or StoreError for everything that will certainly fail.
 
-    `recipe`: the name of one of the project's, the path of a YAML file, or a complete one that has the settings.
+    `recipe`: the name of a project's recipe, the path of a YAML file, or a complete recipe that includes the settings.
     """
     if isinstance(recipe, str):
         called, own = recipe, resolve(recipe, [*settings, *on(device)])
     else:
-        called, own = recipe.name, change(recipe, on(device))
-    shelf, dag = Store(store_folder(store)), nodes(own)
+        called, own = recipe.name, with_settings(recipe, on(device))
+    artifact_store, dag = Store(store_folder(store)), nodes(own)
     wanted = select(dag, until, only)
-    refreshed, kept = names(dag, refresh), names(dag, keep)
-    preflight.check(shelf, dag, wanted, own.machine, own.tracking)
-    before: Callable[[], Mapping[str, Ref]] = partial(upstream, shelf, dag, wanted, called) if only else dict
+    refresh_nodes, keep_nodes = node_names(dag, refresh), node_names(dag, keep)
+    preflight.check(artifact_store, dag, wanted, own.machine, own.tracking)
+    before: Callable[[], Mapping[str, Ref]] = partial(upstream, artifact_store, dag, wanted, called) if only else dict
     before()
     chosen = {"set": [*settings], "until": until, "only": only}
     return Run(
@@ -85,20 +85,22 @@ def prepare(
             **chosen,
             "refresh": [*refresh],
             "keep": [*keep],
-            "store": str(shelf.root),
+            "store": str(artifact_store.root),
             "device": device,
         },
         details={"recipe": own.model_dump(mode="json"), **chosen},
-        store=shelf,
+        store=artifact_store,
         dag=dag,
-        orders=[Order(node, own.machine, shelf.root, own.name, keep=node.name in kept) for node in wanted],
+        orders=[
+            Order(node, own.machine, artifact_store.root, own.name, keep=node.name in keep_nodes) for node in wanted
+        ],
         machine=own.machine,
         tracking=own.tracking,
-        refreshed=frozenset(refreshed),
+        refreshed=frozenset(refresh_nodes),
         before=before,
     )
 
 
 def on(device: Device) -> list[str]:
-    """The setting that `--device` stands for."""
+    """`--device` as a setting."""
     return [] if device is None else [f"machine.device={device}"]

@@ -1,4 +1,4 @@
-"""What all flows do with their nodes: build each as a task, and check what the first ones gave."""
+"""Builds the nodes of a flow, each as a task, and checks the first artifacts for later failures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,34 +32,34 @@ from tasks.tracking import Logs, Tracking
 
 @dataclass
 class Done:
-    """How far a run has come."""
+    """The progress of a run."""
 
     refs: dict[str, Ref] = field(default_factory=dict)
-    """The artifacts that are there, by their nodes."""
+    """The finished artifacts, by node."""
     failed: dict[str, str] = field(default_factory=dict)
-    """What failed, a node or a row of an ablation, and why."""
+    """{node, or row of an ablation: why it failed}."""
     left_out: set[str] = field(default_factory=set)
-    """Nodes that need not be built any more."""
+    """Nodes that are no longer needed."""
 
     def has_inputs(self, node: Node) -> bool:
-        return all(given is None or given.name in self.refs for given in node.inputs.values())
+        return all(source is None or source.name in self.refs for source in node.inputs.values())
 
 
 Ready = Callable[[str, Done], None]
-"""Called with a node's name once its artifact is there. Raises InputError for what will fail with it."""
+"""Called with a node's name once its artifact exists. Raises InputError if a later node will fail with it."""
 
 
 def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict[str, Ref]:
-    """Builds the artifacts of a run in order, a task each, records the run, and shows it: all flows' loop.
+    """Builds the artifacts of a run in order, each in a task, records the run, and shows it. All flows call it.
 
-    `ready` is called after each node, `show` after the record. Where the run `continues` after a failure, a node is
-    built if its inputs are there, and a failing run is recorded too.
+    `ready` is called after each node, `show` after the record. If the run `continues` after a failure, a node is built
+    if its inputs exist, and a failed run is recorded too.
     """
     if preflight.on_ray(run.store, list(run.dag), run.wanted, run.machine, run.refreshed):
         ray_cluster.check(run.machine, run.store.root, PREFECT_API_URL.value(), get_run_logger().info)
     page.best_effort(page.show_recipe, run.details)
-    begun, done = run_created(), Done()
-    logs = None if run.tracking is None else logs_of(run.tracking, run.store.root, run.name, begun)
+    started_at, done = run_created(), Done()
+    logs = None if run.tracking is None else logs_of(run.tracking, run.store.root, run.name, started_at)
 
     def build_all() -> dict[str, Ref]:
         nonlocal done
@@ -68,8 +68,8 @@ def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict
             node = order.node
             if node.name in done.left_out or not done.has_inputs(node):
                 continue
-            inputs = {name: done.refs[given.name] if given else None for name, given in node.inputs.items()}
-            order = replace(order, refresh_since=begun if node.name in run.refreshed else None, logs=logs)
+            inputs = {name: done.refs[source.name] if source else None for name, source in node.inputs.items()}
+            order = replace(order, refresh_since=started_at if node.name in run.refreshed else None, logs=logs)
             try:
                 state: State[Any] = stage.with_options(name=node.name)(order, inputs, return_state=True)
                 done.refs[node.name] = state.result()
@@ -79,14 +79,14 @@ def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict
                 if not run.continues:
                     raise
                 done.failed[node.name] = reason(error)
-                said = "%s failed; what does not read it is built nevertheless: %s"
-                get_run_logger().error(said, node.name, reason(error), exc_info=not is_known(error))
+                message = "%s failed; nodes that do not read it are still built: %s"
+                get_run_logger().error(message, node.name, reason(error), exc_info=not is_known(error))
                 continue
             ready(node.name, done)
         return done.refs
 
     def record() -> None:
-        record_run(run.store, run.name, done.refs, run.details, begun)
+        record_run(run.store, run.name, done.refs, run.details, started_at)
 
     with live(run.store, run.name):
         try:
@@ -105,17 +105,17 @@ def reason(error: Exception) -> str:
 
 
 def is_known(error: Exception) -> bool:
-    """Whether its text alone says what went wrong."""
+    """Whether its message alone says what is wrong."""
     return isinstance(error, RuntimeError | InputError | StoreError)
 
 
 def run_name(run: Run[Any] | None, parameter: str, family: Family = RECIPES) -> str:
-    """Of a flow run, once it begins: the recipe's name. `parameter`: the flow's that names it, where `run` is None."""
+    """The name of a flow run: the recipe's name. `parameter`: the flow's parameter that has it, if `run` is None."""
     return str(run.recipe.name) if run else yaml_layers.called(flow_run.parameters[parameter], family)
 
 
 def name_or_file(names: Sequence[str]) -> dict[str, Any]:
-    """The JSON schema of a parameter that names a recipe: the page's form offers `names`, or takes a file's path."""
+    """The JSON schema of a parameter that names a recipe: the page's form offers `names`, and accepts a file's path."""
     return {
         "anyOf": [
             {"title": "One of the project's", "type": "string", "enum": [*names]},
@@ -125,24 +125,24 @@ def name_or_file(names: Sequence[str]) -> dict[str, Any]:
 
 
 def refused(error: Exception) -> State[Any]:
-    """The state of a run whose parameters are at fault: one line on its page, and no traceback."""
+    """The state of a run with wrong parameters: one line on its page, without a traceback."""
     return Failed(message=str(error))
 
 
-def until_whole(store: Store, make: Callable[[], Mapping[str, Ref]], wanted: Iterable[Node]) -> None:
-    """Calls `make`, which gives the artifacts of `wanted`, until none of them was found damaged.
+def until_whole(store: Store, build: Callable[[], Mapping[str, Ref]], wanted: Iterable[Node]) -> None:
+    """Calls `build`, which returns the artifacts of `wanted`, until none of them is damaged.
 
-    It is called again where an artifact that a stage was to read, or that is shown to the user, is not as it was
-    written: that is set aside by then, and built again. Raises `Damaged` where the same occurs twice.
-    Where `wanted` is not all that they read, what was damaged may be another's: `make` says what is missing then.
+    If a stage's input, or an artifact that the user sees, differs from what was written, it is set aside and built
+    again. Raises `Damaged` if the same damage occurs twice. If `wanted` does not include all inputs, the damaged
+    artifact may be one that is not built here; `build` then reports that it is missing.
     """
     wanted = list(wanted)
     names = {node.name for node in wanted}
-    complete = all(given.name in names for node in wanted for given in node.inputs.values() if given is not None)
+    complete = all(source.name in names for node in wanted for source in node.inputs.values() if source is not None)
     seen: set[str] = set()
     while True:
         try:
-            refs = make()
+            refs = build()
             store.check(refs[node] for node in nodes_to_check(wanted) if node in refs)
             return
         except Damaged as error:
@@ -153,9 +153,9 @@ def until_whole(store: Store, make: Callable[[], Mapping[str, Ref]], wanted: Ite
 
 
 def nodes_to_check(wanted: Iterable[Node]) -> list[str]:
-    """The nodes whose files a user is shown at the end: those that no other reads, and what the terminal tells of."""
+    """The nodes whose files the user sees at the end: those that no other node reads or that the terminal shows."""
     wanted = list(wanted)
-    read = {given.name for node in wanted for given in node.inputs.values() if given is not None}
+    read = {source.name for node in wanted for source in node.inputs.values() if source is not None}
     return [node.name for node in wanted if node.name not in read or STAGES[node.stage].shown]
 
 
@@ -165,9 +165,9 @@ def logs_of(tracking: Tracking, store: Path, name: str, begun: datetime) -> Logs
 
 
 def check_first(name: str, refs: Mapping[str, Ref], wanted: list[Node]) -> None:
-    """Called once node `name` exists: raises InputError for what in `wanted` will fail with it.
+    """Called once the artifact of node `name` exists. Raises InputError if a node in `wanted` will fail with it.
 
-    Raises `Damaged` where the reason may be that an artifact is not as it was written.
+    Raises `Damaged` if the reason may be a damaged artifact.
     """
     try:
         early_checks.check(name, refs, wanted)
@@ -177,7 +177,7 @@ def check_first(name: str, refs: Mapping[str, Ref], wanted: list[Node]) -> None:
 
 
 def run_created() -> datetime:
-    """When the flow run was made: a retry of the run does not build again what the run itself has built."""
+    """The time at which the flow run was created. A retry does not build again what the run itself has built."""
     context = FlowRunContext.get()
     created = context.flow_run.created if context and context.flow_run else None
     return created or datetime.now(UTC)

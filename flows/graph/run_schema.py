@@ -1,4 +1,4 @@
-"""What later commands read of a run's recipe and of its evaluation, held to types: both may come from a pack."""
+"""Checks the parts of a run's recipe and evaluation that later commands read; both may come from another machine."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from pipeline.modeling.encoder_config import EncoderConfig
 
 
 class _Part(BaseModel):
-    """Of a larger whole, the rest of which is not looked at."""
+    """A part of a larger object, whose other fields are not checked."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -51,13 +51,13 @@ class _Recipe(_Part):
 
 
 def recipe_of(run: Run, *sections: str) -> dict[str, Any]:
-    """The complete recipe in a run's record. Raises InputError where it lacks one of `sections`, or says it wrongly."""
-    said = run.details.get("recipe")
+    """The complete recipe in a run's record. Raises InputError if one of `sections` is missing or wrong."""
+    details = run.details.get("recipe")
     try:
-        _Recipe.model_validate(said)
+        _Recipe.model_validate(details)
     except ValidationError as error:
         raise InputError(f"the record of the run of {run.name}: recipe.{first_line(error)}") from None
-    recipe: dict[str, Any] = dict(said or {})
+    recipe: dict[str, Any] = dict(details or {})
     absent = [section for section in sections if recipe.get(section) is None]
     if absent:
         raise InputError(f"the record of the run of {run.name}: its recipe lacks {' and '.join(absent)}")
@@ -94,7 +94,7 @@ class _Metrics(_Part):
 
 
 def check_metrics(metrics: Mapping[str, Any], path: Path) -> None:
-    """Raises InputError where an evaluation's metrics.json holds what no evaluation writes."""
+    """Raises InputError if metrics.json has values that no evaluation writes."""
     try:
         _Metrics.model_validate(metrics)
     except ValidationError as error:
@@ -102,16 +102,16 @@ def check_metrics(metrics: Mapping[str, Any], path: Path) -> None:
 
 
 def read_metrics(refs: Mapping[str, Ref], *more: str) -> dict[str, Any] | None:
-    """The evaluation's metrics.json. Raises InputError for a damaged one, and where it lacks one of `more` fields."""
+    """Reads the evaluation's metrics.json. Raises InputError if it is damaged or lacks one of the fields `more`."""
     if "evaluate" not in refs:
         return None
     path = refs["evaluate"].path / "metrics.json"
-    found = read_json(path, *READ, *more)
+    metrics = read_json(path, *READ, *more)
     if changed(path):
         raise InputError(f"{path}: was changed; {AGAIN}")
-    check_metrics(found, path)
-    return found
+    check_metrics(metrics, path)
+    return metrics
 
 
 READ = ("winner_on_dev", "dense", "fusion")
-"""What every reader of metrics.json needs."""
+"""The fields that every reader of metrics.json needs."""

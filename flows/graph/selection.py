@@ -1,4 +1,4 @@
-"""Which nodes a run is asked for, and where its artifacts lie."""
+"""Selects the nodes of a run, and its store."""
 
 import os
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from pipeline.errors import InputError
 from tasks.node import Node
 
 
-def store_folder(given: str | Path | None) -> Path:
+def store_folder(folder: str | Path | None) -> Path:
     """The store's folder. Raises `StoreError` where its path is not UTF-8."""
-    field = "store" if given else "COCONDENSER_STORE"
-    folder = paths.given(given or os.environ.get("COCONDENSER_STORE") or "store", field).absolute()
-    check_path(folder)
-    return folder
+    field = "store" if folder else "COCONDENSER_STORE"
+    path = paths.given(folder or os.environ.get("COCONDENSER_STORE") or "store", field).absolute()
+    check_path(path)
+    return path
 
 
 def named(dag: Iterable[Node], name: str) -> list[Node]:
@@ -32,9 +32,10 @@ def named(dag: Iterable[Node], name: str) -> list[Node]:
     return found
 
 
-def names(dag: Iterable[Node], given: Iterable[str]) -> set[str]:
+def node_names(dag: Iterable[Node], names: Iterable[str]) -> set[str]:
+    """The nodes that these names of nodes and stages mean. Raises InputError for an unknown one."""
     dag = list(dag)
-    return {node.name for name in given for node in named(dag, name)}
+    return {node.name for name in names for node in named(dag, name)}
 
 
 def up_to(dag: Iterable[Node], name: str) -> list[Node]:
@@ -43,12 +44,12 @@ def up_to(dag: Iterable[Node], name: str) -> list[Node]:
     wanted = {n.name for n in named(dag, name)}
     for node in reversed(dag):
         if node.name in wanted:
-            wanted |= {given.name for given in node.inputs.values() if given is not None}
+            wanted |= {source.name for source in node.inputs.values() if source is not None}
     return [n for n in dag if n.name in wanted]
 
 
 def select(dag: list[Node], until: str | None, only: str | None) -> list[Node]:
-    """The nodes that a run is asked for, in order."""
+    """The nodes that `--until` or `--only` selects, in order."""
     if until and only:
         raise InputError("--until and --only exclude each other")
     if only:
@@ -65,6 +66,6 @@ def upstream(store: Store, dag: list[Node], wanted: list[Node], recipe: str) -> 
     if missing:
         raise InputError(
             f"--only: {' and '.join(building)} needs {missing}, which is not in {store.root}: "
-            f"`cocondenser run {recipe} --until {missing}` (with the same --set) makes it"
+            f"`cocondenser run {recipe} --until {missing}` (with the same --set) builds it"
         )
     return {step.node: step.ref for step in steps if step.ref is not None}

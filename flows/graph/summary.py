@@ -1,4 +1,4 @@
-"""What a run says at its end, in the terminal and on the page."""
+"""Shows the results of a run in the terminal and on Prefect's page."""
 
 import shutil
 import sys
@@ -44,12 +44,12 @@ def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
 
 
 def mined_pages(refs: Mapping[str, Ref]) -> list[Path]:
-    """The pages of mined or given negatives, in the order of the rounds."""
+    """The pages of mined negatives and of negatives from a file, in the order of the rounds."""
     return [path for ref in refs.values() if (path := ref.path / "negatives.html").exists()]
 
 
 def next_line(question: str | None, store: Path) -> str:
-    """The search to type, as it works in this shell and on this store."""
+    """The search command that works in this shell and on this store."""
     called = sys.argv[0]
     command = called if Path(called).name == "cocondenser" and not shutil.which("cocondenser") else "cocondenser"
     where = "" if store == store_folder(None) else f" --store {quote(str(store))}"
@@ -64,7 +64,7 @@ def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:
 
 
 def markdown(metrics: Mapping[str, Any]) -> str:
-    """The short tables for the page, and what to know of them."""
+    """The short tables and their notes, for the page."""
     parts = []
     for head, rows in headed(metrics):
         lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]

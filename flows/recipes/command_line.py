@@ -1,4 +1,4 @@
-"""The command that computes a recipe again."""
+"""Writes the command that computes a recipe again."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,20 +12,20 @@ from flows.recipes.recipe import Recipe, resolve
 from tasks.keys import paths
 from tasks.printable import json_text
 
-UNSAID = ("name", "title", "description", "example_question", "hidden", "machine", "tracking", "report")
-"""What of a recipe changes no result."""
+IGNORED = ("name", "title", "description", "example_question", "hidden", "machine", "tracking", "report")
+"""Sections and fields that change no result."""
 PLACE = "PATH"
-"""Stands for the folder of a file: where it lies changes no result either."""
+"""Replaces the folder of a file, which changes no result either."""
 
 
 def command(recipe: Recipe) -> list[str]:
-    """The command's words: a recipe of the project by name, and a `--set` for each field in which this one differs.
+    """Returns the command's words: the name of a project's recipe, and a `--set` for each field that differs.
 
-    For a recipe of one's own it is the nearest of the project's: whoever reads the command need not have the file.
+    For a user's recipe this is the project's recipe with the fewest differences, so a reader does not need the file.
     """
     known = yaml_layers.named()
     places = {name: f"{PLACE}/{path.name}" for name, path in paths(recipe)}
-    fields = {name: value for name, value in recipe.model_dump(mode="json").items() if name not in UNSAID}
+    fields = {name: value for name, value in recipe.model_dump(mode="json").items() if name not in IGNORED}
     names = [recipe.name] if recipe.name in known else known
     settings = {name: list(_settings(_fields(name), fields, (), places)) for name in names}
     nearest = min(names, key=lambda name: len(settings[name]))
@@ -59,7 +59,7 @@ def _placed(value: Any, keys: tuple[str, ...], places: dict[str, str]) -> Any:
 
 
 def _text(value: Any) -> str:
-    """YAML that `--set` reads as this value: plain words where they are."""
+    """The value as `--set` reads it; text without quotes where possible."""
     with suppress(ValueError, yaml.YAMLError):  # no YAML, or a character that it refuses
         if isinstance(value, str) and value and yaml.load(value, yaml_layers.Loader) == value:
             return value

@@ -1,4 +1,4 @@
-"""A recipe: everything that a run computes and how, one section a stage."""
+"""Reads and checks recipes. Errors name the file and line, or the setting."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ AnyRecipe = TypeVar("AnyRecipe", bound=BaseModel)
 
 
 class Recipe(Sections):
-    """Complete and checked as a whole. `resolve` builds one from a recipe's file and `--set` settings."""
+    """A complete, checked recipe. `resolve` builds one from a file and `--set` settings."""
 
     @model_validator(mode="after")
     def _stages_fit_together(self) -> Self:
@@ -29,10 +29,10 @@ class Recipe(Sections):
 
 
 def _further_sections() -> dict[str, Any]:
-    """{name: type} of the sections that the registry names and `Recipe` does not."""
+    """{name: type} of the sections that tasks/stages.py names and `Recipe` lacks."""
     names = {stage.section: stage for stage in STAGES.values() if stage.section not in ("", *Recipe.model_fields)}
     classes = {name: inspect.signature(stage.function).parameters["config"].annotation for name, stage in names.items()}
-    return {name: (found | None, ...) for name, found in classes.items()}
+    return {name: (section | None, ...) for name, section in classes.items()}
 
 
 if _further_sections():
@@ -47,7 +47,7 @@ def resolve(name: str, settings: Iterable[str] = ()) -> Recipe:
     return validate(yaml_layers.override(yaml_layers.read(name), settings), Recipe)
 
 
-def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     """A complete recipe with `stage.field=value` settings applied."""
     settings = list(settings)
     if not settings:
@@ -56,23 +56,23 @@ def change(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
-    """What the recipe computes, as JSON values for the report: without paths, and without what changes no result."""
+    """The recipe as JSON values for the report, without paths and without sections that change no result."""
     left_out = ("machine", "tracking", "report", "hidden")
     return {name: value for name, value in without_paths(recipe).items() if name not in left_out}
 
 
 def validate(layer: yaml_layers.Layer, model: type[AnyRecipe]) -> AnyRecipe:
-    """Raises InputError, with the place. Relative paths that a user's file gives count from that file's folder."""
+    """Raises InputError with the place. Relative paths in a user's file are relative to its folder."""
     try:
-        made = model.model_validate(layer.data)
+        recipe = model.model_validate(layer.data)
     except ValidationError as error:
         raise InputError(_one_line(error, layer, model)) from None
-    return with_paths(made, lambda keys, path: beside(layer.folder(keys), path))
+    return with_paths(recipe, lambda keys, path: beside(layer.folder(keys), path))
 
 
 def _one_line(error: ValidationError, layer: yaml_layers.Layer, model: type[BaseModel]) -> str:
     problems = error.errors(include_url=False)
-    # A field spelt wrongly is unknown and missing at once; the first says more.
+    # A misspelt field is both unknown and missing; "unknown" is the clearer message.
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     keys = tuple(_keys(problem["loc"], layer.data))
     missing = [".".join(_keys(p["loc"], layer.data)) for p in problems if p["type"] == "missing"]
@@ -88,7 +88,7 @@ def _one_line(error: ValidationError, layer: yaml_layers.Layer, model: type[Base
 def _what(
     problem: ErrorDetails, keys: tuple[str, ...], missing: list[str], layer: yaml_layers.Layer, model: type[BaseModel]
 ) -> str:
-    """What is wrong at `keys`. `missing`: all fields that are, for the first of them speaks for the others."""
+    """The message about `keys`. `missing`: all missing fields, which share one message."""
     match problem["type"]:
         case "missing":
             return ", and so are ".join(part for part in ("missing", ", ".join(missing[1:])) if part)
@@ -96,19 +96,19 @@ def _what(
             return f"unknown field{yaml_layers.hint(keys[-1], fields(keys[:-1], layer.data, model))}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"is a section; a field of it is {'.'.join(keys)}.FIELD"
-    given = problem["input"]
-    got = "" if isinstance(given, dict) else f" (got {given!r})"
+    value = problem["input"]
+    got = "" if isinstance(value, dict) else f" (got {value!r})"
     if problem["type"] in ("list_type", "tuple_type"):
-        items = given if isinstance(given, str | int | float) else "A, B"
+        items = value if isinstance(value, str | int | float) else "A, B"
         return f"a list is expected: write [{items}]{got}"
     if problem["type"] == "path_type":
-        number = isinstance(given, int | float)
+        number = isinstance(value, int | float)
         return f"a path is expected{', a number in quotes' if number else ''}{got}"
     return problem["msg"].removeprefix("Value error, ") + got
 
 
 def _blamed(keys: tuple[str, ...], text: str, layer: yaml_layers.Layer) -> str | None:
-    """Where the user wrote a field that a message about the section `keys` names: a setting, the recipe, a parent."""
+    """The place of a field that a message about section `keys` names: a setting, else the user's file, else a parent."""
     named = [(*keys, *word.split(".")) for word in re.findall(r"[\w.]+", text)]
     places = [layer.origins[name] for name in named if name in layer.origins]
     return min(
@@ -134,7 +134,7 @@ def _keys(loc: tuple[int | str, ...], data: Any) -> Iterator[str]:
 
 
 def fields(keys: tuple[str, ...], data: Any, model: type[BaseModel] = Recipe) -> list[str]:
-    """The names of the fields of the section at `keys`; `data` tells which reader a section has."""
+    """The names of the fields of the section at `keys`. `data` says which reader a section has."""
     classes: list[type[BaseModel]] = [model]
     for key in keys:
         if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""The sections of a recipe: everything that a run computes and how."""
+"""The sections and fields of a recipe."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -35,13 +35,13 @@ from tasks.tracking import Tracking
 
 
 class Rounds(Config):
-    """Mining and training in turn."""
+    """Rounds of mining and training."""
 
     number: int = Field(ge=0, le=9)
-    """Times that negatives are mined and stage 2 is trained; from the second on, mined by the last one's model. 0:
-    stage 1 alone. 1 in coCondenser."""
+    """How often negatives are mined and stage 2 is trained. From round 2 on, the model of the last round mines.
+    0: stage 1 alone. 1 in coCondenser."""
     start: Literal["pretrained", "previous"]
-    """What each later round trains from: the pre-trained model, or the round's before (ANCE's refresh)."""
+    """The start of each later round: the pre-trained model, or the model of the last round (ANCE's refresh)."""
     miner: Path | None
     """A fine-tuned checkpoint that mines the first round's negatives instead of stage 1 (Condenser, table 2: its
     BERT row with mined negatives)."""
@@ -55,27 +55,27 @@ class Sections(Config):
     title: str
     """One line for the listing and the report."""
     description: str
-    """What it needs, what it takes and what it gives, in a few lines."""
+    """What the recipe needs and builds, and how long it takes, in a few lines."""
     example_question: str | None
-    """A question that this collection answers, shown at the end of a run."""
+    """A question that this collection answers; a run shows it at its end."""
     hidden: bool
-    """Left out of the listing: a recipe for tests."""
+    """Whether listings leave the recipe out, for example because it is for tests."""
 
     model: Path | None
-    """A finished bi-encoder, whose tokenizer `tokenizer` names: it answers and nothing is trained. null: as below."""
+    """An existing bi-encoder, evaluated instead of a trained one; `tokenizer` names its tokenizer. null: train."""
     ingest: IngestConfig
     """The collection that is searched, and its questions."""
     pretraining: IngestConfig | None
-    """General text, read by Condenser, by the embeddings of a model from scratch, and by what else names it in its
-    field `corpus`; null: these too take the collection."""
+    """General text for Condenser, for the embeddings of a model from scratch, and for the stages whose field `corpus`
+    names it. null: all of them read the collection."""
     tokenizer: TokenizerConfig
     tokens: TokensConfig
     encoder: EncoderConfig
-    """The bi-encoder: how texts are read and what is made of the last layer, in every stage."""
+    """The bi-encoder in every stage: how it reads texts, and how it computes a vector from the last layer."""
     initial: InitialConfig
     """The model before any pre-training."""
     ict: IctConfig
-    """The Inverse Cloze Task, for comparison. Left out without a budget."""
+    """The Inverse Cloze Task, for comparison. Without a budget there is no such stage."""
     condenser: CondenserConfig
     cocondenser: CocondenserConfig
     bm25: BM25Config
@@ -88,47 +88,47 @@ class Sections(Config):
     negatives_file: NegativesFileConfig | None
     """Negatives from a file instead of the first round's mined ones."""
     cross_encoder: CrossEncoderConfig
-    """Trained only where a section below, or soft labels in stage 2, need it."""
+    """Trained only if a section below, or soft labels in stage 2, need it."""
     ensemble: int = Field(ge=1, le=9)
-    """Cross-encoders that rerank together, trained from different seeds."""
+    """How many cross-encoders, trained with different seeds, rerank together."""
     soft_labels: SoftLabelsConfig
-    """Scores of the cross-encoder for stage 2 and for denoising."""
+    """The cross-encoder's scores, for stage 2 and for denoising."""
     denoise: DenoiseConfig | None
-    """Mined negatives without what the cross-encoder takes for relevant; null: as mined."""
+    """Removes mined negatives that the cross-encoder finds relevant. null: keeps all."""
     pseudo_labels: PseudoLabelsConfig | None
-    """Further training questions that the cross-encoder labels; null: none."""
+    """More training questions, which the cross-encoder labels. null: none."""
     rerank: RerankConfig | None
-    """The last dense run reranked by the cross-encoder; null: not."""
+    """Reranks the last dense run by the cross-encoder. null: no reranking."""
     encode: EncodeConfig
     index: IndexConfig
     search: SearchConfig
     mine: MineConfig
-    """Negatives from what stage 1 finds for the training questions."""
+    """Mines negatives from the passages that stage 1 retrieves for the training questions."""
     evaluate: EvaluateConfig
     attention: AttentionConfig
-    """How widely [CLS] attends before and after fine-tuning, for the report; left out where its sections are 0."""
+    """How widely [CLS] attends before and after fine-tuning, for the report. With 0 sections there is no such stage."""
     report: ReportConfig
     machine: Machine
-    """How to run; changes no result and enters no key."""
+    """How to run. Changes no result, and is in no cache key."""
     tracking: Tracking
-    """Where the trainings can be followed; as little."""
+    """Where trainings are logged. Changes no result, and is in no cache key."""
 
     def trains(self, section: Literal["ict", "condenser", "cocondenser"]) -> bool:
-        """Whether a pre-training has something to do or to give; else what it would read passes by.
+        """Whether a pre-training is a stage of the run: it trains, or has a finished checkpoint.
 
-        A coCondenser that trains needs the head that Condenser makes.
+        coCondenser's training needs the head of Condenser.
         """
-        own = getattr(self, section)
+        config = getattr(self, section)
         needed = section == "condenser" and self.cocondenser.trains
-        return own.checkpoint is not None or own.budget is not None or needed
+        return config.checkpoint is not None or config.budget is not None or needed
 
     def section(self, name: str) -> Any:
-        """A section that has no field above: of a stage that only flows/dag.py knows. None where it is null."""
+        """A section that has no field above: that of a stage that only flows/dag.py knows. May be None."""
         return getattr(self, name)
 
     @property
     def reads_general_text(self) -> bool:
-        """Whether anything is made of the text `pretraining`; what is finished needs nothing that it was made from."""
+        """Whether a stage reads the text `pretraining`. A finished checkpoint needs none of its inputs."""
         if self.cocondenser.checkpoint is not None:
             return False
         corpus_aware = self.trains("cocondenser") and self.cocondenser.corpus == "pretraining"

@@ -1,7 +1,7 @@
-"""Files of recipes and their like as plain data: YAML with line numbers, `extends:`, merging, and `--set`.
+"""Reads YAML files with `extends:`, anchors and `--set` as plain data, and records the place of each value.
 
-Nothing here knows the configuration classes. The path of every value leads to where it was written (`FILE:LINE` or
-`--set ...`), so that an error found later can name that place.
+Nothing here knows the configuration classes. `Layer.origins` holds `FILE:LINE` or `--set ...` for each field, and a
+later error names this place.
 """
 
 import re
@@ -20,7 +20,7 @@ from pipeline.paths import beside, shown
 
 Keys = tuple[str, ...]
 PROJECT = Path(__file__).resolve().parents[1]
-"""Its own recipes are in it, and name what lies below the current folder."""
+"""The folder of the project's own recipes, whose paths are relative to the current folder."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Layer:
     origins: dict[Keys, str] = field(default_factory=dict)
 
     def origin(self, keys: Keys) -> str | None:
-        """Where `keys` was written, else the nearest section around it or a part of that, else the file."""
+        """The place of `keys`, else of a field in it, else of the nearest section around it, else the file."""
         for n in range(len(keys), 0, -1):
             within = [place for written, place in self.origins.items() if written[:n] == keys[:n]]
             if within:
@@ -37,9 +37,9 @@ class Layer:
         return self.origins.get(())
 
     def folder(self, keys: Keys) -> Path | None:
-        """Of the user's file that gives `keys`; None where a setting or a file of the project does.
+        """The folder of the user's file that sets `keys`. None: a setting or a file of the project sets it.
 
-        A relative path counts from there, else from the current folder.
+        A relative path is relative to this folder, else to the current one.
         """
         place = self.origin(keys) or ""
         file, _, line = place.rpartition(":")
@@ -48,12 +48,12 @@ class Layer:
 
 
 MERGE = "tag:yaml.org,2002:merge"
-"""Of the key `<<`, which takes over the fields of an anchor (`&name`) in the same file."""
+"""The tag of the key `<<`, which copies the fields of an anchor (`&name`) in the same file."""
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates stay text, and so does `~`,
-    a null of YAML's: here it is the home folder."""
+    """Reads numbers as in YAML 1.2 (PyYAML reads `1e-4` as text, `1:30` as 90 and `010` as 8). Dates are text. `~` is
+    text too, and not null, because it is the home folder."""
 
 
 Loader.yaml_implicit_resolvers = {
@@ -69,7 +69,7 @@ for kind, pattern in {
 
 
 class FileLoader(Composer, yaml.CSafeLoader):
-    """As `Loader`, five times as fast by libyaml's scanner. Its composer is not used: it crashes on deep nesting."""
+    """`Loader` with libyaml's scanner, which is five times as fast. libyaml's composer crashes on deep nesting."""
 
     yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
 
@@ -79,7 +79,7 @@ class FileLoader(Composer, yaml.CSafeLoader):
 
 
 def _texts_of_recipes(data: dict[str, Any], name: str) -> None:
-    """What a recipe says of itself is not inherited: on another collection it would be untrue."""
+    """Sets the texts that a recipe does not inherit, because they would be wrong for another collection."""
     data.setdefault("title", name)
     data.setdefault("description", "")
     data.setdefault("example_question", None)
@@ -90,7 +90,7 @@ def _texts_of_recipes(data: dict[str, Any], name: str) -> None:
 
 
 def own_texts(data: dict[str, Any], name: str) -> None:
-    """What any file says of itself and does not inherit."""
+    """Sets the texts that no file inherits."""
     for key, text in (("title", name), ("description", ""), ("hidden", False)):
         data.setdefault(key, text)
 
@@ -100,37 +100,37 @@ class Family:
     """Files that extend each other."""
 
     folder: Path
-    """Of those that come with the project; base.yaml is for the others to extend."""
+    """The folder of the project's files; the others extend base.yaml."""
     what: str
-    """One of them, as errors call it."""
+    """The word for one of them in errors."""
     listing: str
     """The command that lists them."""
     texts: Callable[[dict[str, Any], str], None]
-    """Gives the data of a file of that name what it says of itself and does not inherit."""
+    """Sets the texts that a file does not inherit, from its data and its name."""
     kind: str = "reader"
-    """The field that tells what a section's others are: where it changes, the section is replaced."""
+    """The field on which the other fields of a section depend. If it changes, the whole section is replaced."""
 
 
 RECIPES = Family(Path(__file__).parent, "recipe", "cocondenser recipes", _texts_of_recipes)
 
 
 def named(family: Family = RECIPES) -> list[str]:
-    """Those that come with the project, the base aside."""
+    """The project's files, without base.yaml."""
     return sorted(path.stem for path in family.folder.glob("*.yaml") if path.stem != "base")
 
 
 def listed(family: Family = RECIPES) -> list[str]:
-    """Those of them that are not hidden."""
+    """The project's files that are not hidden."""
     return [name for name in named(family) if not read(name, family).data["hidden"]]
 
 
 def read(name: str, family: Family = RECIPES) -> Layer:
-    """The file `name` (one of the project's, or the path of a YAML file) over all that it extends."""
+    """Reads the file `name` (a project's file, or the path of a YAML file) and merges it with all that it extends."""
     return reduce(lambda below, above: merge(below, above, family.kind), reversed(chain(name, family)))
 
 
 def called(name: str, family: Family = RECIPES) -> str:
-    """What the file `name` is called in listings and records; `name` itself where there is no such file."""
+    """The name of a file in listings and records; `name` itself if there is no such file."""
     try:
         return str(read(name, family).data["name"])
     except InputError:
@@ -138,9 +138,9 @@ def called(name: str, family: Family = RECIPES) -> str:
 
 
 def chain(name: str, family: Family = RECIPES) -> list[Layer]:
-    """The file `name` and what it extends, each followed by what it extends itself."""
+    """The file `name`, then the file that it extends, and so on."""
     path = _find(name, Path(), family)
-    found: list[Layer] = []
+    layers: list[Layer] = []
     seen: set[Path] = set()
     while True:
         if path.resolve() in seen:
@@ -148,10 +148,10 @@ def chain(name: str, family: Family = RECIPES) -> list[Layer]:
         seen.add(path.resolve())
         layer = parse(path, family)
         layer.data.setdefault("name", path.stem)
-        found.append(layer)
+        layers.append(layer)
         parent = layer.data.pop("extends", None)
         if parent is None:
-            return found
+            return layers
         family.texts(layer.data, path.stem)
         if not isinstance(parent, str):
             raise InputError(f"{layer.origin(('extends',))}: extends: takes one {family.what}'s name or path")
@@ -175,7 +175,7 @@ def _find(name: str, folder: Path, family: Family) -> Path:
 
 
 def parse(path: Path, family: Family) -> Layer:
-    """One file, without what it extends."""
+    """Reads one file, without the files that it extends."""
     try:
         text = path.read_text(encoding="utf-8")
         root, data = yaml.compose(text, FileLoader), yaml.load(text, FileLoader)
@@ -211,14 +211,14 @@ def _lines(node: yaml.Node | None, keys: Keys, path: Path) -> Iterator[tuple[Key
 
 
 def merge(below: Layer, above: Layer, kind: str = RECIPES.kind) -> Layer:
-    """`above` over `below`, section by section; a section that changes its field `kind` replaces the section.
+    """Merges `above` over `below`, section by section. A section is replaced if its field `kind` changes.
 
-    So does a value that stands where a section was, or the other way round.
+    A value also replaces a section, and a section a value.
     """
     replaced: list[Keys] = []
     data = _merge(below.data, above.data, (), replaced, kind)
-    kept = {k: v for k, v in below.origins.items() if not any(k[: len(gone)] == gone for gone in replaced)}
-    return Layer(data, kept | above.origins)
+    origins = {k: v for k, v in below.origins.items() if not any(k[: len(keys)] == keys for keys in replaced)}
+    return Layer(data, origins | above.origins)
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any], keys: Keys, replaced: list[Keys], kind: str) -> dict[str, Any]:

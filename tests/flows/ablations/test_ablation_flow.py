@@ -34,7 +34,7 @@ def test_sizes_are_compared_with_questions_not_with_judgements(tmp_path: Path) -
     made = write_collection(tmp_path / "collection", passages, questions, judged)
     ingest = Ref("ingest", "key", "digest", "digest", made, {"train_relevant": 3})
     check_sizes(ingest, needs(2))
-    with pytest.raises(InputError, match="sizes: 3 training questions asked for, but the collection has 2;"):
+    with pytest.raises(InputError, match="sizes: 3 training questions, but the collection has 2;"):
         check_sizes(ingest, needs(3))
 
 

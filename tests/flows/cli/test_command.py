@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flows.dag import nodes
-from flows.recipes.command_line import UNSAID, command
+from flows.recipes.command_line import IGNORED, command
 from flows.recipes.recipe import Recipe, configuration, resolve
 from flows.recipes.yaml_layers import named, read
 from pipeline.errors import InputError
@@ -26,7 +26,7 @@ def settings(words: list[str]) -> list[str]:
 
 
 def computed(recipe: Recipe) -> dict[str, Any]:
-    return {name: value for name, value in configuration(recipe).items() if name not in UNSAID}
+    return {name: value for name, value in configuration(recipe).items() if name not in IGNORED}
 
 
 @pytest.mark.parametrize("given", SETTINGS)

@@ -23,7 +23,7 @@ from flows.dag import nodes
 from flows.graph import preflight
 from flows.graph.selection import store_folder
 from flows.recipes import yaml_layers
-from flows.recipes.recipe import change, resolve
+from flows.recipes.recipe import resolve, with_settings
 from flows.runs.zero_shot_collection import find_collection
 from flows.runs.zero_shot_model import find_model
 from flows.sentences import recipe as sentences
@@ -97,7 +97,7 @@ def test_a_user_who_is_not_there_is_named_with_the_field(home: Path, monkeypatch
     ],
 )
 def test_the_home_in_settings(home: Path, field: str, value: str) -> None:
-    said = change(resolve("tiny"), [f"{field}={value}"]).model_dump_json()
+    said = with_settings(resolve("tiny"), [f"{field}={value}"]).model_dump_json()
     assert f'"{home}/' in said
     assert "~" not in said.replace("~~", "")
 
@@ -295,10 +295,10 @@ def test_a_worker_says_where_it_looks(
     (home / "notes.txt").write_text("a note")
     monkeypatch.setenv(preflight.WORKER, "a run of a deployment")
     store, hint = Store(tmp_path / "store"), f"\na worker looks for relative paths in {Path.cwd()}: give absolute ones"
-    dag = nodes(change(resolve("text", ["ingest.path=~/notes.txt", "ingest.questions=[]"]), [setting]))
+    dag = nodes(with_settings(resolve("text", ["ingest.path=~/notes.txt", "ingest.questions=[]"]), [setting]))
     assert said_of(preflight.check, store, dag, dag).endswith(hint)
     field, path = setting.split("=")
-    dag = nodes(change(resolve("text", ["ingest.path=~/notes.txt"]), [f"{field}={tmp_path / path}"]))
+    dag = nodes(with_settings(resolve("text", ["ingest.path=~/notes.txt"]), [f"{field}={tmp_path / path}"]))
     assert not said_of(preflight.check, store, dag, dag).endswith(hint)
 
 
