@@ -89,7 +89,7 @@ class Ablation(Config):
     `bm25`: the model of stage 1. `mined`: the model of the last stage 2; only this column needs mining and stage 2.
     `fusion`: BM25 fused with the last dense run."""
     sizes: list[Size] = Field(min_length=1)
-    """Numbers of training questions. They are the start of one shuffle, so larger sets contain smaller ones. null: all."""
+    """Numbers of training questions, from the start of one shuffle: larger sets contain smaller ones. null: all."""
     by_size: dict[int, list[str]]
     """Settings of the cells of a size, such as more epochs for fewer questions."""
     seeds: list[Seed] = Field(min_length=1)

@@ -35,8 +35,8 @@ class Needs:
 
     cell: Cell
     parts: dict[str, str] = field(default_factory=dict)
-    """Node of the cell -> part. A node of the row that it starts from is called `condenser (Condenser)`, for example, if
-    the cell has its own condenser."""
+    """Node of the cell -> part. A node of the row that it starts from is called `condenser (Condenser)`, for example,
+    if the cell has its own condenser."""
     new: list[Node] = field(default_factory=list)
     """Its nodes that no earlier cell reads, as in a run of its recipe."""
 

@@ -108,7 +108,7 @@ def _what(
 
 
 def _blamed(keys: tuple[str, ...], text: str, layer: yaml_layers.Layer) -> str | None:
-    """The place of a field that a message about section `keys` names: a setting, else the user's file, else a parent."""
+    """The place of a field that a message about `keys` names: a setting, else the user's file, else a parent."""
     named = [(*keys, *word.split(".")) for word in re.findall(r"[\w.]+", text)]
     places = [layer.origins[name] for name in named if name in layer.origins]
     return min(

@@ -289,7 +289,7 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
         ("  Own: {start: Own, set: []}\n", r"own\.yaml:11: rows\.Own\.start: Own: a circle"),
         (
             "  COCONDENSER: []\n",
-            r"own\.yaml:11: rows\.COCONDENSER: Prefect's page cannot distinguish it from coCondenser: ",
+            r"own\.yaml:11: rows\.COCONDENSER: .* from coCondenser: ",
         ),
         ("  A+B: []\n  A-B: []\n", r"own\.yaml:12: rows\.A-B: Prefect's page cannot distinguish it from A\+B: "),
         ("  a: {start: b}\n  b: {start: a}\n", r"own\.yaml:11: rows\.a\.start: a, b: a circle"),
@@ -328,8 +328,8 @@ def test_a_narrow_terminal_shows_the_plans_times(width: int, monkeypatch: pytest
             "  x: [attention.corpus=pretraining]\n",
             r"own\.yaml:11: rows\.x: .*: in an ablation all .* attention\.corpus=coll",
         ),
-        ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*under `set`"),
-        ("  x: ['evaluate={relevance: 2}']\n", r"own\.yaml:11: rows\.x: .*evaluate\.relevance .*under `set`"),
+        ("  x: [ingest.limit=9]\n", r"own\.yaml:11: rows\.x: .*: all cells are measured on the same .*in `set`"),
+        ("  x: ['evaluate={relevance: 2}']\n", r"own\.yaml:11: rows\.x: .*evaluate\.relevance .*in `set`"),
         ("sizes: [7]\nby_size: {7: [evaluate.relevance=2]}\n", r"own\.yaml:12: by_size\.7: .*same questions"),
     ],
 )
@@ -369,7 +369,7 @@ def test_other_files_that_are_wrong(tmp_path: Path) -> None:
             ROWS.replace("[1, 2]", "[9223372036854775807]"),
             r"yaml:4: seeds: stage2\.seed=9223372036854775808: .*less than .* \(row Condenser\)",
         ),
-        (ROWS.replace("[bm25]", "[none]"), r"yaml:5: negatives: none trains nothing: bm25, mined or fusion must stand"),
+        (ROWS.replace("[bm25]", "[none]"), r"yaml:5: negatives: none trains nothing"),
         (
             ROWS.replace("[bm25]", "[bn25]"),
             r"yaml:5: negatives\.0: .* 'none', 'bm25', 'mined' or 'fusion'",
