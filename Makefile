@@ -72,7 +72,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and alone: where a CPU build is at hand, pip then keeps it instead of fetching CUDA's libraries.
+# torch first and alone: where a CPU build is available, pip then keeps it instead of fetching CUDA's libraries.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (some minutes, once) ..."
 	$(INSTALL) $(TORCH)

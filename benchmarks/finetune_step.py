@@ -1,7 +1,7 @@
 """A step of fine-tuning, 4 x 256, one thread, against the published toolkit's: 8 questions with 8 passages each.
 
 Questions of pydocs, at most 32 tokens; passages of at most 128, as long as coCondenser's spans (MS MARCO's are a little
-shorter). Printed beside it: the ratio against SDPA attention, 32 questions with 2 passages each, and pydocs' passages
+shorter). It also prints the ratio against SDPA attention, 32 questions with 2 passages each, and pydocs' passages
 under their titles, which nearly all reach the limit.
 """
 

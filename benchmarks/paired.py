@@ -4,7 +4,7 @@
     one such process
 
 A way is a function of keyword arguments that returns a step: step(i) does the work once and returns figures. The
-process runs step 0, 1, ... as it is told to, and reports each one's seconds.
+process runs step 0, 1, ... as requested, and reports each one's seconds.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A ready model on a BEIR folder: this project's figures against those of sentence-transformers with the same weights.
+"""An existing model on a BEIR folder: this project's figures against sentence-transformers' with the same weights.
 
     python -m benchmarks.zero_shot --model DIR --collection DIR --store DIR
 

@@ -1,4 +1,4 @@
-"""Lineage where stages give equal bytes: the key record is what was made, and none is made from itself."""
+"""Lineage where stages give equal bytes: the key record shows what was built, and no artifact is built from itself."""
 
 import inspect
 import sys
@@ -42,7 +42,7 @@ def build(store: Store, request: pytest.FixtureRequest) -> Build:
 
 
 def nodes_of(store: Store, *ends: Ref) -> list[str]:
-    """The nodes that lead to `ends`; each once, after all that it was made from."""
+    """The nodes that lead to `ends`; each once, after all of its inputs."""
     found = ancestry(store, [Made("end", ref.identity, store.record(ref.key)) for ref in ends])
     keys = [made.record.key for made in found if made.record]
     assert len({*keys}) == len(keys) == len(found)
@@ -99,7 +99,7 @@ def test_the_first_of_them_was_removed(store: Store, build: Build) -> None:
 
 
 def test_a_stage_built_again_behind_what_it_led_to(store: Store, build: Build) -> None:
-    """Now its record names the second model, which was made from it: the first must be meant."""
+    """Its record now names the second model, which was built from it: the first one is the right one."""
     stage1 = build("stage1", "model")
     encode = build("encode", "vectors", model=stage1)
     stage2 = build("stage2", "model", vectors=encode)

@@ -1,4 +1,4 @@
-"""The shape of the flow, and what a run is asked for."""
+"""The shape of the flow, and the choice of nodes of a run."""
 
 import inspect
 

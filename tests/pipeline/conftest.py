@@ -52,7 +52,7 @@ def negatives(path: Path) -> dict[str, list[str]]:
 
 @pytest.fixture
 def shared_data() -> Path:
-    """The real collections beside the project."""
+    """The real collections next to the project."""
     folder = Path(__file__).parents[2].parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("../shared/data is not here")

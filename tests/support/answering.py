@@ -33,7 +33,7 @@ def make_store(
 ) -> Store:
     """Of passages in order (id, document, title, text), the first of them relevant to the one dev question.
 
-    `vectors_ND`: the passages' vectors, None for a run without dense retrieval; the dense run of the dev question goes
+    `vectors_ND`: the passages' vectors, None for a run without dense retrieval; the dense run of the dev question is ordered
     by their first number. `checkpoint`: the model, else a folder without one.
     """
     store = Store(root)

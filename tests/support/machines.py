@@ -20,5 +20,5 @@ SINGLE: dict[str, Any] = {
 
 
 def make_machine(**fields: Any) -> Machine:
-    """A complete `Machine`, `fields` in the place of those of `SINGLE`."""
+    """A complete `Machine`: `SINGLE` with other `fields`."""
     return Machine(**{**SINGLE, **fields})

@@ -13,7 +13,7 @@ NO_QUESTIONS = {
     "test_share": 0.0,
     "seed": 1,
 }
-REST = "Then more is said of it, in many words that stay."
+REST = "Then more follows about it, in many words that stay."
 
 
 def fields(path: Path, **changed) -> dict:

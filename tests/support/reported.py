@@ -1,4 +1,4 @@
-"""The report of the tests: what it is asked for, how its steps came about, and its page taken apart."""
+"""The report of the tests: its request, its steps, and its page in parts."""
 
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an artifact was made from, as the store's records tell it."""
+"""What an artifact was built from, according to the store's records."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Parts of a stage without a cluster: how a job is cut, what one part does, what is told before long work."""
+"""Parts of a stage without a cluster: how a job is cut, what one part does, what is reported before long work."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""Parts on a Ray cluster of two workers: the same bytes, also when one is killed; what cannot be mended is told."""
+"""Parts on a Ray cluster of two workers: the same bytes, also when one is killed; other faults are reported."""
 
 import os
 import signal

@@ -106,7 +106,7 @@ def test_a_killed_training_goes_on_in_its_log(tmp_path: Path, told: list[str]) -
     training.run([5, STEPS], run="tiny/20261123T100000.000000Z")
     found = scalars(folder)
     assert found["loss"] == losses()
-    # What was told after the checkpoint was undone with it.
+    # What was reported after the checkpoint was undone with it.
     assert found["tokens_per_second"].keys() == {1, 5, STEPS}
     assert [path.name for path in (tmp_path / "logs/tiny").iterdir()] == ["20261122T100000.000000Z"]
 
@@ -234,7 +234,7 @@ def test_mlflow_has_every_update_once_also_of_a_killed_training(
 ) -> None:
     from mlflow import MlflowClient
 
-    monkeypatch.setattr(tracking, "SECONDS_TO_STOP", 100.0)  # a killed one would not go on beside the next
+    monkeypatch.setattr(tracking, "SECONDS_TO_STOP", 100.0)  # a killed one would not run next to the following one
     training = Training(elsewhere, told, mlflow=str(elsewhere / "ml"))
     write_validation(training.work / "out")
     training.run([1, 4, 6], killed_with=3)

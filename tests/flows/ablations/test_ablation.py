@@ -222,7 +222,7 @@ def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
     assert continued.inputs["start"] is made["condenser (Condenser)"]
     assert continued.config.continued
     assert by_stage(found)["initial"] == 1
-    # Alone it still needs the row that it goes on from, and nothing of that one's fine-tuning.
+    # Alone it still needs the row that it continues, and nothing of that row's fine-tuning.
     alone = union(
         chosen(ablation, Choice(reference="Condenser continued", rows=["Condenser continued"]))[0],
         ["Condenser continued"],

@@ -104,7 +104,7 @@ def test_fuse(tmp_path: Path) -> None:
 
 
 def cut(path: Path, longest: int) -> str:
-    """What is said of a run whose lists are no longer."""
+    """The message for a run whose lists are no longer."""
     return (
         f"warning: {path}: no list is longer than {longest}; RR@10 and RR@100 are RR@{longest}, R@20, R@50, R@100 and "
         f"R@1000 are R@{longest}, Success@5, Success@20 and Success@100 are Success@{longest} there, and nDCG@10 and "

@@ -64,7 +64,7 @@ def test_the_tables_of_a_split_with_answers() -> None:
     judged = {"questions": 9, "systems": {"bm25": dict.fromkeys(("RR@10", "nDCG@10", "R@100"), figure)}}
     metrics["splits"]["test"] |= judged | {"questions_without_relevant": 0}
     metrics["splits"]["test"]["questions_without_results"] = {"bm25": 2}
-    assert markdown(metrics).count("without results") == 1  # the same questions, asked for both
+    assert markdown(metrics).count("without results") == 1  # the same questions for both
     metrics["splits"]["test"]["questions_without_results"] = {}
     lines = markdown(metrics).splitlines()
     assert lines[0] == "| test, 9 questions | MRR@10 | nDCG@10 | R@100 |"

@@ -36,7 +36,7 @@ from tasks.keys import paths
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home, and the current folder beside it."""
+    """The home, and the current folder next to it."""
     (tmp_path / "home").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,4 +1,4 @@
-"""Recipes: what extends what, what is merged, and what the user is told of a mistake."""
+"""Recipes: `extends`, merging, and the message for a mistake."""
 
 import ast
 import re

@@ -83,7 +83,7 @@ def add(
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Digests of its artifacts are made up, and so not those of their bytes."""
+    """The digests of its artifacts are invented, so they are not those of their bytes."""
     monkeypatch.setattr(evaluated, "check_whole", lambda *_: None)
     store = Store(tmp_path / "store")
     store.prepare()

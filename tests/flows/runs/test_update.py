@@ -1,4 +1,4 @@
-"""New and changed files: which run an update goes on with, and the whole of it on a small folder."""
+"""New and changed files: which run an update continues, and a whole update on a small folder."""
 
 import hashlib
 import json

@@ -217,7 +217,7 @@ def test_a_folder_of_lucenes_that_is_gone(copy: Store) -> None:
 
 
 def test_a_changed_byte_of_lucenes_index(copy: Store) -> None:
-    """It would change a score: Lucene itself looks at its checksums only when it is told to."""
+    """It would change a score: Lucene itself checks its checksums only on request."""
     [lengths] = file(copy, "bm25/index").glob("*.nvd")
     flip(lengths, random.Random(2))
     with pytest.raises(InputError, match=rf"bm25 \(objects/\w+\): index/{lengths.name} was changed; "):
@@ -255,7 +255,7 @@ def test_an_index_of_before_index_json(copy: Store, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{\xff"])
 def test_a_record_of_a_run(copy: Store, content: bytes) -> None:
-    """It may be of the run that is asked for: an older one must not answer in its place without a word."""
+    """It may be of the requested run: an older run must not answer instead without a message."""
     [run] = runs(copy)
     path = record_run(copy, "two", run.nodes, run.details)
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""BM25's lists within a filter, the same however Lucene is asked for them."""
+"""BM25's lists within a filter are the same, however Lucene is queried."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def lexical(request, tmp_path_factory) -> Iterator[BM25Retriever]:
 
 @pytest.fixture
 def told(lexical, monkeypatch) -> dict[str, list]:
-    """What Lucene is told: the k of every search, the sizes of filters sent, the numbers of filters dropped."""
+    """What Lucene receives: the k of every search, the sizes of filters sent, the numbers of filters dropped."""
     told: dict[str, list] = {"k": [], "sent": [], "dropped": []}
     hits, keep, drop = Searcher.hits, Searcher.keep, Searcher.drop
     monkeypatch.setattr(Searcher, "hits", lambda s, asked: told["k"].extend(k for _, k, _ in asked) or hits(s, asked))

@@ -55,7 +55,7 @@ def test_a_passages_question_is_the_first_that_it_answers(tmp_path) -> None:
 PASSAGES = ["sorted lists merge", "merge branches", "a list that is sorted", "nothing of it", "merge sorted heaps"]
 QUESTION = "merge sorted lists"
 DENSE = [0.1, 0.2, 0.9, 0.5, 0.3]
-"""Inner product of each passage with any question; the question's vector is made up, all else is as in a real run."""
+"""Inner product of each passage with any question; the question's vector is invented, all else is as in a real run."""
 Make = Callable[..., Store]
 
 

@@ -1,4 +1,4 @@
-"""What the search server answers and refuses over HTTP, by a run that is made up."""
+"""What the search server answers and refuses over HTTP, by an invented run."""
 
 import re
 import threading
@@ -70,8 +70,8 @@ def test_what_is_asked_where_nothing_is_said(client) -> None:
 
 
 def test_a_slow_condition_does_not_hold_up_other_questions(client, made) -> None:
-    with client, ThreadPoolExecutor(1) as beside:  # all in one event loop
-        slow = beside.submit(client.get, "/api/search", params={"q": "zebra", "k": 1, "where": "slow"})
+    with client, ThreadPoolExecutor(1) as pool:  # all in one event loop
+        slow = pool.submit(client.get, "/api/search", params={"q": "zebra", "k": 1, "where": "slow"})
         others = [client.get("/api/search", params={"q": "a", "k": 1, "where": x}).status_code for x in ("", "kept")]
         assert not slow.done()
         made.where.going.set()
@@ -92,11 +92,11 @@ def test_each_condition_is_evaluated_once_and_goes_with_its_question(made) -> No
         return client.get("/api/search", params={"q": "zebra", "k": 1, "where": where}).status_code
 
     client = TestClient(application(made, Batches(compute), condition_batches(made)), base_url="http://localhost")
-    with client, ThreadPoolExecutor(50) as beside:
-        quick = [beside.submit(get, where) for where in wheres]
+    with client, ThreadPoolExecutor(50) as pool:
+        quick = [pool.submit(get, where) for where in wheres]
         while len(made.where.evaluated) < len(wheres):
             time.sleep(0.01)
-        slow = beside.submit(get, "slow")
+        slow = pool.submit(get, "slow")
         computing.set()
         assert [one.result() for one in quick] == [200] * len(wheres)
         assert not slow.done()

@@ -216,7 +216,7 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
 
 
 def test_the_page_tells_which_cells_would_be_trained_anew(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
-    """A checkpoint that is given as the initial model is another artifact than the one that it was made as."""
+    """A checkpoint used as the initial model is another artifact than the one that the training wrote."""
     assert "trains again" not in (made / "ablation.html").read_text()
     cells = [c.model_copy(update={"start": "good"} if c.row == "learned" else {}) for c in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))

@@ -319,7 +319,7 @@ def test_seeds_of_different_experiments_are_refused(make: Made, tmp_path: Path) 
 
 
 def test_bm25_joined_with_other_stages_is_refused(first: Path, make: Made, tmp_path: Path) -> None:
-    """They would stand in one column."""
+    """They would be in one column."""
     unmined = make(lambda place: place[0] == "good", systems={"bm25": "stage1", "fusion": "fusion"})
     said = f"{unmined} and {first}: BM25 is fused with stage 1 in the first and with stage 2 in the second"
     assert refused([first, unmined], tmp_path / "out") == said

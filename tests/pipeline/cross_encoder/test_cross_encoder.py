@@ -141,7 +141,7 @@ def test_questions_beyond_the_limit_are_counted(world, pair_start, work, inline)
 
 
 def test_a_finished_one_passes_through(world, pair_start, work, inline, tmp_path):
-    """A folder as the hub has them, without this project's files, in the place of training."""
+    """A folder as the hub has them, without this project's files, instead of training."""
     ready = make_cross_encoder(pair_start, tmp_path / "ready", seed=9)
     (ready / "pairs.json").unlink()
     assert missing(CONFIG.model_copy(update={"checkpoint": ready})) == []

@@ -22,7 +22,7 @@ from pipeline.tokenization.wordpiece import SPECIALS as SPECIAL_NAMES
 from pipeline.tokenization.wordpiece import Normal, build
 
 SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
-TEXTS = ["Where is the Eiffel tower?", "The tower stands in Paris.", "Bread", "is baked, not boiled", "42 things"]
+TEXTS = ["Where is the Eiffel tower?", "The tower is in Paris.", "Bread", "is baked, not boiled", "42 things"]
 
 
 def texts(world):

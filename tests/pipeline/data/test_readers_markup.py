@@ -55,7 +55,7 @@ def test_a_heading_without_text_is_kept_where_no_subsection_holds_it():
     [
         (["# One", "# Two"], "One"),
         (["## One", "### Below"], "One"),
-        (["## One", "## Beside"], "name"),
+        (["## One", "## Besides"], "name"),
         (["## One", "# Above"], "name"),
         (["no heading"], "name"),
         (["---", "title: 'It''s: this'", "date: 2021-99-99", "---", "# Other"], "It's: this"),

@@ -112,7 +112,7 @@ BAD = {
     "too long": ("open or " * 300 + "open", "the condition has more than 2,000 characters or 100 brackets$"),
     "too many brackets": ("(" * 101 + "open" + ")" * 101, "the condition has more than 2,000 characters or 100 br"),
     "too deep": ("+ " * 990 + "1 = 1", "the condition is nested too deeply$"),
-    "too deep beside it": ("true), false), coalesce((" + "+ " * 200 + "year", "the condition is nested too deeply$"),
+    "too deep next to it": ("true), false), coalesce((" + "+ " * 200 + "year", "the condition is nested too deeply$"),
     "half a surrogate pair": ("source = '\ud800'", "the condition holds half of a surrogate pair$"),
     "a null byte": ("open\0", r"no column 'open.x00' among"),
 }
@@ -284,8 +284,8 @@ def test_a_condition_can_be_interrupted(tmp_path):
     asked = Where(tmp_path)
     asked.interrupt()  # nothing is under way
     assert asked.rows("x like '%9999'").sum() == 4
-    with ThreadPoolExecutor(1) as beside:
-        under_way = beside.submit(asked.rows, slow)
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(asked.rows, slow)
         time.sleep(0.1)
         begun = time.monotonic()
         asked.interrupt()

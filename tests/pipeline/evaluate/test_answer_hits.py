@@ -6,8 +6,8 @@ from pipeline.evaluate.answer_qrels import holds_answer, normalised
 
 CASES = [
     # Case
-    ("The Eiffel Tower stands in Paris.", ["paris"], True),
-    ("the eiffel tower stands in paris.", ["PARIS"], True),
+    ("The Eiffel Tower is in Paris.", ["paris"], True),
+    ("the eiffel tower is in paris.", ["PARIS"], True),
     ("STRASSE", ["straße"], False),  # lower case, not case folding
     ("ΣΊΣΥΦΟΣ", ["σίσυφοσ"], False),  # at a word's end a capital sigma becomes the other small one
     # Whole tokens

@@ -38,7 +38,7 @@ RUNS = {
 
 
 def make_collection(folder: Path, judged: list[tuple[str, str, str, int]] | None = None) -> Path:
-    """Titles name what texts do not: `Paris` stands in p1's title and p0's text."""
+    """Titles name what texts do not: `Paris` is in p1's title and p0's text."""
     folder.mkdir()
     passages = [(f"p{n}", f"p{n}", "Paris" if n == 1 else "", text) for n, text in enumerate(TEXTS)]
     write_table(folder / "passages.parquet", schemas()["passages"], passages)
@@ -183,7 +183,7 @@ def test_each_passage_is_cut_into_tokens_once(tmp_path, folders, monkeypatch):
             told.append((done, total))
 
     evaluated(make_collection(tmp_path / "c"), tmp_path / "out", progress=progress, **folders)
-    dev, test = {"p4", "p0", "p1", "p3"}, {"p4", "p0", "p2", "p1", "p3"}  # p5 stands under questions without answers
+    dev, test = {"p4", "p0", "p1", "p3"}, {"p4", "p0", "p2", "p1", "p3"}  # p5 is listed for questions without answers
     texts = sorted(TEXTS[int(p[1])] for p in [*dev, *test])
     answers = [answer for _, own in QUESTIONS.values() for answer in own]
     assert sorted((Counter(cut) - Counter(answers)).elements()) == texts

@@ -1,4 +1,4 @@
-"""Measures that look deeper than lists go: what is said of them, and when nothing is."""
+"""Measures that look deeper than the lists: when there is a message, and which."""
 
 import json
 from pathlib import Path

@@ -74,7 +74,7 @@ def test_untied_encoders_start_equal_and_part(world, work, inline):
     assert not (out / "model.safetensors").exists()
     name = "encoder.layer.0.attention.self.query.weight"
     assert np.abs(question[name] - passage[name]).max() > 1e-4
-    train(world, work("again"), start=out, encoder=encoder(tied=False))  # goes on from two encoders
+    train(world, work("again"), start=out, encoder=encoder(tied=False))  # continues with two encoders
     with pytest.raises(InputError, match="tied"):
         train(world, work("tied"), start=out)
 
@@ -88,7 +88,7 @@ def test_stage_two_sees_each_question_twice(world, work, inline, tmp_path, write
 
 
 def test_masking_positives_matters(world, work, inline):
-    """Two epochs in one batch: each question stands there twice, its other positive or its own beside its own."""
+    """Two epochs in one batch: each question is there twice, with its other positive or the same one."""
     masked = train(world, work("masked"), batch_queries=48)[0]["loss_last"]
     unmasked = train(world, work("unmasked"), batch_queries=48, mask_positives=False)[0]["loss_last"]
     assert masked < unmasked
@@ -189,7 +189,7 @@ def test_the_best_of_nothing_is_refused():
 def test_questions_share_negatives_within_their_group(world, work, inline):
     alone = train(world, work("alone"), share_negatives=1)[0]["loss_last"]
     shared = train(world, work("shared"))[0]["loss_last"]
-    assert alone < shared  # fewer passages to be told apart from
+    assert alone < shared  # fewer passages to distinguish
     assert train(world, work("whole"), share_negatives=7)[0]["loss_last"] == shared
 
 
@@ -201,7 +201,7 @@ def test_projection_prefixes_and_norm(world, work, inline, pooling):
     assert np.mean(history["loss"][-8:]) < 0.8 * np.mean(history["loss"][:8])
     vector = read_vector(out)
     assert (vector.pooling, vector.normalise, vector.projection_ED.shape) == (pooling, True, (6, 16))
-    again, _ = train(world, work("again"), start=out, encoder=given)  # goes on with the projection that it has
+    again, _ = train(world, work("again"), start=out, encoder=given)  # continues with its projection
     assert again["loss_last"] < np.mean(history["loss"][:8])
 
 

@@ -1,4 +1,4 @@
-"""What is saved loads in transformers and sentence-transformers, and nothing is made up on the way back."""
+"""A saved model loads in transformers and sentence-transformers, with all and only its own weights."""
 
 import json
 import os

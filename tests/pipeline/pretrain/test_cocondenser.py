@@ -207,7 +207,7 @@ def test_killed_at_random_moments_gives_the_same_bytes(given, tmp_path, ranks):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            # The number of ranks asked for is another one; the checkpoint's is kept.
+            # Another number of ranks is requested; the checkpoint's is kept.
             launched(given, tmp_path / "killed", 3 - ranks if reached else ranks, kill, minutes=0, budget="80 steps")
         assert not list((tmp_path / "killed").iterdir())
         assert len(saved_steps(tmp_path / "killed.checkpoints")) <= 3  # the third: killed before the oldest went

@@ -225,7 +225,7 @@ def test_the_start_passes_through_with_what_it_holds(given, tmp_path):
 
 
 def test_condenser_and_cocondenser_let_a_model_through(given, tmp_path):
-    """Which is how the papers' rows of BERT and ICT are made: what comes before fine-tuning is the start's weights."""
+    """So are the papers' rows of BERT and ICT: fine-tuning starts from the start's weights."""
     run(given, tmp_path / "ict", budget="3 steps")
     pretrain(
         prepare="pipeline.pretrain.condenser:prepare_condenser",

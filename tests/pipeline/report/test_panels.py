@@ -1,4 +1,4 @@
-"""Pictures of several models beside each other: complete, in the page's colours, never hidden, the same bytes."""
+"""Pictures of several models side by side: complete, in the page's colours, never hidden, the same bytes."""
 
 import io
 import re

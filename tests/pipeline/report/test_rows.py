@@ -80,7 +80,7 @@ def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
 
 @pytest.mark.parametrize("judged", [True, False])
 def test_questions_with_answers_have_a_table_of_hits(inputs, tmp_path, judged):
-    """Beside the judged measures, or in their place."""
+    """Next to the judged measures, or instead of them."""
     collection = tmp_path / "collection"
     shutil.copytree(inputs["collection"], collection)
     asked = [(f"test{n}", "test", f"question {n}", ["number 3"]) for n in (0, 1)]

@@ -61,7 +61,7 @@ def test_what_is_missing_is_listed_by_size(tmp_path):
 
 
 def test_a_free_fork_takes_the_next_shard(tmp_path):
-    """The largest first, and no fork waits beside another that still has several to make."""
+    """The largest first, and no fork waits while another still has several to build."""
     begun = tmp_path / "begun"
     begun.mkdir()
 

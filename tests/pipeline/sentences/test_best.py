@@ -1,4 +1,4 @@
-"""The best weights of a training that goes on from a checkpoint older than they are."""
+"""The best weights of a training that resumes from a checkpoint older than they are."""
 
 import shutil
 from collections.abc import Callable

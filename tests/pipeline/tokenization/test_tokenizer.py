@@ -288,7 +288,7 @@ def test_a_model_neither_cached_nor_reachable(tmp_path, monkeypatch):
 
 
 def test_missing_is_quick_and_light(tmp_path):
-    """Also where the hub's name is looked up in vain: no library beyond the hub's constants, half a second at most."""
+    """Also where the hub's name cannot be resolved: no library beyond the hub's constants, half a second at most."""
     code = (
         "import sys, time, json; from pipeline.tokenization.tokenizer import *\n"
         "config = TokenizerConfig.model_validate_json(sys.argv[1]); started = time.monotonic()\n"

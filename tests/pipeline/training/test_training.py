@@ -134,7 +134,7 @@ def test_resumes_to_the_same_bytes_and_ignores_a_half_written_checkpoint(childre
             if done >= last:
                 raise KeyboardInterrupt
 
-        slow = {**arguments, "slow": 0.35}  # slower than progress is told, so that each update is seen
+        slow = {**arguments, "slow": 0.35}  # slower than progress is reported, so that each update is seen
         with pytest.raises(KeyboardInterrupt):
             launch("children:slow_regression", slow, machine(1), kill, folder / "checkpoints")
         assert not (folder / "out").exists()
@@ -164,7 +164,7 @@ def test_resumes_with_several_ranks_to_the_same_bytes(children, tmp_path, ranks)
 
     with pytest.raises(KeyboardInterrupt):
         launch("children:slow_regression", killed, machine(ranks), kill, tmp_path / "killed" / "checkpoints")
-    # Another number of ranks is asked for, but the checkpoint's is kept.
+    # Another number of ranks is requested, but the checkpoint's is kept.
     launch("children:slow_regression", killed, machine(1), silent, tmp_path / "killed" / "checkpoints")
     assert (tmp_path / "killed" / "out").read_bytes() == (tmp_path / "whole" / "out").read_bytes()
 

@@ -1,4 +1,4 @@
-"""The process that schedules batches: what it finds, what is kept of it, how its end is told."""
+"""The process that schedules batches: what it finds, what is kept, how its end is reported."""
 
 import json
 import os
