@@ -33,8 +33,8 @@ def make_store(
 ) -> Store:
     """Of passages in order (id, document, title, text), the first of them relevant to the one dev question.
 
-    `vectors_ND`: the passages' vectors, None for a run without dense retrieval; the dense run of the dev question is ordered
-    by their first number. `checkpoint`: the model, else a folder without one.
+    `vectors_ND`: the passages' vectors, None for a run without dense retrieval; their first number sorts the dense run
+    of the dev question. `checkpoint`: the model, else a folder without one.
     """
     store = Store(root)
     objects = {name: store.root / name for name in ("ingest", "bm25", "evaluate", "stage1", "index-stage1")}
