@@ -68,7 +68,7 @@ def test_the_models_commands_fit_their_recipes() -> None:
         resolve(words[0], [words[n + 1] for n, word in enumerate(words) if word == "--set"])
 
 
-def test_losses_of_pre_training_stand_in_the_results() -> None:
+def test_losses_of_pre_training_are_in_the_results() -> None:
     """Means of the last tenth of the updates, and of the first one."""
     history = read_parquet(RESULTS / PRETRAINING).to_pandas()
     rows = (ROOT / "docs/results.md").read_text().partition("## Pre-training\n")[2].partition("\n\n")[0].splitlines()
@@ -108,7 +108,7 @@ def test_the_results_are_small_and_without_weights() -> None:
 
 @pytest.mark.slow  # SQuAD's 10,570 questions are resampled again
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[words.index("--out") + 1])
-def test_joined_means_stand_in_the_results(words: list[str]) -> None:
+def test_joined_means_are_in_the_results(words: list[str]) -> None:
     """In a line of the same row."""
     part = ROOT / words[0]
     assert words[1] == "--out"

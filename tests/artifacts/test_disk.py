@@ -193,7 +193,7 @@ def test_what_would_be_freed_of_a_store_that_may_only_be_read(closed, key, write
     assert [one.path.name for one in gc(store, 0, 0, dry_run=True)] == [f"{ref.key}.json", ref.digest]
 
 
-def test_a_store_that_cannot_be_made(closed, key, never):
+def test_a_store_that_cannot_be_created(closed, key, never):
     store, close = closed
     store.root.parent.chmod(0o555)
     close()

@@ -48,7 +48,7 @@ def test_runs_are_remembered(store, three, tmp_path):
     assert [run.name for run in runs(store)] == ["marco/x", "pydocs"]
 
 
-def test_a_run_recorded_again_as_it_goes_on_is_one_run(store, three):
+def test_a_run_recorded_again_as_it_continues_is_one_run(store, three):
     begun = datetime.now(UTC)
     for count in (1, 2):
         record_run(store, "pydocs", {str(n): three[n] for n in range(count)}, {}, begun)

@@ -64,7 +64,7 @@ def whole_objects(store):
     return [path.name for path in store.objects.iterdir() if objects.problem(path, path.name, deep=True) is None]
 
 
-def test_a_killed_build_goes_on_from_its_checkpoints(store, train, steps, python):
+def test_a_killed_build_continues_from_its_checkpoints(store, train, steps, python):
     process = python(BUILD, store.root, 0.1, steps)
     while process.stdout.readline() != "4\n":
         pass
@@ -133,7 +133,7 @@ def is_free(lock):
         return free
 
 
-def test_who_waits_is_told_of_each_holder_once(tmp_path, python):
+def test_a_waiting_build_reports_each_holder_once(tmp_path, python):
     script = """
         import sys, time
         from pathlib import Path

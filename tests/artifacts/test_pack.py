@@ -68,7 +68,7 @@ def test_a_file_that_is_there_is_kept(store, run, tmp_path):
         pack(store, run, tmp_path / "nowhere" / "run.tar.zst")
 
 
-def test_what_can_be_no_pack_is_told_before_the_work(store, run, tmp_path, monkeypatch):
+def test_what_can_be_no_pack_is_reported_before_the_work(store, run, tmp_path, monkeypatch):
     monkeypatch.setattr("artifacts.packs.pack.lineage", None)
     (tmp_path / "folder.tar.zst").mkdir()
     for name in ("run.tar.gz", "run.zst", "run"):
@@ -146,7 +146,7 @@ def test_gc_leaves_what_is_being_checked_and_written(store, run, tmp_path, monke
     assert len(gc(store, runs=0, days=0, dry_run=True)) == 6
 
 
-def test_another_artifact_for_a_key_is_told_and_only_replaced_when_asked(store, other, run, key, writes, tmp_path):
+def test_another_artifact_for_a_key_is_reported_and_replaced_only_on_request(store, other, run, key, writes, tmp_path):
     pack(store, run, tmp_path / "run.tar.zst")
     tokens = other.build(Request(key(stage="tokens", inputs={}), node="tokens"), writes("other tokens")).ref
     before = everything(other.root)
@@ -159,7 +159,7 @@ def test_another_artifact_for_a_key_is_told_and_only_replaced_when_asked(store, 
     assert tokens.path.exists()  # until gc
 
 
-def test_where_bytes_cannot_be_equal_the_stores_own_stands(store, other, run, key, writes, tmp_path):
+def test_where_bytes_cannot_be_equal_the_store_keeps_its_own(store, other, run, key, writes, tmp_path):
     pack(store, run, tmp_path / "run.tar.zst")
     own = built_bm25(other, key, writes, run.nodes["tokens"], "lucene again")
     assert own.key == run.nodes["bm25"].key

@@ -16,7 +16,7 @@ from artifacts.store import Store
 from artifacts.verify import verify
 
 
-def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_goes_on(
+def test_killed_on_the_way_the_store_is_as_before_and_the_same_import_resumes(
     store, other, run, python, until, tmp_path
 ):
     pack(store, run, tmp_path / "run.tar.zst")

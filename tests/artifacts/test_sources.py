@@ -110,7 +110,7 @@ def test_a_young_file_is_not_remembered(folder, cache, hashed):
     assert len(hashed) == 6
 
 
-def test_a_damaged_cache_is_made_anew(folder, cache, settled, hashed):
+def test_a_damaged_cache_is_rebuilt(folder, cache, settled, hashed):
     first = digest(folder, cache)
     cache.write_text("{half")
     assert digest(folder, cache) == first

@@ -29,7 +29,7 @@ def test_a_ratio_beyond_its_floor_fails(monkeypatch, capsys, key, ratio, missed)
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {key: ratio}
 
 
-def test_a_missed_goal_of_serving_is_told():
+def test_a_missed_goal_of_serving_is_reported():
     reached = {"search": {"milliseconds": 299.9}, "1 client": {"p50": 29.9, "errors": 0},
                "32 clients": {"seconds_for_300_answers": 0.999, "errors": 0}}  # fmt: skip
     assert missed(reached) == []

@@ -33,7 +33,7 @@ def check(dag: list[Node]) -> None:
 
 
 @pytest.mark.parametrize("recipe", yaml_layers.named())
-def test_each_node_stands_after_what_it_reads_and_fits_its_function(recipe: str) -> None:
+def test_each_node_comes_after_its_inputs_and_fits_its_function(recipe: str) -> None:
     check(nodes(resolve(recipe)))
 
 
@@ -184,7 +184,7 @@ def test_a_model_from_scratch_begins_with_the_general_text() -> None:
     assert not [n.name for n in ready if "pretraining" in n.name]
 
 
-def test_random_weights_are_made_of_no_text() -> None:
+def test_random_weights_need_no_text() -> None:
     given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
     drawn = [given, "initial.embeddings=random"]
     assert node("initial", *drawn).inputs["tokens"].name == "tokens"
@@ -198,7 +198,7 @@ def test_a_finished_condenser_needs_no_general_text(tmp_path) -> None:
     assert not [n.name for n in dag if "pretraining" in n.name]
 
 
-def test_finished_models_need_no_text_that_they_were_made_from(tmp_path) -> None:
+def test_finished_models_need_no_training_text(tmp_path) -> None:
     given = "pretraining={reader: beir, folder: general, document_key: '', metadata: []}"
     untrained = [given, "condenser.budget=null", "cocondenser.budget=null"]
     for finished in ("ict", "condenser", "cocondenser"):

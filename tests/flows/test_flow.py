@@ -87,7 +87,7 @@ def judged(folder: Path, *splits: str, copies: int = 1) -> Ref:
     return replace(collection(train_relevant=2), path=made)
 
 
-def test_what_a_training_lacks_in_the_collection_is_told_before_pre_training(tmp_path: Path) -> None:
+def test_what_a_training_lacks_in_the_collection_is_reported_before_pre_training(tmp_path: Path) -> None:
     few = judged(tmp_path / "few")
     scheduled = ["stage1.batch_order=abs_beam", "stage1.batch_queries=3"]
     with pytest.raises(InputError, match=r"stage1: batch_queries: 3 is too many, there are only 2 training pairs"):
@@ -165,7 +165,7 @@ def test_batches_that_cannot_be_filled_are_known_before_the_first_model(
         (99, ["cross_encoder.negatives_per_query=N", RERANK], "cross_encoder: negatives_per_query: 100 is too many"),
     ],
 )
-def test_more_passages_than_there_are_is_told_before_pre_training(
+def test_more_passages_than_there_are_is_reported_before_pre_training(
     tmp_path: Path, most: int, settings: list[str], message: str
 ) -> None:
     def check(number: int) -> None:
@@ -211,7 +211,7 @@ def test_other_systems_runs_are_read_before_pre_training(tmp_path: Path) -> None
         run(*(line.replace("q-dev", "other") for line in good))
 
 
-def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) -> None:
+def test_prefixes_that_do_not_fit_are_reported_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str, until: str = "report") -> None:
         recipe = resolve("tiny", settings)
         check_stages("tokens", refs, up_to(nodes(recipe), until), "finetune", "encode")
@@ -232,7 +232,7 @@ def test_prefixes_that_will_not_do_are_told_before_pre_training(tmp_path: Path) 
         check("encoder.passage_prefix=passage: ")
 
 
-def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tmp_path: Path) -> None:
+def test_lengths_beyond_an_existing_models_positions_are_reported_before_pre_training(tmp_path: Path) -> None:
     def check(*settings: str) -> None:
         lengths = [f"{stage}.passage_tokens=32" for stage in ("stage1", "stage2", "encode")]
         recipe = resolve("tiny", [*lengths, given, *settings])
@@ -253,7 +253,7 @@ def test_lengths_beyond_a_given_models_positions_are_told_before_pre_training(tm
         check("stage1.passage_tokens=33")
 
 
-def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training() -> None:
+def test_an_index_with_too_few_passages_to_train_on_is_reported_before_pre_training() -> None:
     def check(passages: int, *settings: str) -> None:
         ingest = collection(passages=passages)
         check_stages("ingest", {"ingest": ingest}, nodes(resolve("tiny", settings)), "index")
@@ -268,7 +268,7 @@ def test_an_index_with_too_few_passages_to_train_on_is_told_before_pre_training(
     check_stages("ingest", {"ingest": collection(passages=5)}, before, "index")
 
 
-def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_path: Path) -> None:
+def test_vectors_that_cannot_be_cut_into_bytes_are_reported_before_pre_training(tmp_path: Path) -> None:
     """Of a given model, whose dimension the recipe does not say."""
 
     def check(*settings: str) -> None:
@@ -284,7 +284,7 @@ def test_vectors_that_cannot_be_cut_into_bytes_are_told_before_pre_training(tmp_
         check(f"index.pq_m={hidden // 2}", f"encoder.projection={hidden + 1}")
 
 
-def test_a_ready_models_vectors_that_cannot_be_cut_into_bytes_are_told_before_anything(tmp_path: Path) -> None:
+def test_an_existing_models_vectors_that_cannot_be_cut_into_bytes_are_reported_before_anything(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
 
     def check(model: Path, pq_m: int) -> None:

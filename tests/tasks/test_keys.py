@@ -138,7 +138,7 @@ def test_code_that_no_artifact_is_built_with_enters_no_key(stage, inside, outsid
         (["index.kind=hnsw"], True),
     ],
 )
-def test_a_flat_index_and_its_search_hang_on_no_field_of_the_others(settings, differ, store: Store) -> None:
+def test_a_flat_index_and_its_search_depend_on_no_field_of_the_others(settings, differ, store: Store) -> None:
     plain, changed = (nodes(resolve("tiny", given)) for given in ([], settings))
     for one, other in zip(plain, changed, strict=True):
         if one.stage in ("index", "search"):

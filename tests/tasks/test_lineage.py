@@ -25,7 +25,7 @@ def build(store: Store, made: Key, text: str, recipe: str = "tiny", gpus: int | 
     return store.build(Request(made, node=made.stage, recipe=recipe, **more), make, Hooks(gpus=lambda: gpus)).ref
 
 
-def test_every_artifact_once_after_what_it_was_made_from(store: Store) -> None:
+def test_every_artifact_once_after_its_inputs(store: Store) -> None:
     ingest = build(store, key("ingest"), "a")
     tokens = build(store, key("tokens", collection=ingest), "b", gpus=2)
     bm25 = build(store, key("bm25", collection=ingest), "c", identity="key", gpus=None)
@@ -40,7 +40,7 @@ def test_every_artifact_once_after_what_it_was_made_from(store: Store) -> None:
     assert "python" in found[0].versions
 
 
-def test_notices_of_all_steps_are_told(store: Store) -> None:
+def test_notices_of_all_steps_are_reported(store: Store) -> None:
     lines = ["files left out: 2 (first: a.md, b.md)", "questions cut: 1"]
 
     def make(out: Path, checkpoints: Path) -> dict:
@@ -62,7 +62,7 @@ def test_of_equal_bytes_the_record_of_the_same_recipe_counts(store: Store) -> No
         assert [step.node for step in steps(store, {"run": ends})] == [recipe, "model", f"run-{recipe}"]
 
 
-def test_a_kept_artifact_has_the_code_that_made_it(store: Store) -> None:
+def test_a_kept_artifact_has_the_code_that_built_it(store: Store) -> None:
     old = build(store, key("model", code="old"), "a")
     build(store, key("model", code="new"), "never", keep=True)
     kept = store.lookup(key("model", code="new"))
@@ -71,7 +71,7 @@ def test_a_kept_artifact_has_the_code_that_made_it(store: Store) -> None:
     assert after == replace(before, kept=True)
 
 
-def test_what_has_no_record_any_more_is_told(store: Store) -> None:
+def test_a_removed_record_is_reported(store: Store) -> None:
     ingest = build(store, key("ingest"), "a")
     tokens = build(store, key("tokens", collection=ingest), "b")
     (store.keys / f"{ingest.key}.json").unlink()

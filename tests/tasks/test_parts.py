@@ -130,7 +130,7 @@ def nowhere() -> str:
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_a_cluster_that_does_not_answer_is_told_before_the_run(nowhere: str, scheme: str, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_before_the_run(nowhere: str, scheme: str, tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
     wanted = [node for node in dag if node.stage == "encode"]
     address = f"{scheme}{nowhere}"
@@ -140,7 +140,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_the_run(nowhere: str, sch
     assert str(told.value) == line
 
 
-def test_ray_is_asked_for_only_where_it_has_parts_to_make(nowhere: str, tmp_path: Path) -> None:
+def test_ray_is_needed_only_where_it_has_parts_to_build(nowhere: str, tmp_path: Path) -> None:
     dag = nodes(resolve("tiny"))
     store, far = Store(tmp_path), make_machine(ray=nowhere)
     without = [node for node in dag if not STAGES[node.stage].parts]
@@ -170,7 +170,7 @@ def test_where_ray_is_not_installed_the_command_is_named(monkeypatch: pytest.Mon
         ("page", False, r"does not reach Prefect at http://server/api: `prefect server start --host 0\.0\.0\.0`"),
     ],
 )
-def test_what_a_machine_of_the_cluster_lacks_is_told(field: str, value: object, line: str, tmp_path: Path) -> None:
+def test_what_a_machine_of_the_cluster_lacks_is_reported(field: str, value: object, line: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("token")
     seen = ray_cluster.look(str(token), None)

@@ -85,7 +85,7 @@ def made(job: Job) -> list[int]:
     return np.concatenate([np.load(job.folder / name(i)) for i in range(len(SPANS))]).tolist()
 
 
-def test_parts_are_made_and_found_again(machine: Machine, job: Callable[..., Job]) -> None:
+def test_parts_are_built_and_found_again(machine: Machine, job: Callable[..., Job]) -> None:
     said: list[tuple] = []
     one = job()
     assert run(one, machine, lambda *told: said.append(told)) == {f"count {i}/6": "Completed" for i in range(1, 7)}

@@ -106,7 +106,7 @@ def test_a_users_mistake_comes_through(store: Store, machine: Machine) -> None:
     assert not store.records()
 
 
-def test_a_run_tells_where_a_killed_training_goes_on(
+def test_a_run_says_where_a_killed_training_resumes(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -118,7 +118,7 @@ def test_a_run_tells_where_a_killed_training_goes_on(
     assert "Letter_1: resumes from update 700" in told[0]
 
 
-def test_a_notice_is_told_each_time(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notice_is_shown_each_time(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("tasks.run.say", told.append)
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_a_notice_is_told_each_time(store: Store, machine: Machine, monkeypatch:
     assert ["few letters" in line for line in notices] == [False, True] * 2
 
 
-def test_a_broken_artifact_is_named_and_built_anew(
+def test_a_broken_artifact_is_named_and_built_again(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = run(order(store, machine, "a"), {"before": None}).result()

@@ -87,7 +87,7 @@ def losses(steps: int = STEPS) -> dict[int, Any]:
     return {step: pytest.approx(1.0 / step) for step in range(1, steps + 1)}
 
 
-def test_every_update_stands_in_tensorboards_log_though_few_came_live(tmp_path: Path, told: list[str]) -> None:
+def test_every_update_is_in_tensorboards_log_though_few_came_live(tmp_path: Path, told: list[str]) -> None:
     training = Training(tmp_path, told, tensorboard=True)
     training.run([1, 4, STEPS])
     found = scalars(tmp_path / "logs/tiny/20261122T100000.000000Z/stage1")
@@ -98,7 +98,7 @@ def test_every_update_stands_in_tensorboards_log_though_few_came_live(tmp_path: 
     assert told == [f"  logs: tensorboard --logdir {tmp_path / 'logs'}"]
 
 
-def test_a_killed_training_goes_on_in_its_log(tmp_path: Path, told: list[str]) -> None:
+def test_a_killed_training_continues_in_its_log(tmp_path: Path, told: list[str]) -> None:
     training = Training(tmp_path, told, tensorboard=True)
     training.run([1, 4, 6], killed_with=3)
     folder = tmp_path / "logs/tiny/20261122T100000.000000Z/stage1"
@@ -135,7 +135,7 @@ def write_validation(out: Path) -> None:
     pd.DataFrame({"epoch": [1, 2], "step": [5, 9], "RR@10": [0.25, 0.5]}).to_parquet(out / "validation.parquet")
 
 
-def test_validation_and_an_evaluations_measures_are_told(tmp_path: Path, told: list[str]) -> None:
+def test_validation_and_an_evaluations_measures_are_tracked(tmp_path: Path, told: list[str]) -> None:
     training = Training(tmp_path, told, tensorboard=True)
     out = training.work / "out"
     write_validation(out)

@@ -213,13 +213,13 @@ def test_attention_is_looked_at_in_the_cells_that_are_drawn(three: Ablation) -> 
     assert "attention (coCondenser, seed 1)" in [node.name for node in found.nodes]
 
 
-def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
+def test_a_row_continues_from_another_rows_model(tmp_path: Path) -> None:
     text = ROWS.replace("  Condenser continued: null\n", "").replace("seeds: [1, 2]", "seeds: [1]")
     ablation = own(tmp_path, text)
     found = union(ablation, [*ablation.rows])
-    made = {node.name: node for node in found.nodes}
-    continued = made["condenser (Condenser continued)"]
-    assert continued.inputs["start"] is made["condenser (Condenser)"]
+    nodes = {node.name: node for node in found.nodes}
+    continued = nodes["condenser (Condenser continued)"]
+    assert continued.inputs["start"] is nodes["condenser (Condenser)"]
     assert continued.config.continued
     assert by_stage(found)["initial"] == 1
     # Alone it still needs the row that it continues, and nothing of that row's fine-tuning.
@@ -232,7 +232,7 @@ def test_a_row_goes_on_from_another_rows_model(tmp_path: Path) -> None:
     assert len({node.name for node in alone.nodes}) == len(alone.nodes)
 
 
-def test_what_a_row_trains_on_is_there_before_the_row_that_it_goes_on_from_is_trained(tmp_path: Path) -> None:
+def test_what_a_row_trains_on_is_there_before_the_row_that_it_continues_from_is_trained(tmp_path: Path) -> None:
     """The checks look at it once there is an initial model."""
     general = "set: ['pretraining={reader: beir, folder: general, document_key: doc, metadata: []}']\n"
     ablation = own(tmp_path, ROWS.replace("  Condenser continued: null\n", "") + general)
@@ -347,7 +347,7 @@ def test_settings_of_sizes_that_are_extended_may_go_without_cells(tmp_path: Path
     assert own(tmp_path, "extends: low-data\nsizes: [1000]\n").by_size.keys() == {1000, 10000}
 
 
-def test_a_setting_of_an_extended_file_is_told_with_both(tmp_path: Path) -> None:
+def test_a_setting_of_an_extended_file_is_reported_with_both_files(tmp_path: Path) -> None:
     (tmp_path / "notes.yaml").write_text(ROWS.replace("tiny", "text") + "  x: [ingest.path=notes]\n")
     with pytest.raises(
         InputError, match=r"/own\.yaml: rows\.x, from .*/notes\.yaml:11: ingest\.path=notes: .*unknown field"

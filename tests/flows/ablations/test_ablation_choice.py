@@ -38,7 +38,7 @@ def test_a_setting_that_every_cell_takes_back_is_refused(tmp_path: Path) -> None
     assert "nothing in Condenser (10), BERT (10), BERT (all), whose" in told
 
 
-def test_a_setting_inside_a_section_that_a_row_replaces_is_told() -> None:
+def test_a_setting_inside_a_section_that_a_row_replaces_is_reported() -> None:
     row, setting = "Condenser continued", "pretraining.parts=[{reader: beir, folder: mine}]"
     rows = ["Condenser", row]
     (told,) = unheard(load("ladder-pydocs"), rows, [setting])

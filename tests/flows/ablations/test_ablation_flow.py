@@ -38,7 +38,7 @@ def test_sizes_are_compared_with_questions_not_with_judgements(tmp_path: Path) -
         check_sizes(ingest, needs(3))
 
 
-def test_measures_that_no_question_has_are_told_before_training(tmp_path: Path) -> None:
+def test_measures_that_no_question_has_are_reported_before_training(tmp_path: Path) -> None:
     judged = [("dev", "q0", "p0", 1)]
     made = write_collection(tmp_path / "collection", [("p0", "p0", "", "text")], [("q0", "dev", "question")], judged)
     ingest = Ref("ingest", "key", "digest", "digest", made, {})
@@ -101,7 +101,7 @@ def test_a_row_that_cannot_fit_stops_no_other(cells: Union, monkeypatch: pytest.
     assert not refs.keys() & {"condenser", "cocondenser", "evaluate (coCondenser)", "ablation"}
 
 
-def test_a_row_that_does_not_fit_the_collection_is_told_before_any_training(
+def test_a_row_that_does_not_fit_the_collection_is_reported_before_any_training(
     cells: Union, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def unfit(name: str, *_: object) -> None:

@@ -92,7 +92,7 @@ def test_a_file_is_no_folder_of_a_part(parts: list[str], tmp_path: Path) -> None
     assert str(ended.exception).startswith(f"{path}: a file, not a folder")
 
 
-def test_what_does_not_go_together_is_told(parts: list[str], tmp_path: Path) -> None:
+def test_what_does_not_go_together_is_reported(parts: list[str], tmp_path: Path) -> None:
     arguments = ["ablation", "join", parts[0], parts[0], "--out", str(tmp_path / "both")]
     ended = CliRunner().invoke(app, arguments)
     assert isinstance(ended.exception, InputError)

@@ -113,7 +113,7 @@ def test_a_cell_that_fails_stops_no_other(first, run_served, store: Path, tmp_pa
     assert not [name for name in made(rest.stderr, "built") if name != "ablation"]
 
 
-def test_too_many_training_questions_are_told_before_any_training(first, run_served, store: Path) -> None:
+def test_too_many_training_questions_are_reported_before_any_training(first, run_served, store: Path) -> None:
     ended = run_served("ablation", "run", "tiny", "--sizes", "999999", "--device", "cpu", store=store)
     assert ended.returncode == 2
     assert "999,999 training questions, but the collection has" in ended.stderr.splitlines()[-1]

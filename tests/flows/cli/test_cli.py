@@ -163,7 +163,7 @@ def test_a_store_of_a_newer_format(call_cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "gc", "verify"])
-def test_an_empty_store_holds_nothing_and_an_absent_one_is_told(call_cli, tmp_path: Path, command: str) -> None:
+def test_an_empty_store_holds_nothing_and_an_absent_one_is_reported(call_cli, tmp_path: Path, command: str) -> None:
     assert json.loads(call_cli("artifacts", command, "--json", store=tmp_path).stdout) == []
     absent = call_cli("artifacts", command, store=tmp_path / "none")
     assert (absent.returncode, absent.stdout) == (2, "")
@@ -236,7 +236,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(run_cli, tmp_path: Path,
         (["plan", "update"], "error: interrupted\n"),
     ],
 )
-def test_ctrl_c_says_how_to_go_on_where_it_does(arguments, line, monkeypatch, capsys) -> None:
+def test_ctrl_c_says_how_to_resume_where_that_is_possible(arguments, line, monkeypatch, capsys) -> None:
     def interrupt(*given: object) -> None:
         raise KeyboardInterrupt
 

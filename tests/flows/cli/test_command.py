@@ -37,7 +37,7 @@ def test_the_command_gives_the_recipe_again(given: list[str]) -> None:
     assert configuration(resolve("nq", settings(words))) == configuration(recipe)
 
 
-def test_what_changes_no_result_is_not_said() -> None:
+def test_what_changes_no_result_is_not_shown() -> None:
     assert command(resolve("tiny", ["machine.workers=3", "report.examples=0"])) == ["cocondenser", "run", "tiny"]
 
 
@@ -65,7 +65,7 @@ def test_a_recipe_of_ones_own_goes_by_the_nearest_of_the_project(tmp_path, given
     assert recipe.report.published == []  # they are of nq, and this is another
 
 
-def test_the_report_is_told() -> None:
+def test_the_report_is_in_the_command() -> None:
     report = nodes(resolve("tiny", ["stage2.epochs=2"]))[-1]
     assert report.shared["command"] == ["cocondenser", "run", "tiny", "--set", "stage2.epochs=2"]
 

@@ -24,7 +24,7 @@ def written(model: Path, collection: Path, path: Path, *more: str) -> Result:
     return CliRunner().invoke(app, ["evaluate-model", *arguments, "--device", "cpu", "--write", str(path), *more])
 
 
-def test_a_written_recipe_is_told_as_json_too(model: Path, collection: Path, tmp_path: Path) -> None:
+def test_a_written_recipe_is_shown_as_json_too(model: Path, collection: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     ended = written(model, collection, path, "--json")
     assert json.loads(ended.stdout) == {"recipe": "small on lamps", "file": str(path)}

@@ -67,7 +67,7 @@ def called(store: Store, *arguments: str) -> str:
     return ended.stdout
 
 
-def test_the_newest_stands_first_and_one_that_cannot_be_read_hides_none(store):
+def test_the_newest_is_first_and_one_that_cannot_be_read_hides_none(store):
     lines = called(store).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == [f"2026-11-0{day}" for day in (4, 3, 2, 1)]
     assert [line.split()[1] for line in lines[1:5]] == ["squad", "3" * 8, "nq", "1" * 8]
@@ -184,7 +184,7 @@ def test_an_empty_store_says_what_makes_a_run(tmp_path):
         "update tiny",
     ],
 )
-def test_a_folder_that_is_no_store_is_told(tmp_path, command):
+def test_a_folder_that_is_no_store_is_reported(tmp_path, command):
     (tmp_path / "work" / "mine").mkdir(parents=True)
     ended = CliRunner().invoke(app, [*command.split(), "--store", str(tmp_path)])
     assert isinstance(ended.exception, InputError)

@@ -78,7 +78,9 @@ def test_gc_and_verify_leave_the_logs(tmp_path: Path) -> None:
     assert log.exists()
 
 
-def test_what_is_not_installed_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_reported_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tasks.tracking.installed", lambda package: package != "wandb")
     ended = CliRunner().invoke(
         app, ["run", "tiny", "--set", "tracking.wandb=project", "--store", str(tmp_path / "store")]

@@ -279,7 +279,7 @@ def test_four_first_runs_at_once(environment: dict[str, str], tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_whose_server_is_killed_goes_on(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_whose_server_is_killed_resumes(environment: dict[str, str], tmp_path: Path) -> None:
     store = tmp_path / "store"
     words = ("tiny", "--device", "cpu", "--until", "condenser", "--json")
     one = run(environment, tmp_path, tmp_path / "home", store, *words)

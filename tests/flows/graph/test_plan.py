@@ -36,7 +36,7 @@ def make(store: Store, node: Node, text: str = "made", given: dict | None = None
     return store.build(Request(key_of(store, node.stage, node.config, given or {}), node=node.name), write).ref
 
 
-def test_a_gpu_that_is_not_there_is_told_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
+def test_a_gpu_that_is_not_there_is_reported_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
     recipe = resolve("tiny", ["machine.device=cuda"])
     dag, machine, store = nodes(recipe), recipe.machine, Store(tmp_path)
     monkeypatch.setattr(preflight, "gpus", lambda: 0)
@@ -114,7 +114,7 @@ def test_below_what_will_run_nothing_is_known(store: Store, source: Path) -> Non
     assert steps[1].why == ["unknown until ingest is built"]
 
 
-def test_a_broken_artifact_is_said_and_left_alone(store: Store, source: Path) -> None:
+def test_a_broken_artifact_is_reported_and_left_alone(store: Store, source: Path) -> None:
     node = file_node(source)
     ref = make(store, node)
     (ref.path / "file").write_text("longer than before")
@@ -142,7 +142,9 @@ def test_preflight(store: Store, source: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["condenser", "cocondenser"])
-def test_a_finished_checkpoint_that_will_not_do_is_told_before_a_run(store: Store, tmp_path: Path, stage: str) -> None:
+def test_a_finished_checkpoint_that_does_not_fit_is_reported_before_a_run(
+    store: Store, tmp_path: Path, stage: str
+) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "distilbert"}')
     recipe = resolve("tiny", [f"{stage}.checkpoint={tmp_path}"])
     dag = nodes(recipe)
@@ -171,7 +173,7 @@ def test_the_general_texts_section_is_named_as_the_recipe_names_it(store: Store,
     assert "pretraining.passages.folder" in said
 
 
-def test_a_path_that_holds_the_sections_name_is_told_as_it_is(tmp_path: Path, monkeypatch) -> None:
+def test_a_path_that_holds_the_sections_name_is_shown_unchanged(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = "my.ingest.folder/ingest.path"
     dag = nodes(resolve("tiny", [f"pretraining={{reader: beir, folder: {folder}, document_key: '', metadata: []}}"]))
@@ -179,13 +181,13 @@ def test_a_path_that_holds_the_sections_name_is_told_as_it_is(tmp_path: Path, mo
     assert said == f"pretraining.folder: {tmp_path / folder} is not a folder"
 
 
-def test_an_absent_cross_encoder_is_told_by_its_field() -> None:
+def test_an_absent_cross_encoder_is_reported_with_its_field() -> None:
     dag = nodes(resolve("tiny", ["cross_encoder.checkpoint=gone", "rerank={depth: 9, splits: [dev]}"]))
     (said,) = [line for node in dag for line in preflight.missing(node)]
     assert said == f"cross_encoder.checkpoint: {Path.cwd() / 'gone'}: no such file or folder"
 
 
-def test_an_absent_first_stage_of_the_whole_texts_is_told_by_its_field() -> None:
+def test_an_absent_first_stage_of_the_whole_texts_is_reported_with_its_field() -> None:
     dag = [node for node in nodes(resolve("text", ["bm25.run=gone"])) if node.stage == "bm25"]
     assert [node.name for node in dag] == ["bm25", "bm25-whole"]
     assert [preflight.missing(node) for node in dag] == [

@@ -139,7 +139,7 @@ def test_texts_are_not_inherited(tmp_path: Path) -> None:
     assert (r.title, r.report.title) == ("mine", "Notes")
 
 
-def test_extends_a_file_beside_it(tmp_path: Path) -> None:
+def test_extends_a_file_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, "extends: tiny\nmine: {seed: 5}\n", "below.yaml")
     assert resolve(write(tmp_path, "extends: below.yaml\n")).mine.seed == 5
 
@@ -211,7 +211,7 @@ MISTAKES = [
 ]
 
 
-def test_a_number_of_neighbours_stands_once() -> None:
+def test_a_number_of_neighbours_appears_once() -> None:
     with pytest.raises(InputError, match=r"evaluate\.nb_recall: contains a duplicate number \(got \[50, 50\]\)$"):
         resolve("tiny", ["evaluate.nb_recall=[50, 50]"])
 
@@ -385,7 +385,7 @@ def test_a_finished_checkpoint_need_not_have_the_new_models_shape(tmp_path: Path
         resolve("pydocs", deep)
 
 
-def test_all_missing_fields_are_told_at_once(tmp_path: Path) -> None:
+def test_all_missing_fields_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: tiny\ningest:\n  reader: text\n  path: .\n")
     with pytest.raises(InputError, match=r"mine\.yaml:2: ingest\.pattern: missing, and so are ingest\.endings,"):
         resolve(str(tmp_path / "mine.yaml"))
@@ -401,7 +401,7 @@ def test_all_missing_fields_are_told_at_once(tmp_path: Path) -> None:
         ("search.splits={dev: 1}", "[A, B]"),
     ],
 )
-def test_a_lists_form_is_told(setting: str, form: str) -> None:
+def test_the_form_of_a_list_is_explained(setting: str, form: str) -> None:
     with pytest.raises(InputError) as told:
         resolve("text", [setting])
     assert str(told.value).endswith(f"{setting.partition('=')[0]}: a list is expected: write {form}")

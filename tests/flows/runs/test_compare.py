@@ -190,7 +190,7 @@ def test_other_judgements_are_warned_of(store):
     assert "the lowest relevant grade is 1 in a, 2 in b" in called(store, "1111", "strict").stderr
 
 
-def test_the_figures_stand_without_the_collection(store):
+def test_the_figures_need_no_collection(store):
     shutil.rmtree(store.root.parent / "one-1" / "ingest")
     shown = called(store, "one", "1111")
     assert "best on dev: stage 1" in shown.stdout
@@ -233,7 +233,7 @@ def test_runs_lists_hits_where_there_are_answers(store):
     assert listed[0]["systems"]["stage 1"]["hits@5"]["mean"] == pytest.approx(5 / 6, abs=1e-6)
 
 
-def test_what_no_run_is_is_told(store):
+def test_what_is_no_run_is_reported(store):
     assert "no measured run 'three'; `cocondenser runs`" in refused(store, "three", "two")
     assert "no measured run 'tow' (did you mean two?)" in refused(store, "one", "tow")
     assert "no measured run of marco; `cocondenser run marco` makes one" in refused(store, "one", "marco")

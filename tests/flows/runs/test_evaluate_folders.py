@@ -12,7 +12,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.existing_model import read
 
 
-def test_a_plain_folder_takes_cls_and_the_papers_lengths_unless_told(store: Store, tmp_path, collection: Path) -> None:
+def test_a_plain_folder_takes_cls_and_the_papers_lengths_by_default(store: Store, tmp_path, collection: Path) -> None:
     recipe, _ = zero_shot_recipe(store, str(plain(tmp_path / "small")), str(collection))
     assert [node.name for node in nodes(recipe)] == READY
     assert (recipe.name, recipe.title) == ("small on lamps", "small on lamps")

@@ -104,7 +104,7 @@ def test_equal_runs_give_equal_bytes_but_for_nothing(store, tmp_path):
         assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes(), path
 
 
-def test_a_second_export_replaces_the_first_only_when_told_to(store, tmp_path):
+def test_a_second_export_replaces_the_first_only_on_request(store, tmp_path):
     call(store, tmp_path / "out")
     with pytest.raises(InputError, match="not empty; --overwrite"):
         call(store, tmp_path / "out")

@@ -61,7 +61,7 @@ def test_what_is_given_counts_more_than_the_runs_settings(store: Store) -> None:
     assert resolved.bm25.k1 == 2
 
 
-def test_an_update_goes_on_with_the_update_before(store: Store) -> None:
+def test_an_update_continues_from_the_update_before(store: Store) -> None:
     record(store, 1, "ingest.path=notes")
     _, settings, _ = prepare_update(store, "text", [])
     model = record(store, 2, *settings, dense="model")
@@ -107,7 +107,7 @@ def test_texts_are_read_as_the_model_learnt_to(store: Store) -> None:
         prepare_update(store, "text", ["encoder.title_tokens=9"])
 
 
-def test_a_ready_model_needs_no_field_of_a_training() -> None:
+def test_an_existing_model_needs_no_field_of_a_training() -> None:
     ready = resolve("tiny", ["model=absent", "condenser.skip_from=9", "stage2.negative_depth=999999"])
     assert [n.name for n in nodes(ready)] == READY
     assert next(n for n in nodes(ready) if n.name == "search-model").config.splits == ["dev", "test"]
@@ -116,7 +116,7 @@ def test_a_ready_model_needs_no_field_of_a_training() -> None:
         resolve("tiny", ["model=given", "rerank={splits: [dev, test], depth: 9}"])
 
 
-def test_a_ready_model_that_is_none_is_told_before_the_run(store: Store, tmp_path: Path) -> None:
+def test_an_existing_model_that_is_none_is_reported_before_the_run(store: Store, tmp_path: Path) -> None:
     for setting in ("model", "rounds.miner"):
         told = []
         for path in (tmp_path / "absent", tmp_path):
@@ -130,7 +130,7 @@ def test_a_ready_model_that_is_none_is_told_before_the_run(store: Store, tmp_pat
         ]
 
 
-def test_what_an_update_did_is_told_of_the_whole_texts(store: Store) -> None:
+def test_what_an_update_did_is_reported_for_whole_texts(store: Store) -> None:
     def ref(node: str, **metrics: int) -> Ref:
         def write(out: Path, checkpoints: Path) -> dict[str, int]:
             (out / "file").write_text(node)

@@ -57,7 +57,7 @@ def test_nli_and_repeats_share_what_they_can(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("label", ["BERT + NLI", "bert nli"])
-def test_no_row_stands_for_another_and_its_training_on_nli(label) -> None:
+def test_no_row_replaces_another_with_its_training_on_nli(label) -> None:
     assert resolve_sentences("stsb", [f"models.{label}=hub:other/model"])
     with pytest.raises(InputError, match=f"rows 'BERT . NLI' and '{re.escape(label)}' have the same letters"):
         resolve_sentences("stsb", [f"models.{label}=hub:other/model", with_nli("BERT")])
@@ -124,7 +124,7 @@ def test_a_node_of_the_store(tmp_path) -> None:
         ("table.highest=nan", "finite number"),
     ],
 )
-def test_mistakes_are_told_by_their_place(setting, message) -> None:
+def test_mistakes_are_reported_with_their_place(setting, message) -> None:
     with pytest.raises(InputError, match=message):
         resolve_sentences("stsb", [setting])
 
@@ -146,7 +146,7 @@ def test_a_recipe_of_ones_own(tmp_path) -> None:
         resolve_sentences(str(path))
 
 
-def test_the_table_has_published_figures_beside() -> None:
+def test_the_table_has_published_figures_too() -> None:
     def row(model: str, size: int | None, epochs: int, test: dict | None, candidates: int = 1) -> dict:
         tried = {str(n): 0.5 for n in range(candidates)}
         return {"model": model, "size": size, "epochs": epochs, "candidates": tried, "test": test}

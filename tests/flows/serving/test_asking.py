@@ -158,7 +158,7 @@ def test_what_a_rare_filter_leaves_is_found_beyond_the_deepest_lists(run, whole,
 
 
 @pytest.mark.parametrize("where", ["few", "most"])
-def test_a_filtered_fusion_is_the_fusion_filtered_however_many_are_asked_for(where, run) -> None:
+def test_a_filtered_fusion_is_the_fusion_filtered_for_any_number_of_hits(where, run) -> None:
     (every,) = ask(run, [Question(QUESTIONS[2], 300, "fusion")])
     kept = [(a.passage_id, a.score) for a in every if MASKS[where][int(a.passage_id[1:])]]
     found = {k: ask(run, [Question(QUESTIONS[2], k, "fusion", where)])[0] for k in (1, 3, 8, 40, 300)}
@@ -203,7 +203,7 @@ def test_bm25_that_died_says_so_once_and_is_started_again(run) -> None:
     assert ask(run, [Question("word3", 3, "bm25")]) == before[:1]
 
 
-def test_a_question_of_the_collection_stands_beside_its_passage(run, corpus) -> None:
+def test_a_question_of_the_collection_is_shown_with_its_passage(run, corpus) -> None:
     (answers,) = ask(run, [Question(corpus[0][0][3], 300, "dense")])
     assert {answer.passage_id: answer.question for answer in answers}.get("p0", "word1") == "word1"
     assert {answer.question for answer in answers if answer.passage_id != "p0"} == {""}
@@ -232,7 +232,7 @@ def test_best_passages_look_on_until_there_are_enough_documents() -> None:
         (Question("x", 301, "dense"), "k is 301, but the collection has 300 passages"),
     ],
 )
-def test_what_cannot_be_asked(question, line, run) -> None:
+def test_invalid_questions(question, line, run) -> None:
     with pytest.raises(InputError, match=line):
         check_question(run, question)
 

@@ -265,7 +265,7 @@ def test_a_record_of_a_run(copy: Store, content: bytes) -> None:
     assert newest_engine(copy, None).run.name == "one"
 
 
-def test_a_record_of_another_recipe_than_that_asked_for(copy: Store) -> None:
+def test_a_record_of_another_recipe_than_the_requested_one(copy: Store) -> None:
     (copy.runs / "21000101T000000.000000Z-another-one.json").write_bytes(b"")
     assert newest_engine(copy, "one").run.name == "one"
     with pytest.raises(StoreError, match=r"another-one\.json: not a readable record of a run"):

@@ -90,7 +90,7 @@ def test_a_rare_filter_costs_one_search_of_its_own_depth(lexical, told) -> None:
     assert told["k"] == [20]  # nothing lies beyond the filter, nor in an empty one
 
 
-def test_what_is_rare_hangs_on_the_depth(lexical, told) -> None:
+def test_what_is_rare_depends_on_the_depth(lexical, told) -> None:
     mask = np.arange(N) % 4 == 0
     lexical.top([("word1", 6, mask)])
     assert told["sent"] == []  # 100 passages for some 24 hits

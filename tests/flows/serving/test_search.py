@@ -146,7 +146,7 @@ def test_a_model_is_hashed_once(both, encoded, monkeypatch) -> None:
         assert hashed == [model.name]
 
 
-def test_words_that_stand_nowhere_find_nothing(both) -> None:
+def test_words_of_no_passage_find_nothing(both) -> None:
     assert search(newest_engine(both, None, "bm25"), "zebra", 3) == []
 
 
@@ -157,7 +157,7 @@ def test_the_command_says_that_it_found_nothing(both) -> None:
 
 
 @pytest.mark.parametrize("by", ["dense", "bm25"])
-def test_bytes_that_are_no_utf_8_are_asked_as_question_marks(by, both, encoded) -> None:
+def test_bytes_that_are_no_utf_8_become_question_marks(by, both, encoded) -> None:
     found = search(newest_engine(both, None, by), "\udcff\udcfe branches", 1)
     assert [answer.passage_id for answer in found] == [{"dense": "p2", "bm25": "p1"}[by]]
     assert encoded[1:] == ([b"?? branches"] if by == "dense" else [])  # the first one warms up
@@ -272,7 +272,7 @@ def test_bm25_reads_the_longest_question_whole() -> None:
         (["x", "-k", "6"], "k is 6, but the collection has 5 passages"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(arguments, line, both, encoded) -> None:
+def test_an_invalid_question_is_one_line(arguments, line, both, encoded) -> None:
     ended = CliRunner().invoke(app, ["search", *arguments, "--by", "dense", "--store", str(both.root)])
     assert isinstance(ended.exception, InputError)
     assert str(ended.exception) == line

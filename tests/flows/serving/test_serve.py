@@ -64,7 +64,7 @@ def test_a_question_that_is_cut_says_so(client, question, lines, by) -> None:
     assert [one.json()["notices"] for one in found] == [lines, lines]
 
 
-def test_what_is_asked_where_nothing_is_said(client) -> None:
+def test_the_defaults_of_a_request(client) -> None:
     found = client.get("/api/search", params={"q": "zebra", "k": 1, "where": " "}).json()
     assert (found["by"], found["where"]) == ("fusion", None)
 
@@ -297,7 +297,7 @@ def test_head_is_answered_as_get_without_its_body(client, place: str, host: str)
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_what_a_place_allows_is_said(client, method: str) -> None:
+def test_what_a_place_allows_is_reported(client, method: str) -> None:
     refused = client.request(method, "/api/search")
     assert refused.status_code == 405
     assert "GET" in refused.headers["allow"]

@@ -38,7 +38,7 @@ def test_questions_that_come_meanwhile_are_computed_together() -> None:
     ]
 
 
-def test_one_at_a_time_each_is_given_once_it_is_found() -> None:
+def test_one_at_a_time_each_is_returned_once_it_is_found() -> None:
     going = threading.Event()
 
     async def two() -> tuple[int, bool]:

@@ -178,7 +178,7 @@ def test_bm25_joined_with_the_last_run_is_a_column(inputs: dict[str, Path], tmp_
     }
 
 
-def test_rows_that_no_index_can_search_stand_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_rows_that_no_index_can_search_are_shown_alone_too(inputs: dict[str, Path], tmp_path: Path) -> None:
     cells = [cell.model_copy(update={"systems": {}}) for cell in config().cells]
     ablation(config(cells=cells), **inputs, work=work(tmp_path / "out"))
     assert (tmp_path / "out/table.md").read_text().startswith("| MRR@10, dev |\n|---|\n| BM25 |\n| <b>plain |\n")
@@ -215,7 +215,7 @@ def test_the_page_is_whole_escaped_and_the_same_each_time(made: Path, inputs: di
         assert (tmp_path / "again" / name).read_bytes() == (made / name).read_bytes()
 
 
-def test_the_page_tells_which_cells_would_be_trained_anew(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_says_which_cells_would_be_trained_again(made: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
     """A checkpoint used as the initial model is another artifact than the one that the training wrote."""
     assert "trains again" not in (made / "ablation.html").read_text()
     cells = [c.model_copy(update={"start": "good"} if c.row == "learned" else {}) for c in config().cells]
@@ -241,7 +241,7 @@ def test_a_row_without_a_run_has_no_figure(inputs: dict[str, Path], tmp_path: Pa
         ({("<b>plain", "bm25"), ("<b>plain", "mined")}, "means over 2 seeds of fine-tuning."),
     ],
 )
-def test_the_note_counts_the_comparisons_that_were_made(inputs: dict[str, Path], without, said: str) -> None:
+def test_the_note_counts_the_comparisons(inputs: dict[str, Path], without, said: str) -> None:
     cells = []
     for cell in config().cells:
         systems = {kind: run for kind, run in cell.systems.items() if (cell.row, kind) not in without}
@@ -317,7 +317,7 @@ def cut(inputs: dict[str, Path], folder: Path, cuts, cells: Sequence[int] = rang
 
 
 @pytest.mark.usefixtures("drawn")
-def test_all_is_made_of_three_files(made: Path, tmp_path: Path) -> None:
+def test_all_is_built_from_three_files(made: Path, tmp_path: Path) -> None:
     for name in ablation_files.FILES:
         shutil.copy(made / name, tmp_path)
     again = tmp_path / "again"
@@ -342,7 +342,7 @@ def test_the_files_hold_each_question(made: Path, inputs: dict[str, Path]) -> No
 
 
 @pytest.mark.parametrize("name", ablation_files.FILES)
-def test_damaged_files_are_told(made: Path, tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_reported(made: Path, tmp_path: Path, name: str) -> None:
     for file in ablation_files.FILES:
         shutil.copy(made / file, tmp_path)
     for damage in (b"", b"[1]", (made / name).read_bytes()[:-300]):
@@ -392,7 +392,7 @@ def test_other_questions_are_refused(
         ablation_data.collect(config(), inputs["collection"], inputs | {f"evaluate_{n}": other}, silent)
 
 
-def test_questions_of_one_kind_alone_are_told(inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_questions_of_one_kind_alone_are_reported(inputs: dict[str, Path], tmp_path: Path) -> None:
     """Answers that one cell's evaluation lacks."""
     other = changed(inputs["evaluate_1"], tmp_path / "other", lambda table: table.split != "")
     table = pd.read_parquet(other / "per_query.parquet")

@@ -89,7 +89,7 @@ def test_every_column_of_every_kind_of_measures_is_tested(widely: Path) -> None:
     assert "paired randomisation, p by Holm over 3 comparisons" in page
 
 
-def test_what_was_chosen_on_dev_is_said_and_tested_on_test(widely: Path) -> None:
+def test_what_was_chosen_on_dev_is_reported_and_tested_on_test(widely: Path) -> None:
     page = (widely / "ablation.html").read_text()
     assert "<th>MRR@10, test</th>" in page.partition("What each step brings")[2]
     assert "<th>MRR@10, dev</th>" in page.partition("What each step brings")[0]

@@ -133,7 +133,7 @@ def check_same(out: Path, whole: Path) -> None:
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_rows_that_were_made_apart_are_the_table_of_the_whole(
+def test_rows_that_were_trained_separately_give_the_same_table(
     first: Path, others: Path, whole: Path, tmp_path: Path
 ) -> None:
     """From copies of the data alone, too."""
@@ -148,7 +148,7 @@ def test_rows_that_were_made_apart_are_the_table_of_the_whole(
 
 
 @pytest.mark.parametrize("part", [lambda place: place[1] == 10, lambda place: place[2] == 1], ids=["sizes", "seeds"])
-def test_sizes_and_seeds_may_be_made_apart_too(make: Made, whole: Path, tmp_path: Path, part) -> None:
+def test_sizes_and_seeds_may_be_trained_separately_too(make: Made, whole: Path, tmp_path: Path, part) -> None:
     join_folders([make(part), make(lambda place: not part(place))], tmp_path / "out", None)
     check_same(tmp_path / "out", whole)
 
@@ -215,7 +215,7 @@ def test_where_lists_were_cut_is_kept(first: Path, tmp_path: Path) -> None:
     check_same(tmp_path / "again", tmp_path / "out")
 
 
-def test_damaged_kept_figures_are_told_in_a_line(first: Path, tmp_path: Path) -> None:
+def test_damaged_saved_figures_are_reported_in_a_line(first: Path, tmp_path: Path) -> None:
     join_folders([first], tmp_path / "out", None, tmp_path / "kept.parquet")
     table = read_parquet(tmp_path / "kept.parquet")
     (record,) = table.to_pylist(maps_as_pydicts="strict")
@@ -244,7 +244,7 @@ def test_a_place_where_nothing_can_be_kept_is_refused_first(first: Path, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_stand_in_the_order_given_and_against_any_of_them(first: Path, others: Path, tmp_path: Path) -> None:
+def test_rows_are_in_the_requested_order_and_against_any_of_them(first: Path, others: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()  # an empty folder will do
     config = join_folders([others, first], tmp_path / "out", "learned")
     assert list(dict.fromkeys(cell.row for cell in config.cells)) == ["good", "learned", "plain"]
@@ -375,7 +375,7 @@ def damaged(part: Path, out: Path, spoil: Callable[[dict], object]) -> Path:
         ),
     ],
 )
-def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
+def test_damaged_cells_are_reported_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
     told = refused([damaged(first, tmp_path / "part", spoil)], tmp_path / "out")
     assert re.search(rf"part/(cells\.json|questions\.parquet): cannot be read .*{said}", told)
     assert re.search(said, told)
@@ -392,7 +392,7 @@ def test_damaged_cells_are_told_in_a_line(first: Path, tmp_path: Path, spoil, sa
         (lambda table: table[table["row"] != "plain"], "no questions of plain"),
     ],
 )
-def test_damaged_questions_are_told_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
+def test_damaged_questions_are_reported_in_a_line(first: Path, tmp_path: Path, spoil, said: str) -> None:
     part = shutil.copytree(first, tmp_path / "part")
     table = pq.read_table(part / "questions.parquet")
     frame = spoil(table.to_pandas(types_mapper=pd.ArrowDtype))
@@ -410,7 +410,7 @@ def test_questions_of_one_run_alone_are_no_table(first: Path, tmp_path: Path) ->
     assert "no questions of plain" in refused([tmp_path / "part"], tmp_path / "out")
 
 
-def test_damaged_curves_are_told_in_a_line(first: Path, tmp_path: Path) -> None:
+def test_damaged_curves_are_reported_in_a_line(first: Path, tmp_path: Path) -> None:
     cells = len(json.loads((first / "curves.json").read_text()))
     wrong = (
         '{"loss": [[1.0], []], "dev": null, "entropy": null}',
@@ -422,7 +422,7 @@ def test_damaged_curves_are_told_in_a_line(first: Path, tmp_path: Path) -> None:
         assert refused([part], tmp_path / "out").startswith(f"{part}/curves.json: cannot be read ")
 
 
-def test_an_out_that_cannot_be_is_told(first: Path, tmp_path: Path) -> None:
+def test_an_impossible_out_is_reported(first: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"^--out .*file/out: "):
         join_folders([first], tmp_path / "file" / "out", None)

@@ -253,7 +253,7 @@ def test_refused_passages_are_named(collection, tmp_path):
         index(lambda name: lambda arguments: indexer, job, documents, lambda message: None, {})
 
 
-def test_best_asks_on_while_equal_scores_go_on():
+def test_best_asks_again_while_scores_are_equal():
     row = {f"p{n}": n for n in range(100)}
     hits = [(f"p{n}", 1.0) for n in reversed(range(100))]
     asked = []

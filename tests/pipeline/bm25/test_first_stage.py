@@ -295,7 +295,7 @@ def test_bad_topics(scores, lines, message, collection, tmp_path):
         read_topics(job, read_queries(collection), Counter(), {})
 
 
-def test_terms_of_topics_weigh_as_often_as_they_stand_there(collection, tmp_path):
+def test_terms_of_topics_weigh_as_often_as_they_occur(collection, tmp_path):
     job = {"topics": str(lines_of(tmp_path / "t.tsv", "d0\tfly ##ing fly")), "scores": "weights"}
     topics = read_topics(job, read_queries(collection), Counter(), {})
     assert topics == {"d0": {"fly": 2, "##ing": 1}}
@@ -313,7 +313,7 @@ def test_pieces_are_cut_by_characters(monkeypatch):
 # The configuration
 
 
-def test_a_run_file_stands_alone():
+def test_a_run_file_alone_is_enough():
     fields = CONFIG.model_dump() | {"run": "a", "topics": "b"}
     with pytest.raises(ValidationError, match="run is a complete first stage"):
         BM25Config.model_validate(fields)

@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_vocabulary_is_one_line(world, pair_start, work,
         train(world, small, work("small"), checkpoint=ready)
 
 
-def test_what_is_no_cross_encoder_is_told_before_a_run(world, pair_start, tmp_path):
+def test_what_is_no_cross_encoder_is_reported_before_a_run(world, pair_start, tmp_path):
     assert missing(CONFIG) == missing(CONFIG.model_copy(update={"checkpoint": tmp_path / "nowhere"})) == []
     (said,) = missing(CONFIG.model_copy(update={"checkpoint": world.checkpoint}))
     assert said.startswith("cross_encoder.checkpoint: ")
@@ -189,7 +189,7 @@ def test_bad_input_is_one_line(world, pair_start, work, inline, fields, message)
     assert "\n" not in str(error.value)
 
 
-def test_a_training_goes_on_after_a_stop(world, pair_start, work, inline):
+def test_a_training_resumes_after_a_stop(world, pair_start, work, inline):
     whole = weights(train(world, pair_start, work("whole"), dropout=0.1)[1])
 
     class Stop(Exception):

@@ -170,7 +170,7 @@ def test_long_questions_are_cut_and_counted(world, pair_start, work, inline, tmp
     assert metrics["questions_cut"] == (lengths > 2).sum() > 0
 
 
-def test_a_cross_encoder_of_another_vocabulary_is_told_first(world, teacher, work, tmp_path, monkeypatch):
+def test_a_cross_encoder_of_another_vocabulary_is_reported_first(world, teacher, work, tmp_path, monkeypatch):
     shutil.copytree(world.tokens, tmp_path / "tokens")
     specials = json.loads((tmp_path / "tokens" / "specials.json").read_text())
     (tmp_path / "tokens" / "specials.json").write_text(json.dumps({**specials, "vocab_size": 999}))
@@ -188,7 +188,7 @@ def test_a_gpu_gives_the_cpus_scores(world, teacher, work):
 
 
 @pytest.mark.slow
-def test_scoring_goes_on_after_kill_9(world, teacher, work):
+def test_scoring_resumes_after_kill_9(world, teacher, work):
     """A run killed midway and started again gives the same bytes; what it had finished is not done again."""
     query_N, passage_N = np.arange(60).repeat(120), np.tile(np.arange(120), 60)
     killed = work("killed", workers=2)

@@ -76,7 +76,7 @@ def test_what_is_no_finite_number_is_missing(tmp_path):
     assert column(tmp_path) == [None, None, 1.0, None]
 
 
-def test_an_absent_key_is_missing_and_columns_keep_the_order_asked_for(tmp_path):
+def test_an_absent_key_is_missing_and_columns_keep_the_requested_order(tmp_path):
     described(tmp_path, [{"b": 1}, {"a": "x"}, {}], ["b", "a"])
     assert metadata.read(tmp_path, [2, 0, 1, 0]) == [
         {"b": None, "a": None},

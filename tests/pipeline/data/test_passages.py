@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_rows_are_read_in_the_order_asked_for(open_passages, folder) -> None:
+def test_rows_are_read_in_the_requested_order(open_passages, folder) -> None:
     found = open_passages(folder)
     assert found.count == 50
     rows = [49, 0, 6, 7, 6, 30]
@@ -54,14 +54,14 @@ def test_rows_of_ids(open_passages, folder) -> None:
         found.rows(["p1", "q"])
 
 
-def test_documents_are_told_apart(open_passages, folder) -> None:
+def test_documents_are_distinguished(open_passages, folder) -> None:
     rows = np.random.default_rng(0).permutation(50)
     found = open_passages(folder).documents(rows)
     assert np.array_equal(found[:, None] == found, (rows // 3)[:, None] == rows // 3)
     assert open_passages(folder).documents(rows[:0]).tolist() == []
 
 
-def test_equal_hashes_are_told_apart(folder, monkeypatch) -> None:
+def test_equal_hashes_are_distinguished(folder, monkeypatch) -> None:
     monkeypatch.setattr(passages, "hash_id", lambda text: len(text))
     found = in_memory_map(folder)
     assert found.rows(["p9", "p10", "p49"]).tolist() == [9, 10, 49]
@@ -114,7 +114,7 @@ def test_the_copy_has_no_name_and_a_disk_without_room_is_one_line(folder, tmp_pa
     assert said[1].startswith(f"InputError {folder / 'passages.parquet'}: cannot be copied to {place} (")
 
 
-def test_further_columns_are_read_in_the_order_asked_for(open_passages, folder) -> None:
+def test_further_columns_are_read_in_the_requested_order(open_passages, folder) -> None:
     assert open_passages(folder).metadata([3, 1]) == [{}, {}]
     days = [date(2024, 1, 1 + n % 28) if n % 5 else None for n in range(50)]
     table = pa.table({"source": [f"source {n}" for n in range(50)], "day": pa.array(days, pa.date32())})

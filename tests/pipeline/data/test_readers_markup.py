@@ -76,7 +76,7 @@ def test_front_matter_is_not_text_and_rules_are_not_front_matter():
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~"])
-def test_code_is_kept_as_it_stands(fence):
+def test_code_is_kept_unchanged(fence):
     found = read_markdown("# T", "## S", f"{fence}sh", "# no heading", "<b> [x](y)", "", "", "  **z**", fence, "after")
     assert outline(found) == [("S", "# no heading\n<b> [x](y)\n\n  **z**\n\nafter")]
 

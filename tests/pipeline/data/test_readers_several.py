@@ -59,7 +59,7 @@ def test_the_readers_own_counts_are_added_up(parts, ingested, monkeypatch) -> No
     assert {name: both[name] for name in own} == {name: 2 * alone[name] for name in own}
 
 
-def test_what_a_part_lacks_is_told_by_its_place(parts, tmp_path) -> None:
+def test_what_a_part_lacks_is_reported_with_its_place(parts, tmp_path) -> None:
     parts[1]["folder"] = tmp_path / "gone"
     (said,) = missing(CONFIG.validate_python({"reader": "several", "parts": parts}))
     assert said == f"ingest.parts.1.folder: {tmp_path / 'gone'} is not a folder"
@@ -78,13 +78,13 @@ def test_metadata_that_would_be_dropped_is_refused(parts) -> None:
         CONFIG.validate_python({"reader": "several", "parts": parts})
 
 
-def test_a_parts_mistake_is_told_by_file_and_line(parts, tmp_path, ingested) -> None:
+def test_a_parts_mistake_is_reported_with_file_and_line(parts, tmp_path, ingested) -> None:
     put(tmp_path / "second", "corpus.jsonl", '{"_id": "a"}')
     with pytest.raises(InputError, match=r"second/corpus.jsonl:1: .*text"):
         ingested(reader="several", parts=parts)
 
 
-def test_a_part_without_ids_is_told(parts, tmp_path, ingested) -> None:
+def test_a_part_without_ids_is_reported(parts, tmp_path, ingested) -> None:
     put(tmp_path / "second", "corpus.jsonl", json.dumps({"_id": "", "text": "second", "doc": "D"}))
     with pytest.raises(InputError, match=r"second/corpus.jsonl:1: passage id '' is empty"):
         ingested(reader="several", parts=parts)
@@ -96,7 +96,7 @@ def test_no_parts_and_parts_of_parts_are_refused(parts) -> None:
             CONFIG.validate_python({"reader": "several", "parts": wrong})
 
 
-def test_sources_beside_paths_are_those_of_each_part(parts) -> None:
+def test_sources_next_to_paths_are_those_of_each_part(parts) -> None:
     alone = sources(CONFIG.validate_python(DOCS))
     assert alone
     found = sources(CONFIG.validate_python({"reader": "several", "parts": [parts[0], DOCS]}))

@@ -78,7 +78,7 @@ def test_equal_scores_keep_their_ranks_in_the_trec_file(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_scores_are_told_apart_by_the_smallest_steps(kind):
+def test_scores_are_distinguished_by_the_smallest_steps(kind):
     rng = np.random.default_rng(0)
     tiny = np.nextafter(kind(0), kind(1))
     values = np.array([3, 1, np.nextafter(kind(1), kind(0)), tiny, 0, -0.0, -tiny, -2, -1e38], kind)
@@ -146,7 +146,7 @@ def test_reading_sorts_by_the_one_rule(tmp_path):
     assert run.rank_R.tolist() == [1, 2, 3, 1]
 
 
-def test_questions_that_nobody_asked_for_are_left_out(tmp_path):
+def test_questions_that_nobody_requested_are_left_out(tmp_path):
     run = runs.read(write(tmp_path, [("test", "other", "a", 1.0), ("test", "q1", "a", 1.0)]), "test", QUERIES, PASSAGES)
     assert run is not None
     assert run.question_R.tolist() == [1]

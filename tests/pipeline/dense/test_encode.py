@@ -138,7 +138,7 @@ def test_of_a_changed_collection_only_the_changed_shards_are_encoded(edit, world
         assert (after.out / name).read_bytes() == (fresh.out / name).read_bytes()
 
 
-def test_shards_are_taken_over_and_not_made_again_unless_damaged(world, work, inline):
+def test_shards_are_taken_over_and_not_built_again_unless_damaged(world, work, inline):
     before, after = work("before"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     listed = json.loads((before.out / "embeddings.json").read_text())
@@ -156,7 +156,7 @@ def test_shards_are_taken_over_and_not_made_again_unless_damaged(world, work, in
     np.testing.assert_array_equal(read(after.out)[3], made[3])
 
 
-def test_a_run_that_goes_on_copies_no_shard_again(world, work, inline):
+def test_a_resumed_run_copies_no_shard_again(world, work, inline):
     before, after = work("before"), work("after")
     encode(SMALL, ENCODER, world.tokens, world.checkpoint, before)
     first = encode(SMALL, ENCODER, world.tokens, world.checkpoint, replace(after, earlier=[before.out]))
@@ -214,7 +214,7 @@ def test_a_gpu_gives_the_cpus_vectors(world, work):
 
 
 @pytest.mark.slow
-def test_encoding_goes_on_after_kill_9(world, work):
+def test_encoding_resumes_after_kill_9(world, work):
     """A run killed midway and started again gives the same bytes; what it had finished is not done again."""
     whole, killed = work("whole"), work("killed", workers=2)
     settings = EncodeConfig(passage_tokens=40, shard_passages=2)
@@ -247,7 +247,7 @@ def test_encoding_goes_on_after_kill_9(world, work):
         assert os.stat(killed.out / name).st_mtime_ns == written
 
 
-def test_nodes_that_wait_for_a_training_are_not_asked_to_encode(world, work, monkeypatch):
+def test_nodes_that_wait_for_a_training_do_not_encode(world, work, monkeypatch):
     asked = []
 
     class Told(Exception):

@@ -124,7 +124,7 @@ def test_what_gpus_do_finds_the_same(monkeypatch, find, block):
     np.testing.assert_array_equal(found[1], expected[1])
 
 
-def test_faiss_on_a_gpu_is_asked_for_no_more_than_it_gives(monkeypatch):
+def test_faiss_on_a_gpu_gets_no_request_beyond_its_limit(monkeypatch):
     asked = []
 
     def find(questions, block, width, device):
@@ -173,7 +173,7 @@ def test_ties_follow_passage_order(shift):
     assert of.tolist() == [[scores[0, 1], scores[0, 0], scores[0, 0]], [0, 0, scores[1, 3]]]
 
 
-def test_more_asked_than_there_is():
+def test_more_hits_requested_than_there_are():
     questions, vectors = data(n=6)
     rows, scores = exact_top_k(questions, vectors, 100, longest(vectors))
     assert rows.shape == scores.shape == (40, 6)

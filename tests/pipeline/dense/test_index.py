@@ -212,7 +212,7 @@ def test_a_filter_never_shortens_a_list(given, built, kind, share):
     np.testing.assert_array_equal(scores, rescore(questions, rows, vectors))
 
 
-def test_too_few_candidates_in_the_lists_are_made_up_for(given, built):
+def test_too_few_candidates_in_the_lists_are_completed(given, built):
     """One list of about 40 passages cannot hold 400."""
     questions, vectors, *_ = given
     effort = EFFORT.model_copy(update={"nprobe": 1, "candidates": 1})
@@ -221,7 +221,7 @@ def test_too_few_candidates_in_the_lists_are_made_up_for(given, built):
     np.testing.assert_array_equal(rows, reference(questions, vectors, 400)[0])
 
 
-def test_more_asked_than_there_is(given, built):
+def test_more_hits_requested_than_there_are(given, built):
     for kind in KINDS:
         rows, _ = top_k(given[0][:2], open_index(built[kind]), 2 * N, EFFORT)
         assert [sorted(row) for row in rows.tolist()] == [[*range(N)]] * 2

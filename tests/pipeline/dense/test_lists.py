@@ -46,7 +46,7 @@ def same(one: Work, two: Work) -> bool:
     return all(path.read_bytes() == (two.out / path.name).read_bytes() for path in one.out.iterdir())
 
 
-def test_a_search_goes_on_with_the_lists_it_has(find, work, monkeypatch):
+def test_a_search_resumes_with_the_lists_it_has(find, work, monkeypatch):
     whole, cut = work("whole"), work("cut")
     assert find(whole)["questions"] == 42
     kept = lists(whole)
@@ -71,7 +71,7 @@ def test_lists_of_another_batch_size_are_not_taken(find, work, monkeypatch):
     assert sorted(path.name for path in done.checkpoints.iterdir()) == ["lists-5", "lists-6"]
 
 
-def test_parts_made_elsewhere_give_the_same_run(find, work):
+def test_parts_searched_elsewhere_give_the_same_run(find, work):
     here, there = work("here"), work("there")
     find(here)
     asked = []

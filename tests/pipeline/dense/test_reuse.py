@@ -82,7 +82,7 @@ def test_a_passage_that_every_document_has_makes_no_shard_of_each() -> None:
     assert min(sizes[:-1]) >= MOST // 8
 
 
-def test_what_vectors_hang_on_is_in_their_keys(checkpoint) -> None:
+def test_what_vectors_depend_on_is_in_their_keys(checkpoint) -> None:
     rows = passages(200)
     before = keys(rows, checkpoint, length=40)
     assert keys(rows, checkpoint, length=40) == before

@@ -83,7 +83,7 @@ def test_hits_are_passages_whose_text_holds_an_answer(tmp_path, folders):
     assert difference == {"mean": 0, "low": 0, "high": 0, "p": 1, "p_holm": 1, "wins": 0, "ties": 3, "losses": 0}
 
 
-def test_a_split_without_judgements_stands(tmp_path, folders):
+def test_a_split_without_judgements_is_accepted(tmp_path, folders):
     figures, metrics = evaluated(make_collection(tmp_path / "c"), tmp_path / "out", **folders)
     test = metrics["splits"]["test"]
     assert (test["questions"], test["systems"], test["differences"]) == (0, {}, {})
@@ -100,7 +100,7 @@ def test_a_split_without_judgements_stands(tmp_path, folders):
     assert found == ["BM25: questions with answers, but without results, each counted as zero: 1"]
 
 
-def test_judgements_and_answers_stand_side_by_side(tmp_path, folders):
+def test_judgements_and_answers_are_side_by_side(tmp_path, folders):
     judged = [("test", "t0", "p4", 1), ("test", "t3", "p5", 1)]
     figures, metrics = evaluated(make_collection(tmp_path / "c", judged), tmp_path / "out", **folders)
     test = metrics["splits"]["test"]

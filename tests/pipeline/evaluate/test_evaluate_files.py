@@ -52,7 +52,7 @@ def test_order_is_by_score_and_then_the_files(tmp_path):
     assert mean(evaluated(packed, qrels=qrels), packed, "RR@10") == (1 + 1 / 2) / 2
 
 
-def test_ties_do_not_hang_on_the_other_runs(tmp_path):
+def test_ties_do_not_depend_on_the_other_runs(tmp_path):
     qrels = put(tmp_path, "qrels", "q 0 a 1")
     run = put(tmp_path, "run", "q Q0 a 1 1 x", "q Q0 b 1 1 x")
     other = put(tmp_path, "other", "q Q0 b 1 2 x", "q Q0 a 1 1 x")
@@ -174,7 +174,7 @@ def test_ranks_of_a_trec_run_decide_nothing(tmp_path):
     assert mean(evaluated(ranks, qrels=qrels), ranks, "RR@10") == 1.0
 
 
-def test_names_that_hold_a_minus_are_told_apart(tmp_path):
+def test_names_that_hold_a_minus_are_distinguished(tmp_path):
     qrels = put(tmp_path, "qrels", "q 0 a 1", "q 0 b -1")
     found = evaluated(*(put(tmp_path, name, "q Q0 a 1 1 x") for name in ("c", "b - c", "a", "a - b")), qrels=qrels)
     assert len({(Path(pair.a).name, Path(pair.b).name) for pair in found.differences}) == 6

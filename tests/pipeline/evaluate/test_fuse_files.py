@@ -113,7 +113,7 @@ def test_packed_files_and_three_columns(tmp_path):
     assert found(tmp_path / "out") == {"q": "ab"}
 
 
-def test_bad_input_is_said_before_anything_is_written(tmp_path):
+def test_bad_input_is_reported_before_anything_is_written(tmp_path):
     first, second = trec(tmp_path, "one", q="ab"), trec(tmp_path, "two", q="aba")
     for paths, given, message in (
         ([first], {}, "one: only one run"),

@@ -72,7 +72,7 @@ def test_z_scores_have_mean_0_and_variance_1_and_what_is_not_listed_the_least(sc
 
 @pytest.mark.parametrize("method", ["weighted_sum", "z_score_sum"])
 @pytest.mark.parametrize("step", [0.1, 1 / 3, 1e-9])
-def test_sums_that_differ_by_rounding_alone_stand_in_passage_order(method, step):
+def test_sums_that_differ_by_rounding_alone_are_in_passage_order(method, step):
     passages = range(11)
     opposite = [run(*((0, n, sign * n * s) for n in passages)) for sign, s in ((1, step), (-1, 0.7))]
     fused = fuse(opposite, Choice(method, 0.5), 60)

@@ -38,7 +38,7 @@ def test_the_later_lists_first_n_are_counted_among_the_earlier_ones_first_k(monk
     assert row["recall"] == [pytest.approx(np.mean(expected), abs=1e-6)]
 
 
-def test_each_dense_run_is_set_beside_the_one_before(monkeypatch):
+def test_each_dense_run_is_compared_with_the_one_before(monkeypatch):
     monkeypatch.setattr(measures, "NB_RECALL_DEPTHS", (1, 2, 4, 8))
     runs = {"pretrained": run("abcd", "abcd"), "stage1": run("dcba", "efgh"), "stage2": run("dc", "ef")}
     found = nb_recall(runs, 2, [2, 3])

@@ -144,7 +144,7 @@ def test_relevant_passages_that_the_collection_lacks_count_by_every_way(lacking,
     assert figures_of_file(tmp_path / "bm25" / "run.trec", qrels) == expected
 
 
-def test_rows_of_a_question_need_not_stand_together_nor_in_order(collection, tmp_path):
+def test_rows_of_a_question_need_not_be_together_or_in_order(collection, tmp_path):
     """Ties are as the file has them, also where a question's rows are spread over it."""
     rows = lines_of([3, 3, 3, *range(2, -25, -1)])
     spread = [row for first in (*range(1, 30), 0) for row in (rows[first], rows[30 + first])]

@@ -28,7 +28,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("longest", "said"), SAID.items())
-def test_what_is_said_of_lists_of_a_length(longest, said):
+def test_the_notes_on_lists_of_a_length(longest, said):
     assert shallow(longest, MEASURES) == (f"no list is longer than {longest}; {said}" if said else "")
 
 

@@ -57,7 +57,7 @@ def test_t_is_students():
 
 
 @pytest.mark.parametrize("test", ["randomisation", "t"])
-def test_what_cannot_be_told_is_1(test):
+def test_an_undecidable_comparison_has_p_1(test):
     assert p_values(np.zeros((5, 2)), test, samples=100, seed=1).tolist() == [1.0, 1.0]
     assert p_values(np.array([[0.5]]), test, samples=100, seed=1).tolist() == [1.0]
     one = p_values(np.array([[0.0, 0.5], [0.0, 0.5], [0.0, 0.5]]), test, samples=100, seed=1)

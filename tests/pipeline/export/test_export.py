@@ -176,7 +176,7 @@ def test_a_graph_gives_torchs_vectors_in_any_batch(export):
         close(np.concatenate([padded(ready, [row]) for row in rows]), expected)
 
 
-def test_what_was_measured_stands_beside_the_graphs(export):
+def test_what_was_measured_is_next_to_the_graphs(export):
     figures = json.loads((export.folder / "onnx" / "onnx.json").read_text())
     names = ["model"] if export.source.encoder.tied else ["query", "passage"]
     assert [*figures["files"]] == [f"{name}{end}" for name in names for end in (".onnx", ".int8.onnx")]

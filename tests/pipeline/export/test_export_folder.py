@@ -96,7 +96,7 @@ def test_an_export_that_does_not_list_its_files_stays(tmp_path, content):
         check(tmp_path, overwrite=True)
 
 
-def test_a_name_that_leaves_no_room_for_the_folder_beside_it(tmp_path):
+def test_a_name_that_leaves_no_room_for_the_folder_next_to_it(tmp_path):
     with pytest.raises(OSError, match="name too long"):
         check(tmp_path / ("x" * 250), overwrite=False)
 

@@ -115,7 +115,7 @@ def test_a_teacher_without_doubt_teaches_what_the_judgements_do(world, work, inl
     assert np.abs(other[name] - hard[name]).max() > 1e-4
 
 
-def test_pairs_without_a_score_are_told_before_training(world, work, inline, tmp_path):
+def test_pairs_without_a_score_are_reported_before_training(world, work, inline, tmp_path):
     folder = write_scores(tmp_path / "some", world, lambda q, d: 0.0)
     rows = pq.read_table(folder / "scores.parquet")
     pq.write_table(rows.slice(0, 23 * 120), folder / "scores.parquet")  # none of q23

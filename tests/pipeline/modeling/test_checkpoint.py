@@ -131,7 +131,7 @@ def test_projection_norm_and_prefix_are_sentence_transformers_too(tmp_path, toke
     np.testing.assert_allclose(found, theirs.encode("words", prompt_name="query"), atol=1e-5)
 
 
-def test_tokenizer_keeps_its_normaliser_beside_a_model(tmp_path, tokenizer):
+def test_tokenizer_keeps_its_normaliser_next_to_a_model(tmp_path, tokenizer):
     save_checkpoint(tmp_path / "first", masked_lm(), tokenizer)
     save_checkpoint(tmp_path / "second", masked_lm(), tmp_path / "first")
     loaded = AutoTokenizer.from_pretrained(tmp_path / "second")
@@ -213,7 +213,7 @@ def test_loading_is_strict(tmp_path, tokenizer, change, message, load):
         load(tmp_path / "out")
 
 
-def test_a_ready_models_spare_weights_are_left_out(tmp_path, tokenizer):
+def test_an_existing_models_spare_weights_are_left_out(tmp_path, tokenizer):
     """bert-base-uncased brings a pooler and a next-sentence layer."""
     save_checkpoint(tmp_path / "out", masked_lm(), tokenizer)
     weights = load_file(tmp_path / "out" / "model.safetensors")

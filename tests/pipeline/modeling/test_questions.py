@@ -60,7 +60,7 @@ def test_a_vector_is_the_same_bytes_alone_as_among_others(world, pooling, width)
     assert encoder.is_steady()
 
 
-def test_an_encoder_whose_rows_hang_on_their_neighbours_is_told(world, monkeypatch) -> None:
+def test_an_encoder_whose_rows_depend_on_their_neighbours_is_reported(world, monkeypatch) -> None:
     encoder = question_encoder(world.checkpoint, ENCODER)
 
     def unsteady(model, ids, budget) -> np.ndarray:

@@ -253,7 +253,7 @@ def test_drawn_from_the_whole_collection(collection, kind, tmp_path):
             assert {ids[row] for row in passages[1:]} == FREE
 
 
-def test_beside_other_questions_in_a_batch(collection, kind, tmp_path):
+def test_with_other_questions_in_a_batch(collection, kind, tmp_path):
     """Another question's positive that is no negative of mine is masked, as a judged one is."""
     ids = passage_ids(collection)
     queries = pq.read_table(collection / "queries.parquet").to_pylist()
@@ -339,7 +339,7 @@ def test_validation_candidates(kind, tmp_path):
     assert {ids[row] for row in found.passages_VC[0][1:]} == FREE
 
 
-def test_too_few_passages_for_candidates_or_negatives_are_refused_not_searched_for_ever(tmp_path):
+def test_too_few_passages_for_candidates_or_negatives_are_refused_at_once(tmp_path):
     collection = made(tmp_path / "collection", KINDS["a copy"])
     write_table(tmp_path / "run.parquet", SCHEMA, [])
     config = ValidationConfig(questions=1, candidates=2 + len(FREE), keep="last")

@@ -187,7 +187,7 @@ def test_unknown_ids_up_to_one_percent(wrong, found, collection, work, tmp_path)
         ("n.json", "[]", r"n\.json: no row"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_by_its_line(name, content, message, collection, work, tmp_path):
+def test_what_is_wrong_with_a_file_is_reported_with_its_line(name, content, message, collection, work, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         negatives_file(config(tmp_path / name), collection, work())
@@ -233,7 +233,7 @@ def test_an_absent_file_comes_with_its_command(tmp_path):
         ("n.parquet", "text", "n.parquet: cannot be read: "),
     ],
 )
-def test_a_wrong_beginning_is_told_before_a_run(tmp_path, name, content, message):
+def test_a_wrong_beginning_is_reported_before_a_run(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     (said,) = missing(config(tmp_path / name))
     assert said.startswith(f"negatives_file.file: {tmp_path}/{message}")

@@ -249,7 +249,7 @@ def test_a_run_without_training_questions_is_refused(small, work, tmp_path):
         mine(CONFIG, small[0], tmp_path / "empty", work())
 
 
-def test_no_page_where_none_is_asked_for(small, work):
+def test_no_page_where_none_is_requested(small, work):
     done = work()
     mine(CONFIG.model_copy(update={"page_questions": 0}), *small, done)
     assert sorted(p.name for p in done.out.iterdir()) == ["negatives.json", "negatives.parquet"]

@@ -95,7 +95,7 @@ def test_the_rest_is_folded_and_long_texts_are_cut(page):
     assert "word1999" not in first
 
 
-def test_the_counts_stand_at_the_top(page):
+def test_the_counts_are_at_the_top(page):
     top = plain(page[: page.index("<h2>Questions</h2>")])
     for part in ("2 of 2 training questions", "dropped judged1", "questions absent1", "questions short2"):
         assert part in top

@@ -116,6 +116,6 @@ def test_length_of_training():
     assert updates("2_000_000 tokens", 100, 4000.0) == 500
 
 
-def test_no_text_at_all_is_told_as_such():
+def test_no_text_at_all_is_reported_as_such():
     with pytest.raises(InputError, match="the collection has no text to train on"):
         sampling.sampler(np.ones(0, int), 2048, 0, "x.batch_documents")

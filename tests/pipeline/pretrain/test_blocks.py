@@ -36,7 +36,7 @@ def test_packing_is_greedy():
     assert length.tolist() == [15, 3, 16, 16, 8, 2]
 
 
-def test_short_targets_come_as_often_as_asked():
+def test_short_targets_come_as_often_as_configured():
     starts, offsets = flat([[1] * 160_000])
     _, length = blocks(starts, offsets, 16, 0.1, 3)
     short = length[:-1] < 16

@@ -156,7 +156,7 @@ def test_bytes_of_product_quantisation_that_fit(dimensions: tuple[int, ...]) -> 
     assert follow(config, "index", lambda c: check_dimension(c, *dimensions))
 
 
-def test_without_a_value_that_fits_this_is_said() -> None:
+def test_that_no_value_fits_is_reported() -> None:
     def refuse(config: Config) -> None:
         raise InputError("index.kind: none")
 

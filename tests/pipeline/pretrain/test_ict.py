@@ -195,7 +195,7 @@ def test_ranks_are_one_training_with_dropout_on(given, tmp_path, ranks):
     assert_same(tmp_path / "one", tmp_path / "many")
 
 
-def test_killed_it_goes_on_to_the_same_bytes(given, tmp_path):
+def test_a_killed_training_resumes_to_the_same_bytes(given, tmp_path):
     run(given, tmp_path / "whole", budget="30 steps")
     draw = random.Random(0)
 
@@ -287,7 +287,7 @@ def test_a_collection_of_single_sentences_is_refused(tmp_path):
         check_ict(IctConfig(**ICT), tokens, start)
 
 
-def test_an_unfit_checkpoint_is_told_of(given):
+def test_an_unfit_checkpoint_is_reported(given):
     start = given[1]
     assert missing(IctConfig(**{**ICT, "checkpoint": start})) == []
     (problem,) = missing(IctConfig(**{**ICT, "checkpoint": start, "passage_tokens": 33}))

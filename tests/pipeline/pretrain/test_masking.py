@@ -79,7 +79,7 @@ def test_shares_are_15_80_10_10():
     assert max(shares) - min(shares) < 0.01
 
 
-def test_each_step_and_seed_masks_anew():
+def test_each_step_and_seed_has_its_own_mask():
     ids, lengths = np.arange(5, 55), np.array([50])
     masks = {
         mask(ids, np.ones(50, bool), lengths, np.array([row]), 0.15, seed, step, SPECIALS)[1].tobytes()

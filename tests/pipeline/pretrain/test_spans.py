@@ -58,7 +58,7 @@ def test_spans_depend_on_seed_step_and_document_alone():
     assert not np.array_equal(spans(begin, length, document, 8, 32, 1, 3)[0].reshape(3, 2), whole)
 
 
-def test_short_documents_are_told_apart():
+def test_short_documents_are_distinguished():
     assert long_enough(np.array([0, 31, 32, 400]), 16).tolist() == [False, False, True, True]
 
 

@@ -14,7 +14,7 @@ def write(path, **columns):
 
 
 @pytest.mark.parametrize("side", ["", "query"])
-def test_losses_stand_at_the_epochs_that_are_done(tmp_path, side):
+def test_losses_are_at_the_finished_epochs(tmp_path, side):
     losses, skipped = [4.0, 3.0, 2.0, 1.0], [0.0, 1.0, 0.0, 0.0]
     write(tmp_path / side / "history.parquet", step=[1, 2, 3, 4], loss=losses, skipped=skipped)
     assert loss_by_epoch(tmp_path, 2) == ([0.5, 1.5, 2.0], [4.0, 2.0, 1.0])

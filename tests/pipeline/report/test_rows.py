@@ -66,7 +66,7 @@ def test_later_rounds_and_reranking_have_their_rows_and_points(inputs, tmp_path)
     assert "var(--rerank)" in ladder
 
 
-def test_a_ready_model_has_its_row_and_point(inputs, tmp_path):
+def test_an_existing_model_has_its_row_and_point(inputs, tmp_path):
     bm25, found = (inputs["evaluate"].parent / name for name in ("bm25", "stage2"))
     evaluate(EVALUATE, inputs["collection"], bm25, work(tmp_path / "metrics"), model=found)
     metrics = json.loads((tmp_path / "metrics" / "metrics.json").read_text())
@@ -149,7 +149,7 @@ def test_what_was_published_leads_and_has_its_columns():
     assert (documents.split, documents.lead, documents.head) == ("dev", "RR@100", "MRR@100")
 
 
-def test_the_papers_figures_stand_below_ours(inputs, tmp_path):
+def test_the_papers_figures_are_below_ours(inputs, tmp_path):
     rows = [published("stage2", "test", RR_10=0.382, R_1000=0.984), published("stage1", "test", RR_10=0.357)]
     report(CONFIG.model_copy(update={"published": rows}), **inputs, **WHOLE, work=work(tmp_path / "out"))
     table = (tmp_path / "out" / "report.html").read_text().split("</table>")[0]

@@ -69,7 +69,7 @@ def test_childs_errors_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_to_lower_is_told_where_a_child_is_killed_for_its_memory(tmp_path, ranks):
+def test_what_to_lower_is_reported_where_a_child_is_killed_for_its_memory(tmp_path, ranks):
     with pytest.raises(RuntimeError, match=r"out of memory\? lower machine\.token_budget"):
         launch("children:fail", {"how": "kill"}, machine(ranks=ranks), silent, tmp_path)
 

@@ -73,7 +73,7 @@ DEAD = "http://127.0.0.1:9"
 
 @pytest.mark.parametrize("proxy", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"])
 @pytest.mark.parametrize("spared", [None, "localhost,10.0.0.0/8,::1", " [::1], é.com ,::1/128,fe80::/10", "*"])
-def test_this_machine_is_asked_without_a_proxy(monkeypatch, answering, proxy, spared):
+def test_this_machine_is_queried_without_a_proxy(monkeypatch, answering, proxy, spared):
     monkeypatch.setenv(proxy, DEAD)
     if spared is not None:
         monkeypatch.setenv("NO_PROXY", spared)

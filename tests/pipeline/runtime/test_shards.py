@@ -44,7 +44,7 @@ def test_shards_are_built_in_order_and_kept(tmp_path, device, workers):
     assert said[-1][:3] == (7, 7, "things")
 
 
-def test_of_a_job_the_shards_that_are_asked_for_are_made(tmp_path):
+def test_only_the_requested_shards_of_a_job_are_built(tmp_path):
     of = shard_spans(9, 3)
     for numbers, made in (([2], [6, 7, 8]), ([2, 0], [0, 1, 2, 6, 7, 8]), (None, [*range(9)])):
         build(tmp_path, of, rows, 2, numbers=numbers)
@@ -134,7 +134,7 @@ def test_ranks_share_out_what_was_missing_at_first(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY"])
-def test_a_damaged_shard_is_made_again(tmp_path, content):
+def test_a_damaged_shard_is_built_again(tmp_path, content):
     of = shard_spans(7, 3)
     build(tmp_path, of, rows, 1)
     path = tmp_path / shards.name(1)

@@ -30,7 +30,7 @@ def test_labelled_is_cross_entropy_of_u_v_and_their_difference() -> None:
     assert tasks.label_loss(vectors, torch.tensor([1]), classifier).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_triplets_want_the_negative_farther_by_the_margin() -> None:
+def test_in_triplets_the_negative_must_be_farther_by_the_margin() -> None:
     anchor, positive, negative = [[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0]], [[0.0, 5.5], [0.0, 9.0]]
     vectors = torch.tensor([*anchor, *positive, *negative])  # distances 5 and 5.5; 1 and 9
     assert tasks.triplet_loss(vectors, 1.0).item() == pytest.approx((5 - 5.5 + 1) / 2, abs=1e-5)

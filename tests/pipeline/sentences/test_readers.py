@@ -77,7 +77,7 @@ def test_columns_by_number_under_a_header(read) -> None:
         ("", r"table\.csv: empty file"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(read, text, message) -> None:
+def test_what_is_wrong_is_reported_with_its_place(read, text, message) -> None:
     with pytest.raises(InputError, match=message):
         read(text)
 
@@ -120,6 +120,6 @@ def test_one_column_by_name_and_by_number_is_refused(read) -> None:
         read("a,b,score\nx,y,1\n", sentence2=1)
 
 
-def test_a_semicolon_separates_where_it_is_said(read) -> None:
+def test_a_semicolon_separates_where_the_recipe_says_so(read) -> None:
     layout = Layout(separator="semicolon", quotes=True, header=True)
     assert read("a;b;score\nx, y;z;1\n", layout=layout) == [(2, "x, y", "z", 1.0)]

@@ -131,7 +131,7 @@ def test_cosines_are_those_of_sentence_transformers(given, work, inline) -> None
     np.testing.assert_allclose(found, util.pairwise_cos_sim(first, second).numpy(), atol=1e-5)
 
 
-def test_labels_are_learnt_and_the_model_goes_on_to_pairs(given, work, inline) -> None:
+def test_labels_are_learnt_and_the_model_continues_with_pairs(given, work, inline) -> None:
     quick = TRAINING.optimiser.model_copy(update={"learning_rate": 1e-2})
     metrics, out = tuned(given, "labelled", work("nli"), epochs=8, optimiser=quick)
     assert metrics["dev_accuracy"] > 0.6  # a third by chance
@@ -201,7 +201,7 @@ def test_two_ranks_learn_as_one(given, work) -> None:
                 np.testing.assert_allclose(mine[key], theirs[key], atol=2e-3, err_msg=key)
 
 
-def test_a_model_keeps_its_pooling_unless_told_otherwise(pair_start, tmp_path) -> None:
+def test_a_model_keeps_its_pooling_by_default(pair_start, tmp_path) -> None:
     source = tmp_path / "source"
     shutil.copytree(pair_start, source)
     write_vector(source, 16, Vector("mean", normalise=True, question_prefix="w1 "))
@@ -214,7 +214,7 @@ def test_a_model_keeps_its_pooling_unless_told_otherwise(pair_start, tmp_path) -
     assert read_vector(model(source, tmp_path / "plain")).pooling == "cls"
 
 
-def test_a_prefix_stands_before_each_sentence(given, pair_start, tmp_path) -> None:
+def test_a_prefix_comes_before_each_sentence(given, pair_start, tmp_path) -> None:
     told = ENCODER.model_copy(update={"prefix": "w7 ", "tokens": 6})
     sentences = Sentences(model(pair_start, tmp_path / "model", told), told)
     assert [row.tolist() for row in sentences.rows(["w1", "w1 w2 w3 w4"])] == [[2, 12, 6, 3], [2, 12, 6, 7, 8, 3]]
@@ -248,7 +248,7 @@ def test_a_model_without_tokenizer_takes_the_given_one(pair_start, tmp_path) -> 
     assert [row.tolist() for row in found] == [row.tolist() for row in wanted], "a model's own tokenizer comes first"
 
 
-def test_another_models_tokenizer_is_told_before_the_run(pair_start, tmp_path) -> None:
+def test_another_models_tokenizer_is_reported_before_the_run(pair_start, tmp_path) -> None:
     bare, vocabulary = tmp_path / "bare", tmp_path / "vocab.txt"
     shutil.copytree(pair_start, bare, ignore=shutil.ignore_patterns("tokenizer*", "vocab*"))
     own = read_tokenizer(pair_start).get_vocab()
@@ -266,7 +266,7 @@ def test_another_models_tokenizer_is_told_before_the_run(pair_start, tmp_path) -
     assert said.startswith(f"models: {bare}: has no tokenizer"), "transformers would create one"
 
 
-def test_models_that_will_not_do_are_told(pair_start, tmp_path) -> None:
+def test_unfit_models_are_reported(pair_start, tmp_path) -> None:
     both = tmp_path / "both"
     for name in ("query", "passage"):
         shutil.copytree(pair_start, both / name)

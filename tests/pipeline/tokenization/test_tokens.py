@@ -120,7 +120,7 @@ def test_word_and_sentence_starts(folders, tmp_path):
         assert all(flat[passages.span(i)][0] for i in range(7) if len(passages[i]))
 
 
-def test_first_token_of_a_text_starts_a_word_though_it_goes_on():
+def test_first_token_of_a_text_starts_a_word_though_it_continues_one():
     """Titles and questions too, so a cut never leaves a word without a start."""
     tokenizer = wordpiece.build([*wordpiece.SPECIALS, "a", "##a"], NORMAL)
     assert word_start_table(tokenizer).tolist() == [True] * 6 + [False]

@@ -226,7 +226,7 @@ def test_progress_tells_rates_and_what_is_left(children, tmp_path):
     "error",
     [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
 )
-def test_no_memory_is_told_with_the_fields_to_lower(error):
+def test_lack_of_memory_is_reported_with_the_fields_to_lower(error):
     message = r"^out of memory: lower machine\.token_budget, set machine\.gradient_cache_chunk, or"
     with pytest.raises(InputError, match=message), named_memory():
         raise error
@@ -234,7 +234,7 @@ def test_no_memory_is_told_with_the_fields_to_lower(error):
         raise RuntimeError("another")
 
 
-def test_no_memory_for_the_optimiser_is_told_alike(children, tmp_path, monkeypatch):
+def test_lack_of_memory_for_the_optimiser_is_reported_too(children, tmp_path, monkeypatch):
     def step(self):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 

@@ -145,7 +145,7 @@ def test_what_is_no_schedule_is_searched_again(folder):
     assert collect(folder, JOB) == expected
 
 
-def test_another_job_does_not_go_on_from_the_batches_of_the_first(folder):
+def test_another_job_does_not_resume_from_the_batches_of_the_first(folder):
     first = collect(folder, JOB)
     second = collect(folder, replace(JOB, epoch=3))
     assert first != second
@@ -204,7 +204,7 @@ def test_what_is_wrong_with_the_files_is_one_line(folder, tmp_path):
         collect(folder, JOB)
 
 
-def test_what_fails_in_the_process_is_told(folder):
+def test_what_fails_in_the_process_is_reported(folder):
     np.save(folder / "passages.npy", np.zeros((N, 3), np.float32))
     with pytest.raises(RuntimeError, match=r"failed, exit code 1:\n(.|\n)*matmul"):
         collect(folder, JOB)
