@@ -2,6 +2,7 @@
 
 python .ci/words.py                          all tracked text files
 python .ci/words.py --paths README.md docs   these files and folders
+python .ci/words.py --skip docs/old.md       all but these files and folders
 """
 
 import argparse
@@ -43,22 +44,28 @@ def prose(path: Path) -> str:
     return text.partition(f"\n{HEADING}\n")[0] if path.resolve() == CONTRIBUTING else text
 
 
-def tracked(paths: list[str]) -> list[Path]:
-    """The tracked text files among the paths (all if none)."""
+def tracked(paths: list[str], skipped: list[str]) -> list[Path]:
+    """The tracked text files among the paths (all if none), without the skipped ones."""
     listing = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *PATTERNS]
     names = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
-    below = [(ROOT / path).resolve() for path in paths]
-    return [ROOT / name for name in names if not below or any((ROOT / name).is_relative_to(one) for one in below)]
+    files = [ROOT / name for name in names]
+    return [file for file in files if (not paths or is_below(file, paths)) and not is_below(file, skipped)]
+
+
+def is_below(file: Path, paths: list[str]) -> bool:
+    """Whether the file is one of the paths or in one of these folders."""
+    return any(file.is_relative_to((ROOT / path).resolve()) for path in paths)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--paths", nargs="+", default=[], help="files and folders (default: all tracked text files)")
+    parser.add_argument("--skip", nargs="+", default=[], help="files and folders that are not read")
     options = parser.parse_args()
     words = word_list(CONTRIBUTING.read_text("utf-8"))
     lines = [
         f"{path.relative_to(ROOT)}:{line}: {phrase} -> {instead}"
-        for path in tracked(options.paths)
+        for path in tracked(options.paths, options.skip)
         for line, phrase, instead in found(prose(path), words)
     ]
     print(*lines, sep="\n", end="\n" if lines else "")

@@ -57,9 +57,11 @@ def test_the_command_names_file_line_and_replacement(tmp_path: Path) -> None:
 
     assert run() == (1, "bad.md:1: foo bar -> baz\nbad.md:2: qux -> baz\n")
     assert run("--paths", "good.md", "CONTRIBUTING.md") == (0, "")
+    assert run("--skip", "bad.md") == (0, "")
 
 
 def test_paths_limit_what_is_read() -> None:
-    named = {path.name for path in checker.tracked(["docs", "README.md"])}
+    named = {path.name for path in checker.tracked(["docs", "README.md"], skipped=["docs/results.md"])}
     assert {"README.md", "architecture.md"} <= named
+    assert "results.md" not in named
     assert "CHANGELOG.md" not in named
