@@ -3,7 +3,6 @@
 A setting that would change the vectors and is not supported is refused, so that no model is measured as another.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +11,20 @@ from typing import Any
 
 from pipeline.errors import InputError
 from pipeline.modeling.model_config import model_config, positions
-from pipeline.modeling.sentence_transformers_files import POOLING, Pooling, is_tied, projected, side
+from pipeline.modeling.sentence_transformers_files import (
+    KINDS,
+    POOLING,
+    Pooling,
+    check_kinds,
+    is_tied,
+    projected,
+    read_json,
+    read_modules,
+    side,
+)
 from pipeline.tokenization.tokenizer import FILES as TOKENIZER_FILES
 from pipeline.tokenization.tokenizer import has_tokenizer, read_tokenizer
 
-KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
-"""sentence-transformers' modules in their order; the last two are optional."""
 NO_BI_ENCODERS = {
     "SparseEncoder": "a sparse encoder, whose vectors have one dimension per word",
     "CrossEncoder": "a cross-encoder, which scores pairs and gives no vectors",
@@ -109,16 +116,11 @@ def _modules(folder: Path) -> dict[str, Path]:
     path = folder / "modules.json"
     if not path.is_file():
         return {}
-    try:
-        modules = [(str(m["type"]).rpartition(".")[2], folder / m["path"]) for m in _json(path, list)]
-    except (LookupError, TypeError) as error:
-        raise InputError(f"{path}: not a list of modules with type and path") from error
+    modules = read_modules(folder)
     kinds = [kind for kind, _ in modules]
     if any("Splade" in kind or "Sparse" in kind for kind in kinds):
         raise InputError(f"{path}: {NO_BI_ENCODERS['SparseEncoder']}")
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown:
-        raise InputError(f"{path}: a module {unknown[0]} is not supported")
+    check_kinds(folder, kinds)
     if kinds[:2] != [*KINDS[:2]] or kinds != [kind for kind in KINDS if kind in kinds]:
         supported = "Transformer, Pooling, then optionally Dense, then optionally Normalize"
         raise InputError(f"{path}: the modules {', '.join(kinds)} are not supported: only {supported}")
@@ -206,10 +208,4 @@ def _json(path: Path, kind: type = dict, required: bool = False) -> Any:
     """Reads a JSON file of type `kind`; returns an empty one if the file is missing and not `required`."""
     if not required and not path.is_file():
         return kind()
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read, so the model's vectors are unknown: {error}") from error
-    if not isinstance(value, kind):
-        raise InputError(f"{path}: must be a JSON {kind.__name__}, not a {type(value).__name__}")
-    return value
+    return read_json(path, kind)

@@ -4,6 +4,7 @@ Shapes: D dimensions of the model, E of a vector.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,8 @@ from pipeline.errors import InputError
 if TYPE_CHECKING:  # the flow's process also reads these files, and loads no torch
     from torch import Tensor
 
+KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+"""sentence-transformers' modules in their order; the last two are optional."""
 POOLING, DENSE, NORMALISE = "1_Pooling", "2_Dense", "3_Normalize"
 """Folders of sentence-transformers' modules after the model itself."""
 MODULES = "sentence_transformers.models."
@@ -100,15 +103,15 @@ def read_vector(folder: Path) -> Vector:
     Raises InputError if its pooling is neither CLS nor mean, or if any other module follows than a linear map without
     bias and a normalisation.
     """
-    kinds = _modules(folder)
-    settings = _read_json(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
+    kinds = _known_modules(folder)
+    settings = read_json(kinds.get("Pooling", folder / POOLING) / "config.json", dict)
     flags: dict[Pooling, str] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
     chosen = [name for name, flag in flags.items() if settings.get(flag) or settings.get("pooling_mode") == name]
     if len(chosen) != 1:
         raise InputError(f"{folder / POOLING}: only cls or mean pooling is supported")
     projection_ED = _read_dense(kinds["Dense"]) if "Dense" in kinds else None
     path = folder / "config_sentence_transformers.json"
-    prompts = _read_json(path, dict).get("prompts", {}) if path.is_file() else {}
+    prompts = read_json(path, dict).get("prompts", {}) if path.is_file() else {}
     prefixes = {
         f"{text}_prefix": prompts.get(name, "") for text, name in (("question", "query"), ("passage", "document"))
     }
@@ -120,34 +123,45 @@ def projected(folder: Path) -> int | None:
 
     Raises InputError for a description that cannot be read.
     """
-    dense = _modules(folder).get("Dense")
+    dense = _known_modules(folder).get("Dense")
     if dense is None:
         return None
-    size = _read_json(dense / "config.json", dict).get("out_features")
+    size = read_json(dense / "config.json", dict).get("out_features")
     if not isinstance(size, int):
         raise InputError(f"{dense / 'config.json'}: out_features must be an integer: {size!r}")
     return size
 
 
-def _modules(folder: Path) -> dict[str, Path]:
-    """Returns {kind of module: its folder}. Raises InputError for an unsupported kind."""
+def read_modules(folder: Path) -> list[tuple[str, Path]]:
+    """Returns (kind, folder) of each module of modules.json, in order; none if the file is missing."""
     path = folder / "modules.json"
-    modules = _read_json(path, list) if path.is_file() else [{"path": POOLING, "type": "Pooling"}]
+    if not path.is_file():
+        return []
     try:
-        kinds = {str(module["type"]).rpartition(".")[2]: folder / module["path"] for module in modules}
+        return [(str(module["type"]).rpartition(".")[2], folder / module["path"]) for module in read_json(path, list)]
     except (LookupError, TypeError) as error:
         raise InputError(f"{path}: not a list of modules with type and path") from error
-    unknown = kinds.keys() - {"Transformer", "Pooling", "Dense", "Normalize"}
+
+
+def check_kinds(folder: Path, kinds: Sequence[str]) -> None:
+    """Raises InputError for a kind of module that is not in KINDS."""
+    unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
-        raise InputError(f"{path}: a module {min(unknown)} is not supported")
-    return kinds
+        raise InputError(f"{folder / 'modules.json'}: a module {unknown[0]} is not supported")
+
+
+def _known_modules(folder: Path) -> dict[str, Path]:
+    """Returns {kind of module: its folder}. Raises InputError for an unsupported kind."""
+    modules = dict(read_modules(folder))
+    check_kinds(folder, [*modules])
+    return modules
 
 
 def _read_dense(folder: Path) -> "Tensor":
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    settings = _read_json(folder / "config.json", dict)
+    settings = read_json(folder / "config.json", dict)
     if settings.get("bias", True) or not str(settings.get("activation_function")).endswith("Identity"):
         raise InputError(f"{folder}: a projection with bias or activation is not supported: only a linear map")
     path = folder / "model.safetensors"
@@ -157,14 +171,15 @@ def _read_dense(folder: Path) -> "Tensor":
         raise InputError(f"{path}: the projection cannot be loaded: {str(error).splitlines()[0]}") from error
 
 
-def _read_json(path: Path, kind: type) -> Any:
+def read_json(path: Path, kind: type) -> Any:
+    """Reads a JSON file of type `kind`. Raises InputError if it cannot be read or has another type."""
     try:
         value = json.loads(path.read_text("utf-8"))
-        if not isinstance(value, kind):
-            raise ValueError(f"must be a JSON {kind.__name__}, not a {type(value).__name__}")
-        return value
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read, so the model's vectors are unknown: {error}") from error
+    if not isinstance(value, kind):
+        raise InputError(f"{path}: must be a JSON {kind.__name__}, not a {type(value).__name__}")
+    return value
 
 
 def write_json(path: Path, value: object) -> None:
