@@ -28,7 +28,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Replaces the whole file; it is on disk when this returns. Its mode follows the umask."""
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}")
     try:

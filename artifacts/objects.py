@@ -61,7 +61,7 @@ def seal(folder: Path) -> tuple[str, int]:
         for path, digest in zip(paths, digests, strict=True)
     ]
     data = canonical({"files": [entry._asdict() for entry in entries]})
-    files.write(folder / MANIFEST, data)
+    files.write_file(folder / MANIFEST, data)
     _set_modes(folder, paths)
     return hashlib.sha256(data).hexdigest(), sum(entry.size for entry in entries)
 
@@ -77,7 +77,7 @@ def problem(folder: Path, digest: str, deep: bool) -> str | None:
     if hashlib.sha256(data).hexdigest() != digest:
         return f"{MANIFEST} was changed"
     try:
-        entries = parse(data)
+        entries = parse_manifest(data)
     except ValueError as error:
         return f"{MANIFEST} {error}"
     wrong = next((line for entry in entries if (line := _wrong_size(folder, entry))), None)
@@ -102,7 +102,7 @@ def around(path: Path) -> list[Path]:
 def changed(path: Path) -> bool:
     """Whether a file of an object differs from the manifest in its folder; False without a manifest."""
     try:
-        listed = {entry.name: entry for entry in parse((path.parent / MANIFEST).read_bytes())}
+        listed = {entry.name: entry for entry in parse_manifest((path.parent / MANIFEST).read_bytes())}
     except FileNotFoundError:
         return False
     except (OSError, ValueError, LookupError, TypeError):
@@ -124,7 +124,11 @@ def hashed(folder: Path) -> bool:
 
 def digests(folder: Path) -> dict[str, str]:
     """Returns {name: SHA-256} of the files of an object that is `hashed`; empty for any other object."""
-    return {entry.name: entry.sha256 for entry in parse((folder / MANIFEST).read_bytes())} if hashed(folder) else {}
+    return (
+        {entry.name: entry.sha256 for entry in parse_manifest((folder / MANIFEST).read_bytes())}
+        if hashed(folder)
+        else {}
+    )
 
 
 def _state(path: Path) -> State | None:
@@ -135,7 +139,7 @@ def _state(path: Path) -> State | None:
     return stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def parse(manifest: bytes) -> list[Entry]:
+def parse_manifest(manifest: bytes) -> list[Entry]:
     """Returns a manifest's entries. Raises ValueError (one line) for a fault or a name outside its folder."""
     try:
         entries = [Entry(one.name, one.size, one.sha256) for one in _Manifest.model_validate_json(manifest).files]

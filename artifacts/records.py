@@ -72,7 +72,7 @@ class Record:
 _RECORD = TypeAdapter(Record)
 
 
-def parse(data: bytes) -> Record:
+def parse_record(data: bytes) -> Record:
     """Returns the record in the bytes of a key's file. Raises ValueError (one line) if it is invalid or was changed."""
     try:
         record: Record = _RECORD.validate_json(schema.without_digest(data), strict=True)
@@ -81,13 +81,13 @@ def parse(data: bytes) -> Record:
     return record
 
 
-def read(path: Path) -> Record | None:
+def read_record(path: Path) -> Record | None:
     """Returns the record in a key's file; None if the file is missing, invalid or changed.
 
     Raises `StoreError` if the file cannot be opened.
     """
     try:
-        return parse(path.read_bytes())
+        return parse_record(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
@@ -107,7 +107,7 @@ def agrees(record: Record) -> bool:
         return False
 
 
-def dump(record: Record) -> bytes:
+def dump_record(record: Record) -> bytes:
     """Returns the bytes of a key's file. Raises ValueError that names the field for a non-JSON value, such as NaN."""
     fields = asdict(record)
     for name, value in fields.items():

@@ -60,7 +60,7 @@ def record_run(
     created = (created or datetime.now(UTC)).astimezone(UTC)
     path = store.runs / f"{called(name, created)}.json"
     with files.storage_errors(store.root):
-        files.write(path, dump(name, nodes, details, created))
+        files.write_file(path, dump_run(name, nodes, details, created))
     return path
 
 
@@ -73,7 +73,7 @@ def stamp(created: datetime) -> str:
     return f"{created.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
 
 
-def dump(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], created: datetime) -> bytes:
+def dump_run(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], created: datetime) -> bytes:
     refs = {
         node: {field: value for field, value in asdict(ref).items() if field != "path"} for node, ref in nodes.items()
     }
@@ -89,7 +89,7 @@ def runs(store: Store, name: str | None = None) -> list[Run]:
 
 def runs_and_unreadable(store: Store, name: str | None = None) -> tuple[list[Run], list[Path]]:
     """Returns `runs`, and the files of all records that cannot be read."""
-    records = [(path, read(store, path)) for path in _newest_first(store)]
+    records = [(path, read_run(store, path)) for path in _newest_first(store)]
     named = [run for _, run in records if run is not None and name in (None, run.name)]
     return named, [path for path, run in records if run is None and path.exists()]
 
@@ -97,7 +97,7 @@ def runs_and_unreadable(store: Store, name: str | None = None) -> tuple[list[Run
 def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
     """Yields `runs` one by one. Raises `StoreError` when it reaches an unreadable record (of that name)."""
     for path in _newest_first(store):
-        run = read(store, path)
+        run = read_run(store, path)
         if run is None:
             of_another = name is not None and path.stem.partition("-")[2] != in_file_name(name)
             if of_another or not path.exists():  # removed since it was listed
@@ -122,15 +122,15 @@ def _created(path: Path) -> str:
     return path.stem.partition("-")[0]
 
 
-def read(store: Store, path: Path) -> Run | None:
+def read_run(store: Store, path: Path) -> Run | None:
     """Returns the run in a record's file; None if it cannot be read."""
     try:
-        return parse(store, path.read_bytes())
+        return parse_run(store, path.read_bytes())
     except (OSError, ValueError):
         return None
 
 
-def parse(store: Store, data: bytes) -> Run:
+def parse_run(store: Store, data: bytes) -> Run:
     """Returns the run in the bytes of a record's file. Raises ValueError (one line) if it is invalid."""
     try:
         record: _Record = _RECORD.validate_json(schema.without_digest(data), strict=True)

@@ -58,7 +58,7 @@ def prune(cache: Path) -> None:
     if not cache.exists():
         return
     with suppress(OSError), locks.hold(cache.with_suffix(".lock")):
-        files.write(cache, _dump({path: entry for path, entry in _load(cache).items() if os.path.exists(path)}))
+        files.write_file(cache, _dump({path: entry for path, entry in _load(cache).items() if os.path.exists(path)}))
 
 
 def verify(cache: Path) -> list[str]:
@@ -79,7 +79,7 @@ def verify(cache: Path) -> list[str]:
         lines = [f"the digest of {path} was changed, and is forgotten" for path in sorted(wrong)]
     if lines:
         with suppress(OSError), locks.hold(cache.with_suffix(".lock")):
-            files.write(cache, _dump({path: entry for path, entry in _load(cache).items() if path not in wrong}))
+            files.write_file(cache, _dump({path: entry for path, entry in _load(cache).items() if path not in wrong}))
     return lines
 
 
@@ -164,4 +164,4 @@ def _dump(entries: Mapping[str, Entry]) -> bytes:
 
 def _remember(cache: Path, fresh: Mapping[str, Entry]) -> None:
     with locks.hold(cache.with_suffix(".lock")):
-        files.write(cache, _dump({**_load(cache), **fresh}))
+        files.write_file(cache, _dump({**_load(cache), **fresh}))

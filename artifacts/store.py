@@ -113,7 +113,7 @@ class Store:
             for folder in (self.objects, self.keys, self.locks, self.work, self.broken, self.runs):
                 folder.mkdir(parents=True, exist_ok=True)
             if not self.format.exists():
-                files.write(self.format, json.dumps({"format": FORMAT}).encode() + b"\n")
+                files.write_file(self.format, json.dumps({"format": FORMAT}).encode() + b"\n")
         except OSError as error:
             raise StoreError(f"{error.filename or self.root}: {str(error.strerror).lower()}") from error
 
@@ -264,7 +264,7 @@ class Store:
         # If this fails (read-only store, full disk), more is built again.
         with suppress(OSError):
             self.verified.mkdir(exist_ok=True)
-            files.write(self.verified / digest, when.encode())
+            files.write_file(self.verified / digest, when.encode())
 
     def _last_whole(self, digest: str) -> datetime | None:
         try:
@@ -288,7 +288,7 @@ class Store:
 
     def write(self, record: Record) -> None:
         """Writes a record. Call it under `commit_lock`."""
-        files.write(self.keys / f"{record.key}.json", records.dump(record))
+        files.write_file(self.keys / f"{record.key}.json", records.dump_record(record))
 
     def commit_lock(self) -> AbstractContextManager[None]:
         return locks.hold(self.locks / "commit.lock")
@@ -377,7 +377,7 @@ class Store:
             raise StoreError(f"{path}: {str(error.strerror).lower()}") from None
         state = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if path not in self._cache or self._cache[path][0] != state:
-            self._cache[path] = (state, records.read(path))
+            self._cache[path] = (state, records.read_record(path))
         return self._cache[path][1]
 
 

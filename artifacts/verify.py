@@ -55,7 +55,7 @@ def _key(store: Store, path: Path) -> list[str]:
 
 
 def _run(store: Store, path: Path) -> list[str]:
-    run = runs.read(store, path)
+    run = runs.read_run(store, path)
     if run is None:
         return _unreadable(store, path)
     if path.stem != runs.called(run.name, dates.moment(run.created)):

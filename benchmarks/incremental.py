@@ -50,7 +50,7 @@ def edits(documents: int) -> Mapping[str, tuple[list[Document], list[Document]]]
     }
 
 
-def write(documents: list[Document], data: Tokens, ids: list[str], folder: Path) -> None:
+def write_collection(documents: list[Document], data: Tokens, ids: list[str], folder: Path) -> None:
     """The collection (its passages' ids alone) and tokens of these documents."""
     rows = [(row, back) for d, back in documents for row in range(*data.doc_offsets[d : d + 2].tolist())]
     (folder / "collection").mkdir(parents=True)
@@ -66,7 +66,7 @@ def write(documents: list[Document], data: Tokens, ids: list[str], folder: Path)
     shutil.copy(FOLDER / "tokens" / "specials.json", folder / "tokens")
 
 
-def build(folder: Path, model: Path, most: int, earlier: list[Path]) -> tuple[float, float, Path]:
+def build_embeddings(folder: Path, model: Path, most: int, earlier: list[Path]) -> tuple[float, float, Path]:
     """(seconds, share of the passages encoded, embeddings)."""
     recipe = resolve("pydocs", [f"encode.shard_passages={most}", f"machine.token_budget={BUDGET}"])
     place = Path(tempfile.mkdtemp(dir=folder))
@@ -100,11 +100,11 @@ def main() -> None:
         for name, (before, after) in edits(documents).items():
             sides = [Path(place) / f"{name}-{side}" for side in ("before", "after")]
             for folder, chosen in zip(sides, (before, after), strict=True):
-                write(chosen, data, ids, folder)
+                write_collection(chosen, data, ids, folder)
             cells = []
             for most in SHARDS:
-                whole, _, earlier = build(sides[0], model, most, [])
-                spent, again, _ = build(sides[1], model, most, [earlier])
+                whole, _, earlier = build_embeddings(sides[0], model, most, [])
+                spent, again, _ = build_embeddings(sides[1], model, most, [earlier])
                 if name != SCATTERED and again > MOST_ANEW[most]:
                     missed.append(f"missed: {name}, shards of {most:,}: {again:.1%} encoded, not {MOST_ANEW[most]:.0%}")
                 cells += [f"{again:.1%}", f"{spent / whole:.2f} of {whole:.0f}"]

@@ -13,7 +13,7 @@ from flows.recipes.yaml_layers import named
 from flows.sentences.recipe import resolve_sentences
 from pipeline.ablation import table as ablation_table
 from pipeline.ablation.join import join
-from pipeline.ablation.kept import read
+from pipeline.ablation.kept import read_data_file
 from pipeline.data.parquet import read_parquet
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +112,7 @@ def test_joined_means_are_in_the_results(words: list[str]) -> None:
     """In a line of the same row."""
     part = ROOT / words[0]
     assert words[1] == "--out"
-    data = join([(str(part), read(part))], None)
+    data = join([(str(part), read_data_file(part))], None)
     table = ablation_table.markdown(data.config, ablation_table.figures(data), ablation_table.tests(data))
     told = [line.split(" | ") for line in (ROOT / "docs/results.md").read_text().splitlines()]
     joined = [line.split(" | ") for line in table.splitlines()]

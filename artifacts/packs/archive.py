@@ -31,7 +31,7 @@ class Member(NamedTuple):
     sha256: str
 
 
-def write(path: Path, members: Iterable[tuple[Member, Path | bytes]], moved: Moved) -> None:
+def write_archive(path: Path, members: Iterable[tuple[Member, Path | bytes]], moved: Moved) -> None:
     """Writes the members in order. Raises `StoreError` if a file's size or hash differs from its member's."""
     import pyarrow as pa
 
@@ -66,7 +66,7 @@ class _Hashing:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator["Reader"]:
+def open_archive(path: Path) -> Iterator["Reader"]:
     """Opens an archive for reading. Raises `StoreError` if the file is missing or is not in zstd format."""
     import pyarrow as pa
 

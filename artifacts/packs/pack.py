@@ -101,7 +101,7 @@ def pack(
             report(done, total)
 
         with _whole(path) as unfinished:
-            archive.write(unfinished, members, moved)
+            archive.write_archive(unfinished, members, moved)
     nodes = sorted(record.node for record in left_out)
     kept = len(lineage_records) - len(left_out)
     return Packed(path, run.name, run.created, kept, nodes, total, path.stat().st_size)
@@ -148,14 +148,14 @@ def _members(
     by_key = {record.key: record for record in lineage_records}
     nodes = {node: store.ref(by_key[ref.key]) for node, ref in run.nodes.items()}
     created = datetime.fromisoformat(run.created)
-    yield _of_bytes(f"runs/{runs.called(run.name, created)}.json", runs.dump(run.name, nodes, run.details, created))
+    yield _of_bytes(f"runs/{runs.called(run.name, created)}.json", runs.dump_run(run.name, nodes, run.details, created))
     for record in lineage_records:
-        yield _of_bytes(f"keys/{record.key}.json", records.dump(record))
+        yield _of_bytes(f"keys/{record.key}.json", records.dump_record(record))
     for digest in sorted({record.digest for record in lineage_records if record.key not in without}):
         folder, base = store.objects / digest, f"objects/{digest}"
         manifest = (folder / objects.MANIFEST).read_bytes()
         yield _of_bytes(f"{base}/{objects.MANIFEST}", manifest)
-        for entry in sorted(objects.parse(manifest)):
+        for entry in sorted(objects.parse_manifest(manifest)):
             yield Member(f"{base}/{entry.name}", entry.size, entry.sha256), folder / entry.name
 
 

@@ -142,7 +142,7 @@ def _write(reader: Reader, member: Member, staged: Path, moved: Moved) -> None:
 def _record(reader: Reader, staged: Path, member: Member) -> Record:
     """Returns the valid record of a key's file, after a check that it belongs to that key."""
     try:
-        record = records.parse((staged / member.name).read_bytes())
+        record = records.parse_record((staged / member.name).read_bytes())
     except ValueError as error:
         raise reader.wrong(f"{member.name} is not a record: {error}") from None
     if member.name != f"keys/{record.key}.json" or not records.agrees(record):
@@ -153,7 +153,7 @@ def _record(reader: Reader, staged: Path, member: Member) -> Record:
 def _run(store: Store, reader: Reader, staged: Path, member: Member, records: Iterable[Record]) -> Run:
     """Returns the pack's run, after a check that the pack has the record of each of its artifacts."""
     try:
-        run = runs.parse(store, (staged / member.name).read_bytes())
+        run = runs.parse_run(store, (staged / member.name).read_bytes())
     except ValueError as error:
         raise reader.wrong(f"{member.name} is not a record of a run: {error}") from None
     if member.name != f"runs/{runs.called(run.name, datetime.fromisoformat(run.created))}.json":
@@ -184,7 +184,7 @@ def _check_objects(reader: Reader, index: Index, staged: Path, records: Iterable
         problem = objects.problem(staged / "objects" / digest, digest, deep=False)
         if problem is None:
             del found[objects.MANIFEST]
-            entries = objects.parse((staged / "objects" / digest / objects.MANIFEST).read_bytes())
+            entries = objects.parse_manifest((staged / "objects" / digest / objects.MANIFEST).read_bytes())
             if found != {entry.name: (entry.size, entry.sha256) for entry in entries}:
                 problem = f"its files do not match its {objects.MANIFEST}"
             elif wanted[digest].bytes != sum(entry.size for entry in entries):

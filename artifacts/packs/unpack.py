@@ -53,7 +53,7 @@ def unpack(
     artifacts, and the same import continues later. An artifact that the store already has is kept. If the store has
     another artifact for the same key, `replace` replaces it; else the import stops before anything is stored.
     """
-    with archive.opened(path) as reader:
+    with archive.open_archive(path) as reader:
         index, name = read_index(reader)
         check_room(store, index)
         lock, who = store.lock_file(name), locks.holder("import", index.recipe, {})

@@ -12,7 +12,7 @@ from flows.recipes.yaml_layers import hint
 from flows.runs.evaluated import find_evaluated
 from pipeline import paths
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import Ready, folders, read_whole
+from pipeline.modeling.existing_model import ExistingModel, folders, read_whole_model
 from pipeline.tokenization.tokenizer import kind, read_tokenizer
 
 DIGEST = re.compile("[0-9a-f]{6,64}")
@@ -30,8 +30,8 @@ class Model:
     folder: Path
     name: str
     """The name in tables and runs."""
-    question: Ready
-    passage: Ready
+    question: ExistingModel
+    passage: ExistingModel
     """The same as `question` if the encoders are tied."""
     encoder: dict[str, Any]
     """The recipe's section `encoder`."""
@@ -124,16 +124,16 @@ def _of_folder(path: Path) -> Model:
     return Model(path, name, question, passage, section, longest)
 
 
-def _sides(path: Path) -> tuple[Ready, Ready]:
+def _sides(path: Path) -> tuple[ExistingModel, ExistingModel]:
     """The encoders of questions and of passages. Raises InputError if they are unusable or do not fit together."""
-    encoders = [read_whole(folder) for folder in folders(path)]
+    encoders = [read_whole_model(folder) for folder in folders(path)]
     question, passage = encoders[0], encoders[-1]
     if (question.pooling, question.normalise) != (passage.pooling, passage.normalise):
         raise InputError(f"{path}: `query` and `passage` differ in pooling or normalisation")
     return question, passage
 
 
-def _section(path: Path, question: Ready, passage: Ready) -> dict[str, Any]:
+def _section(path: Path, question: ExistingModel, passage: ExistingModel) -> dict[str, Any]:
     """The recipe's section `encoder` for a folder. Title and text are one string, as in BEIR's own evaluation.
 
     With byte-level BPE the first word of a text has another token after a title than alone. Therefore a separator is
@@ -150,6 +150,6 @@ def _section(path: Path, question: Ready, passage: Ready) -> dict[str, Any]:
     }
 
 
-def _vector(model: Ready) -> dict[str, Any]:
+def _vector(model: ExistingModel) -> dict[str, Any]:
     """The vector settings of a model's folder. If it has none: CLS without normalisation."""
     return {"pooling": model.pooling or "cls", "normalise": bool(model.normalise), "projection": model.projection}

@@ -32,7 +32,7 @@ def render(data: "AblationData", out: Path) -> Metrics:
     from pipeline.ablation.gains import gains
     from pipeline.report.figures import write_pngs
 
-    files.write(data, out)
+    files.write_data(data, out)
     figures, tests, all_gains = table.figures(data), table.tests(data), gains(data)
     (out / "table.json").write_text(_json(figures), encoding="utf-8")
     (out / "tests.json").write_text(_json(tests), encoding="utf-8")

@@ -99,7 +99,7 @@ def stored(data: AblationData) -> dict[str, Any]:
     }
 
 
-def write(data: AblationData, out: Path) -> None:
+def write_data(data: AblationData, out: Path) -> None:
     """The files FILES. Equal data give equal bytes, and `read` gives equal data."""
     import pyarrow as pa
 
@@ -131,14 +131,14 @@ def _schema() -> "pyarrow.Schema":
     return pa.schema([*names, *((name, pa.float64()) for name in (*MEASURES, *HITS))])
 
 
-def read(folder: Path) -> AblationData:
+def read_data(folder: Path) -> AblationData:
     """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not fit the others."""
     with told(folder / CELLS, AGAIN):
         cells = checked_cells(json.loads((folder / CELLS).read_bytes()))
     with told(folder / CURVES, AGAIN):
         curves = checked_curves(json.loads((folder / CURVES).read_bytes()), cells)
     with told(folder / QUESTIONS, AGAIN):
-        return build(cells, curves, _questions(read_parquet(folder / QUESTIONS)))
+        return build_data(cells, curves, _questions(read_parquet(folder / QUESTIONS)))
 
 
 def checked_cells(found: Any) -> Stored:
@@ -169,7 +169,9 @@ def places(cells: Stored) -> list[RunPlace]:
     ]
 
 
-def build(cells: Stored, curves: Sequence[Curves | None], questions: Mapping[RunPlace, pd.DataFrame]) -> AblationData:
+def build_data(
+    cells: Stored, curves: Sequence[Curves | None], questions: Mapping[RunPlace, pd.DataFrame]
+) -> AblationData:
     """The data of which these are the parts. Raises ValueError where they do not fit each other."""
     named = places(cells)
     place = iter(named)

@@ -10,7 +10,7 @@ from pipeline.ablation import kept as ablation_kept
 from pipeline.ablation.ablation import render
 from pipeline.ablation.config import SEEDED, UNTUNED, AblationConfig, CellConfig
 from pipeline.ablation.data import AblationData, Asked, Cell, Place, Run, asked, differing, questions_text
-from pipeline.ablation.files import FILES, read
+from pipeline.ablation.files import FILES, read_data
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
 
@@ -34,7 +34,10 @@ def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: 
     for part in parts:
         if not _is_kept(part):
             _check_folder(part)
-    data = join([(str(part), ablation_kept.read(part) if _is_kept(part) else read(part)) for part in parts], reference)
+    data = join(
+        [(str(part), ablation_kept.read_data_file(part) if _is_kept(part) else read_data(part)) for part in parts],
+        reference,
+    )
     try:
         target = out.resolve()  # where a link points
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +49,7 @@ def join_folders(parts: Sequence[Path], out: Path, reference: str | None, keep: 
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror or error}") from error
     if keep is not None:
-        ablation_kept.write(data, keep)
+        ablation_kept.write_data_file(data, keep)
     return data.config
 
 

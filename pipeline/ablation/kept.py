@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.ablation.data import AblationData, Run
-from pipeline.ablation.files import AGAIN, RunPlace, Stored, build, checked_cells, checked_curves, places, stored
+from pipeline.ablation.files import AGAIN, RunPlace, Stored, build_data, checked_cells, checked_curves, places, stored
 from pipeline.data.parquet import read_parquet, write_parquet
 from pipeline.data.stored import told
 from pipeline.errors import InputError
@@ -27,7 +27,7 @@ SUFFIX = ".parquet"
 VALUES = [*MEASURES, *HITS]
 
 
-def write(data: AblationData, path: Path) -> None:
+def write_data_file(data: AblationData, path: Path) -> None:
     """Equal data give equal bytes, and `read` gives equal data. Raises InputError where it cannot be written."""
     import pyarrow as pa
 
@@ -74,7 +74,7 @@ def _outcomes(runs: list[tuple[str, Run]]) -> dict[str, Any]:
     return {"outcomes": outcomes.where(outcomes.notna(), None).to_dict("records"), "questions": questions}
 
 
-def read(path: Path) -> AblationData:
+def read_data_file(path: Path) -> AblationData:
     """What `write` wrote there. Raises InputError where it is damaged, or its parts do not fit each other."""
     with told(path, AGAIN):
         table = read_parquet(path)
@@ -83,7 +83,7 @@ def read(path: Path) -> AblationData:
         (record,) = table.to_pylist(maps_as_pydicts="strict")
         outcomes, questions, curves = (record.pop(name) for name in ("outcomes", "questions", "curves"))
         cells = checked_cells({**record, "config": json.loads(record["config"])})
-        return build(cells, checked_curves(curves, cells), _questions(cells, outcomes, questions))
+        return build_data(cells, checked_curves(curves, cells), _questions(cells, outcomes, questions))
 
 
 def _questions(

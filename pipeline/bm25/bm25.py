@@ -67,7 +67,7 @@ class BM25Config(Config):
 def missing(config: BM25Config) -> list[str]:
     """Returns a line for each configured file whose beginning is invalid. Fast."""
     files = {
-        "run": (config.run, run_files.rows),
+        "run": (config.run, run_files.run_file_rows),
         "passages": (config.passages, other_systems.passages),
         "topics": (config.topics, other_systems.topics),
     }

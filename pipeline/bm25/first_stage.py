@@ -54,7 +54,7 @@ def asked(collection: Path) -> list[Query]:
     return [q for q in queries if q.split != "train" or q.query_id in judged]
 
 
-def write(
+def write_first_stage(
     out: Path,
     questions: Sequence[Query],
     barred: ById,
@@ -136,7 +136,7 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     place = {q.query_id: n for n, q in enumerate(questions)}
     row = {passage_id: n for n, passage_id in enumerate(ids)}
     examples: Examples = {}
-    rows, counts = run_files.read(path, place.get, row.get, work.progress, examples)
+    rows, counts = run_files.read_run_file(path, place.get, row.get, work.progress, examples)
     start_Q = np.searchsorted(rows.question_R, np.arange(len(questions) + 1))
 
     def find(piece: Sequence[Query], depth: int) -> list[Hits]:
@@ -144,7 +144,7 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
         return [hits(rows, slice(*span), ids) for span in spans]
 
     barred = by_id(collection)
-    counts.update(write(work.out, questions, barred, dropped, depths, find, work.progress, examples))
+    counts.update(write_first_stage(work.out, questions, barred, dropped, depths, find, work.progress, examples))
     return {**counts, **dropped.metrics(), **noticed(notices(counts, examples, dropped))}
 
 

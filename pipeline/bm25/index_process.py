@@ -162,7 +162,9 @@ def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
             say({"progress": [done, total, unit]})
 
         counts.update(
-            first_stage.write(out, questions, barred, dropped, job["depths"], find, progress, examples, empty)
+            first_stage.write_first_stage(
+                out, questions, barred, dropped, job["depths"], find, progress, examples, empty
+            )
         )
     uncut = [] if job["passages"] else runs_of_letters(collection)
     lines = first_stage.notices(counts, examples, dropped)

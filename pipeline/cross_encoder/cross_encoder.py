@@ -75,7 +75,7 @@ def check_collection(node: Planned) -> Iterator[InputError]:
         known, subset = training_pools.judged(node.input("collection"), "train"), node.shared["train_subset"]
         yield from training_pools.check_room(
             node,
-            lambda c: training_pools.check(c, subset, known),
+            lambda c: training_pools.check_training_pools(c, subset, known),
             lambda: [training_pools.fewer(node.config, subset, known)],
         )
 
@@ -120,7 +120,7 @@ def cross_encoder(
         machine = work.machine.model_copy(update={"ranks": 1, "torchrun": []})
         return launch("pipeline.cross_encoder.train:take", arguments, machine, work.progress, work.checkpoints)
     dropped = Dropped()
-    all_pools = training_pools.read(config, train_subset, collection, bm25, mined, dropped=dropped)
+    all_pools = training_pools.read_training_pools(config, train_subset, collection, bm25, mined, dropped=dropped)
     save_pools(all_pools, work.checkpoints / "pools.npz")
     arguments |= {
         "tokens": str(tokens),

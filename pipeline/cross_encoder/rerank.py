@@ -91,7 +91,7 @@ def _lists(config: RerankConfig, collection: Path, run: Path, ids: np.ndarray) -
     for split in config.splits:
         place_Q = np.array([place for place, query in enumerate(queries) if query.split == split], np.int64)
         id_Q = np.array([queries[place].query_id for place in place_Q], dtype=object)
-        part = runs.read(run, split, pa.array(id_Q, pa.string()), known)
+        part = runs.read_run(run, split, pa.array(id_Q, pa.string()), known)
         if part is not None and len(part.question_R):
             lists.append(Lists(split, place_Q, id_Q, part, part.rank_R <= config.depth))
     if not lists:

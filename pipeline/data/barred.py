@@ -108,7 +108,7 @@ def same_words(text: str) -> str:
 _normal = partial(unicodedata.normalize, "NFKC")
 
 
-def read(collection: Path, known: "Judged") -> Barred:
+def read_barred(collection: Path, known: "Judged") -> Barred:
     """Returns the barred passages of the n questions."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -243,14 +243,14 @@ def by_id(collection: Path, barred: Barred | None = None) -> ById:
     from pipeline.data.judged import read_questions
 
     known = read_questions(collection, "train")
-    return ById(read(collection, known) if barred is None else barred, known)
+    return ById(read_barred(collection, known) if barred is None else barred, known)
 
 
 def of_training(collection: Path) -> Barred:
     """Returns the barred passages of all training questions, numbered as in `by_id`."""
     from pipeline.data.judged import read_questions
 
-    return read(collection, read_questions(collection, "train"))
+    return read_barred(collection, read_questions(collection, "train"))
 
 
 def free(reason_N: np.ndarray) -> list[int]:

@@ -26,7 +26,7 @@ from pipeline.data.collection import (
 )
 from pipeline.data.ids import check_id, contains, forbid_repeats, hash_id, run_starts, sort
 from pipeline.data.ingest_notices import NOTICES, without_positives
-from pipeline.data.metadata import keep
+from pipeline.data.metadata import keep_metadata
 from pipeline.data.readers import several, single
 from pipeline.data.stored import read_batches
 from pipeline.data.words import blank, count
@@ -79,7 +79,7 @@ def ingest(config: IngestConfig, work: Work) -> Metrics:
 
     passages, documents, queries, empty = array("Q"), array("Q"), array("Q"), array("Q")
     placed = _passages(source, passages, documents, empty, counts, examples, work.progress)
-    write("passages", (row[:-1] for row in keep(placed, names, work.out, column_metrics)))  # without metadata
+    write("passages", (row[:-1] for row in keep_metadata(placed, names, work.out, column_metrics)))  # without metadata
     if not counts["passages"]:
         raise InputError(f"ingest: the {config.reader} source holds no passage with text")
     known_passages = sort(passages)

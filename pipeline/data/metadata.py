@@ -161,7 +161,7 @@ def demand(place: str, names: Iterable[str], there: Collection[str]) -> None:
             raise InputError(f"{place}: ingest.metadata: no column '{one_line(name)}' {among}")
 
 
-def keep(
+def keep_metadata(
     placed: Iterable[tuple[str, Passage]], names: Sequence[str], folder: Path, counts: Metrics
 ) -> Iterator[Passage]:
     """Yields the passages, and writes `names` of their metadata into `folder` by the end. No names: no file.
@@ -238,7 +238,7 @@ def _keeps(collection: Path) -> bool:
     return (collection / FILE).exists() or (counts.exists() and "metadata" in read_json(counts))
 
 
-def read(collection: Path, rows: Sequence[int]) -> list[dict[str, Value]]:
+def read_metadata(collection: Path, rows: Sequence[int]) -> list[dict[str, Value]]:
     """Reads the metadata of the passages with these row numbers, in this order; {} for each if the collection has none.
 
     Reads only the row groups that hold them. Raises InputError for a table that is lost or damaged.

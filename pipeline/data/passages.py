@@ -66,7 +66,7 @@ def in_parquet(collection: Path) -> Passages:
     return Passages(
         count=count,
         read=lambda rows: at_rows(path, rows, PASSAGE_COLUMNS).to_pylist(),
-        metadata=partial(metadata.read, collection),
+        metadata=partial(metadata.read_metadata, collection),
         ids=lambda row_R: at_rows(path, row_R, ["passage_id"]).column(0).to_pylist(),
         rows=rows,
         documents=documents,

@@ -51,7 +51,7 @@ class Rows:
         return Run(question_R, self.passage_R[chosen_R].astype(np.int64), self.score_R[chosen_R])
 
 
-def rows(path: Path) -> Iterator[Row]:
+def run_file_rows(path: Path) -> Iterator[Row]:
     """Yields the lines of a TREC run (six columns) or of MS MARCO's three columns, whose score is minus the rank.
 
     Raises InputError for other lines, a blank file, ids that `ids.check_id` rejects, scores that are not numbers from
@@ -90,7 +90,7 @@ def _score(place: str, text: str) -> float:
     return score
 
 
-def read(
+def read_run_file(
     path: Path, question: Number, passage: Number, progress: Progress, examples: Examples | None = None
 ) -> tuple[Rows, Counter[str]]:
     """Reads the rows with known question and passage, and counts all rows. Memory: 20 bytes per row.
@@ -107,7 +107,7 @@ def read(
     question_R, passage_R, score_R, line_R = array("i"), array("i"), array("d"), array("I")
     first, by_rank = "", False
     examples = {} if examples is None else examples
-    for number, query_id, passage_id, score, is_rank in rows(path):
+    for number, query_id, passage_id, score, is_rank in run_file_rows(path):
         counts["rows"] += 1
         by_rank = is_rank
         if counts["rows"] % 1000 == 0:

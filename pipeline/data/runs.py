@@ -186,7 +186,7 @@ def trec_ids(ids_R: pa.ChunkedArray) -> pa.Array:
     return pa.array(names, pa.string()).take(encoded.indices)
 
 
-def read(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:
+def read_run(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Array) -> Run | None:
     """Reads the run of `split` in `folder` for the questions in `query_ids`. None: the run has no row of this split.
 
     `passage_ids`: those of the collection, in passage order. Rows are sorted by score, then rank, then passage order.

@@ -51,7 +51,7 @@ def check_collection(node: Planned) -> None:
         )
     if config.systems:
         query_ids = {split: found.query_ids for split, found in asked.items()}
-        systems.read(config.systems, query_ids, passage_id_array(collection), silent)
+        systems.read_systems(config.systems, query_ids, passage_id_array(collection), silent)
 
 
 def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: Work, **runs: Path | None) -> Metrics:
@@ -77,7 +77,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     passage_ids = passage_id_array(collection)
     by_split = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: questions.query_ids for split, questions in by_split.items()}
-    others, counts = systems.read(config.systems, query_ids, passage_ids, work.progress)
+    others, counts = systems.read_systems(config.systems, query_ids, passage_ids, work.progress)
     common = Common(config, collection, passage_ids, joined, depths(bm25), work)
     choices: dict[str, Chosen] = {}
     splits: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
         )
     metrics = assembled(config, folders, joined, choices, counts, splits)
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
-    per_query.write(work.out, tables)
+    per_query.write_per_query(work.out, tables)
     return flat(metrics)
 
 
@@ -138,7 +138,7 @@ def read_runs(
     """Returns the runs that have rows of the split."""
     from pipeline.data import runs
 
-    every = {name: runs.read(folder, split, query_ids, passage_ids) for name, folder in folders.items()}
+    every = {name: runs.read_run(folder, split, query_ids, passage_ids) for name, folder in folders.items()}
     return {name: run for name, run in every.items() if run is not None}
 
 

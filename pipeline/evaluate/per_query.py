@@ -57,7 +57,7 @@ def answer_rows(
     )
 
 
-def write(out: Path, tables: Mapping[str, Sequence[pa.Table]]) -> None:
+def write_per_query(out: Path, tables: Mapping[str, Sequence[pa.Table]]) -> None:
     """Writes the artifact's tables by name; skips empty ones."""
     for name, parts in tables.items():
         if parts:

@@ -85,7 +85,7 @@ def evaluate_files(
     values_QM: dict[str, np.ndarray] = {}  # by number: names may contain " - ", which joins two of them
     counts: dict[str, Counts] = {}
     for n, path in enumerate(paths):
-        ranks, rows, others = read(path, qrels, [*judged])
+        ranks, rows, others = read_ranks(path, qrels, [*judged])
         values_QM[str(n)] = measure(ranks, [*judged], judged, relevance)
         cut = cut_at(max(map(len, ranks.values())))
         counts[str(path)] = Counts(rows, others, len(judged) - len(ranks), cut, shallow(cut, MEASURES))
@@ -107,11 +107,11 @@ def _check(paths: Sequence[Path], qrels: Path) -> None:
         check_file(path)
 
 
-def read(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, dict[str, int]], int, int]:
+def read_ranks(path: Path, qrels: Path, query_ids: Sequence[str]) -> tuple[dict[str, dict[str, int]], int, int]:
     """Returns ({question: {passage: -rank}} of `query_ids`, rows of the file, rows of other questions)."""
     questions = {query_id: n for n, query_id in enumerate(query_ids)}
     passages: dict[str, int] = {}
-    rows, counts = run_files.read(
+    rows, counts = run_files.read_run_file(
         path,
         lambda query_id: questions.setdefault(query_id, len(questions)),
         lambda passage_id: passages.setdefault(passage_id, len(passages)),

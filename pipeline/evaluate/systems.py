@@ -54,11 +54,11 @@ def missing(systems: Mapping[str, Path]) -> list[str]:
     return [
         line
         for name, path in systems.items()
-        for line in wrong_beginning(f"evaluate.systems.{name}", path, run_files.rows)
+        for line in wrong_beginning(f"evaluate.systems.{name}", path, run_files.run_file_rows)
     ]
 
 
-def read(
+def read_systems(
     systems: Mapping[str, Path],
     query_ids: Mapping[str, "pyarrow.Array"],
     passage_ids: "pyarrow.Array",
@@ -79,7 +79,7 @@ def read(
     ends = np.cumsum([0, *map(len, query_ids.values())])
     for name, path in sorted(systems.items()):
         examples: Examples = {}
-        rows, counted = run_files.read(path, places.get, passages.get, progress, examples)
+        rows, counted = run_files.read_run_file(path, places.get, passages.get, progress, examples)
         counts[name] = {**counted, **({"examples": examples} if examples else {})}
         for split, (start, end) in zip(query_ids, pairwise(ends), strict=True):
             first, last = np.searchsorted(rows.question_R, [start, end])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.data.collection import passage_id_array, read_qrels, read_queries
-from pipeline.data.runs import read, trec_ids, writer
+from pipeline.data.runs import read_run, trec_ids, writer
 from pipeline.dense.index_files import read_description
 from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.fusion import Choice, fuse
@@ -70,7 +70,7 @@ def write_fusion(source: Source, folder: Path, choice: Choice) -> None:
     with writer(own) as write:
         for split in SPLITS:
             query_ids = pa.array([q.query_id for q in read_queries(source.collection, [split])], pa.string())
-            both = [read(source.runs[name], split, query_ids, passage_ids) for name in ("bm25", "run")]
+            both = [read_run(source.runs[name], split, query_ids, passage_ids) for name in ("bm25", "run")]
             parts = [run for run in both if run is not None]
             if len(parts) == 2:
                 run = fuse(parts, choice, source.reciprocal_k)

@@ -32,7 +32,7 @@ def check_finetune(
     from pipeline.finetune import training_pools, validation
     from pipeline.finetune.scheduling.batch_search import check_pairs
 
-    training_pools.check(config, train_subset, judged("train"))
+    training_pools.check_training_pools(config, train_subset, judged("train"))
     if config.batch_order.startswith("abs") and kinds:
         questions = len(judged("train").queries)
         check_pairs(kinds * train_subset.size(questions), config.batch_queries)
@@ -109,7 +109,9 @@ def finetune(
     from pipeline.runtime.launch import launch
 
     dropped = Dropped()
-    all_pools = training_pools.read(config, train_subset, collection, bm25, mined, pseudo_labels, dropped=dropped)
+    all_pools = training_pools.read_training_pools(
+        config, train_subset, collection, bm25, mined, pseudo_labels, dropped=dropped
+    )
     if config.batch_order.startswith("abs"):
         check_pairs(examples.epoch_size(all_pools), config.batch_queries)
     work.checkpoints.mkdir(parents=True, exist_ok=True)

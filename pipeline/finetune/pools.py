@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, reasons
-from pipeline.data.barred import read as read_barred
+from pipeline.data.barred import read_barred as read_barred
 from pipeline.data.judged import Judged, Lists, _lists, positions, read_judged, take
 from pipeline.data.stored import read_table, told
 from pipeline.errors import InputError

@@ -22,7 +22,7 @@ def first_negatives(negatives_from: str, collection: Path, bm25: Path) -> Path:
     return collection if negatives_from == "collection" else bm25
 
 
-def check(config: ExamplesConfig, train_subset: TrainSubset, known: "Judged") -> None:
+def check_training_pools(config: ExamplesConfig, train_subset: TrainSubset, known: "Judged") -> None:
     """Raises InputError if the collection is too small for the training questions of an epoch; called early.
 
     `known`: the judged questions, see `pools.with_barred`.
@@ -90,7 +90,7 @@ def check_room(
         yield Unfit(f"{node.section}: {error.problem}", error.options)
 
 
-def read(
+def read_training_pools(
     config: ExamplesConfig,
     train_subset: TrainSubset,
     collection: Path,

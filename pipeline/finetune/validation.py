@@ -60,7 +60,7 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
     if one has too few passages that are not barred.
     """
     from pipeline.data.barred import numbers_barred
-    from pipeline.data.barred import read as read_barred
+    from pipeline.data.barred import read_barred as read_barred
     from pipeline.data.judged import read_judged
     from pipeline.finetune.examples import check_enough, fill
     from pipeline.finetune.pools import read_lists

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pipeline.config import Config
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import folders, read
+from pipeline.modeling.existing_model import folders, read_model
 from pipeline.runtime.work import Metrics, Work
 
 
@@ -34,7 +34,7 @@ def dimension(checkpoint: Path) -> int:
     """Returns the dimension of the vectors, without loading weights. Raises InputError if the two encoders differ."""
     from pipeline.modeling.model_config import model_config
 
-    models = [read(folder) for folder in folders(checkpoint)]
+    models = [read_model(folder) for folder in folders(checkpoint)]
     sizes = [one.projection or int(model_config(one.folder)["hidden_size"]) for one in models]
     if len({*sizes}) > 1:
         raise InputError(f"{checkpoint}: `query` has vectors of {sizes[0]} dimensions, `passage` of {sizes[1]}")
@@ -51,7 +51,7 @@ def adopt(config: AdoptConfig, tokenizer: Path, work: Work) -> Metrics:
     from pipeline.modeling.sentence_transformers_files import Vector, read_vector
 
     for folder in folders(config.checkpoint):
-        existing = read(folder)
+        existing = read_model(folder)
         model = load_encoder(existing.folder)
         check_vocabulary(f"existing model {folder}", existing.folder, model.config.vocab_size, tokenizer)
         vector = Vector(

@@ -44,7 +44,7 @@ LONGEST = 512
 
 
 @dataclass(frozen=True)
-class Ready:
+class ExistingModel:
     """One encoder. None: its folder does not specify the value."""
 
     folder: Path
@@ -70,7 +70,7 @@ def folders(checkpoint: Path) -> list[Path]:
     return [checkpoint] if is_tied(checkpoint) else [side(checkpoint, "query"), side(checkpoint, "passage")]
 
 
-def read(folder: Path) -> Ready:
+def read_model(folder: Path) -> ExistingModel:
     """Reads the description of one encoder. Raises InputError for another model type or an unsupported setting."""
     own = _json(folder / "config_sentence_transformers.json")
     if str(own.get("model_type")) in NO_BI_ENCODERS:
@@ -89,7 +89,7 @@ def read(folder: Path) -> Ready:
     if texts.get("do_lower_case") and own_tokenizer:
         _check_case(inner)
     lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
-    return Ready(
+    return ExistingModel(
         folder=inner,
         pooling=_pooling(pooling, any(prefixes)) if has_pooling else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
@@ -103,9 +103,9 @@ def read(folder: Path) -> Ready:
     )
 
 
-def read_whole(folder: Path) -> Ready:
+def read_whole_model(folder: Path) -> ExistingModel:
     """As `read`, for a folder whose own tokenizer is used. Raises InputError if it has none."""
-    one = read(folder)
+    one = read_model(folder)
     if not one.own_tokenizer:
         raise InputError(f"{one.folder}: no tokenizer: {', '.join(TOKENIZER_FILES)} are all missing")
     return one

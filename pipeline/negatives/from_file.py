@@ -21,7 +21,7 @@ from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
 from pipeline.negatives.ranking import Ranking, SamplingConfig, Taken, sample
-from pipeline.negatives.write import write
+from pipeline.negatives.write import write_negatives
 from pipeline.notices import one_line
 from pipeline.runtime.work import Metrics, Work
 
@@ -96,7 +96,9 @@ def negatives_file(config: NegativesFileConfig, collection: Path, work: Work) ->
             yield Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
 
     try:
-        return write(chosen(), dropped, config, source="given", positives=positives, collection=collection, work=work)
+        return write_negatives(
+            chosen(), dropped, config, source="given", positives=positives, collection=collection, work=work
+        )
     except InputError as error:
         raise InputError(f"{config.file}: {error}") from None
 

@@ -14,7 +14,7 @@ from pipeline.data.parquet import parquet_file
 from pipeline.data.stored import read_batches, told
 from pipeline.errors import InputError
 from pipeline.negatives.ranking import Ranking, SamplingConfig, Taken, best_place, sample
-from pipeline.negatives.write import write
+from pipeline.negatives.write import write_negatives
 from pipeline.notices import keep
 from pipeline.runtime import shards
 from pipeline.runtime.spans import shard_spans
@@ -87,7 +87,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
                 dropped.count([ranking.query_id] * len(candidates), candidates, record["reasons"][: len(candidates)])
                 yield Taken(ranking, record["places"][record["places"] >= 0])
 
-    return write(
+    return write_negatives(
         chosen(),
         dropped,
         config,

@@ -64,13 +64,13 @@ def pseudo_labels(
     known = unjudged(collection)
     places, query_ids = known.queries, known.query_ids.to_pylist()
     ids = np.array(known.passage_ids.to_pylist(), dtype=object)
-    found = runs.read(run, "train", pa.array(query_ids, pa.string()), pa.array(ids)) if query_ids else None
+    found = runs.read_run(run, "train", pa.array(query_ids, pa.string()), pa.array(ids)) if query_ids else None
     if found is None or not len(found.question_R):
         raise InputError(f"{run / 'run.parquet'}: no training question without a judged passage")
     dropped = barred.Dropped()
     near_R = found.rank_R <= config.depth
     question_N, passage_N, rank_N = found.question_R[near_R], found.passage_R[near_R], found.rank_R[near_R]
-    itself_N = barred.reasons(barred.read(collection, known), question_N, passage_N)
+    itself_N = barred.reasons(barred.read_barred(collection, known), question_N, passage_N)
     dropped.count_pairs(itself_N, question_N, passage_N, known)
     other_N = itself_N == barred.FREE
     question_N, passage_N, rank_N = question_N[other_N], passage_N[other_N], rank_N[other_N]
@@ -81,7 +81,7 @@ def pseudo_labels(
         raise InputError(f"pseudo_labels.positive_above: no passage scores above {config.positive_above}")
     low_N = low(config, question_N, logit_N, positive_N)
     labelled = judged_as(known, question_N[positive_N], passage_N[positive_N])
-    copied_N = barred.reasons(barred.read(collection, labelled), question_N[low_N], passage_N[low_N])
+    copied_N = barred.reasons(barred.read_barred(collection, labelled), question_N[low_N], passage_N[low_N])
     dropped.count_pairs(copied_N, question_N[low_N], passage_N[low_N], known)
     negative_N = _first(low_N[copied_N == barred.FREE], question_N, config.negatives)
     query_N, id_N = np.array(query_ids, dtype=object)[question_N], ids[passage_N]

@@ -20,7 +20,7 @@ SHORT = {"mined": "mine.depth, mine.number", "given": "negatives_file.number"}
 """{source: the fields to change if questions have few negatives}."""
 
 
-def write(
+def write_negatives(
     chosen: Iterable[Taken],
     dropped: Dropped,
     config: SamplingConfig,

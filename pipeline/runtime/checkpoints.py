@@ -58,15 +58,15 @@ def save(
         shutil.rmtree(stale)
     folder = checkpoints / f"tmp-step-{step}"
     folder.mkdir()
-    write(folder / "model.safetensors", to_bytes({k: v.cpu().contiguous() for k, v in weights.items()}))
-    write(folder / "optimizer.safetensors", to_bytes({k: v.cpu().contiguous() for k, v in moments.items()}))
-    write(folder / "state.json", json.dumps(state).encode())
+    write_flushed(folder / "model.safetensors", to_bytes({k: v.cpu().contiguous() for k, v in weights.items()}))
+    write_flushed(folder / "optimizer.safetensors", to_bytes({k: v.cpu().contiguous() for k, v in moments.items()}))
+    write_flushed(folder / "state.json", json.dumps(state).encode())
     os.rename(folder, checkpoints / f"step-{step}")
     for old in saved_steps(checkpoints)[:-2]:
         shutil.rmtree(old)
 
 
-def write(path: Path, content: bytes) -> None:
+def write_flushed(path: Path, content: bytes) -> None:
     """Writes a file and flushes it to disk."""
     with open(path, "wb") as file:
         file.write(content)

@@ -14,7 +14,7 @@ from pipeline.runtime.work import Metrics, Work
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from pipeline.modeling.existing_model import Ready
+    from pipeline.modeling.existing_model import ExistingModel
 
 
 PADDING = 128
@@ -126,14 +126,14 @@ def sentence_model(config: SentenceModelConfig, encoder: SentenceEncoder, work: 
     }
 
 
-def _read(config: SentenceModelConfig, folder: Path) -> "Ready":
+def _read(config: SentenceModelConfig, folder: Path) -> "ExistingModel":
     """Reads the folder's settings. Raises InputError if neither it nor the config has a tokenizer."""
-    from pipeline.modeling.existing_model import read, read_whole
+    from pipeline.modeling.existing_model import read_model, read_whole_model
 
-    return read_whole(folder) if config.tokenizer is None else read(folder)
+    return read_whole_model(folder) if config.tokenizer is None else read_model(folder)
 
 
-def _tokenizer(config: SentenceModelConfig, existing: "Ready") -> "Tokenizer":
+def _tokenizer(config: SentenceModelConfig, existing: "ExistingModel") -> "Tokenizer":
     """Returns the model's tokenizer, or the config's if it has none. Raises InputError if that has another size."""
     from pipeline.modeling.model_config import model_config
     from pipeline.tokenization.tokenizer import read_tokenizer, read_tokenizer_or_vocabulary

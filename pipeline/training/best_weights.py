@@ -16,7 +16,7 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from pipeline.runtime import ranks
-from pipeline.runtime.checkpoints import saved_steps, write
+from pipeline.runtime.checkpoints import saved_steps, write_flushed
 
 Row = dict[str, Any]
 """epoch, step, and the figure by its name; None if it has no value."""
@@ -78,5 +78,5 @@ def _before(rows: Sequence[Row], checkpoint: int) -> list[Row]:
 def _write_atomically(path: Path, content: bytes) -> None:
     """Writes a file so that a kill leaves the old or the complete new content."""
     unfinished = path.with_name(f"{path.name}.part")
-    write(unfinished, content)
+    write_flushed(unfinished, content)
     unfinished.rename(path)

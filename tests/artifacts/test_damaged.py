@@ -345,10 +345,10 @@ def test_nonsense_in_an_older_record_is_a_line(store, chain, field, value):
 def test_every_flipped_bit_of_a_record_is_noticed_or_of_no_account(store, chain):
     keys = chain[0]
     path = store.keys / f"{keys[1].hex}.json"
-    whole, fields = path.read_bytes(), records.read(path)
+    whole, fields = path.read_bytes(), records.read_record(path)
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
-        assert records.read(path) in (None, fields), at
+        assert records.read_record(path) in (None, fields), at
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_signed_json_is_read_as_written(fields):
 
 @pytest.mark.parametrize(
     "read",
-    [schema.without_digest, records.parse, lambda data: runs.parse(Store(Path("store")), data)],
+    [schema.without_digest, records.parse_record, lambda data: runs.parse_run(Store(Path("store")), data)],
     ids=["signed", "record", "run"],
 )
 def test_json_that_is_nested_deeply_is_a_value_error(read):

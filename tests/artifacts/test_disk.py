@@ -107,14 +107,14 @@ def test_a_limit_on_the_size_of_files(store, key):
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    files.write(tmp_path / "it.json", b"old")
+    files.write_file(tmp_path / "it.json", b"old")
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        files.write(tmp_path / "it.json", b"new")
+        files.write_file(tmp_path / "it.json", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["it.json"]
     assert (tmp_path / "it.json").read_bytes() == b"old"
 

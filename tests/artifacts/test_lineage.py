@@ -150,7 +150,7 @@ def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
     )
     for n in range(400):
         own = f"{n:064x}"
-        (store.keys / f"{last.key}.json").write_bytes(records.dump(last))
+        (store.keys / f"{last.key}.json").write_bytes(records.dump_record(last))
         last = replace(first, key=own, digest=own, identity=own, inputs={"given": last.identity})
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 300)

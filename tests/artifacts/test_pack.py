@@ -105,7 +105,7 @@ def test_a_disk_that_fills_up_leaves_no_file(store, run, tmp_path, monkeypatch):
     def full(*given: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("artifacts.packs.archive.write", full)
+    monkeypatch.setattr("artifacts.packs.archive.write_archive", full)
     with pytest.raises(StoreError, match="no space left"):
         pack(store, run, tmp_path / "run.tar.zst")
     assert os.listdir(tmp_path) == ["store"]

@@ -204,7 +204,7 @@ def test_sizes_beyond_what_tars_first_form_holds(tmp_path):
     header = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "strict")
     with pa.CompressedOutputStream(str(tmp_path / "big"), "zstd") as packed:
         packed.write(header)
-    with archive.opened(tmp_path / "big") as reader:
+    with archive.open_archive(tmp_path / "big") as reader:
         assert reader.header() == ("objects/x/index", 27 << 30)
 
 

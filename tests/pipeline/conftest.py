@@ -36,7 +36,7 @@ def ingested(tmp_path):
             queries=read_queries(folder),
             qrels=read_qrels(folder),
             negatives=negatives(folder / "negatives.parquet"),
-            metadata=metadata.read(folder, range(metrics["passages"])),
+            metadata=metadata.read_metadata(folder, range(metrics["passages"])),
         )
 
     return run

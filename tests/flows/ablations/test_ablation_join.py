@@ -34,7 +34,7 @@ def part(folder: Path, row: str, drawn: int) -> Path:
     fields = {"title": "All", "reference": row, "measures": ["RR@10"], "test": "randomisation"}
     config = AblationConfig(**fields, samples=100, seed=1, cells=[one])
     cells = [Cell({("dev", "bm25"): run(drawn), ("dev", "mined"): run(10 + drawn)}, None, {})]
-    files.write(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
+    files.write_data(AblationData(config, cells, "BM25", {"dev": run(0)}, 5, []), folder)
     return folder
 
 

@@ -189,8 +189,8 @@ def test_runs_names_the_records_that_it_cannot_read(built: Store, ended: Callabl
 def test_runs_reads_each_record_once(built: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     (built.runs / "20000101T000000.000000Z-x.json").write_text("{}")
     read: list[Path] = []
-    real = runs.read
-    monkeypatch.setattr(runs, "read", lambda store, path: read.append(path) or real(store, path))
+    real = runs.read_run
+    monkeypatch.setattr(runs, "read_run", lambda store, path: read.append(path) or real(store, path))
     found, unreadable = runs.runs_and_unreadable(built)
     assert [run.name for run in found] == ["tiny"]
     assert unreadable == [built.runs / "20000101T000000.000000Z-x.json"]

@@ -9,7 +9,7 @@ from artifacts.store import Store
 from flows.dag import nodes
 from flows.runs.zero_shot import zero_shot_recipe
 from pipeline.errors import InputError
-from pipeline.modeling.existing_model import read
+from pipeline.modeling.existing_model import read_model
 
 
 def test_a_plain_folder_takes_cls_and_the_papers_lengths_by_default(store: Store, tmp_path, collection: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_a_folder_says_of_itself_is_used(store: Store, tmp_path: Path, coll
 def test_a_later_releases_folder_says_its_lengths_otherwise(tmp_path: Path) -> None:
     folder = sentence(tmp_path / "later", texts={"query_length": 20}, pooling={"pooling_mode_mean_tokens": False})
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 24, "pooling_mode": "cls"})
-    ready = read(folder)
+    ready = read_model(folder)
     assert (ready.pooling, ready.question_tokens, ready.passage_tokens) == ("cls", 20, 128)  # its positions
 
 
@@ -71,7 +71,7 @@ def test_a_later_releases_folder_says_its_lengths_otherwise(tmp_path: Path) -> N
 )
 def test_vectors_compared_by_the_cosine_get_length_1(tmp_path: Path, similarity, modules, expected) -> None:
     said = {} if similarity is None else {"similarity_fn_name": similarity}
-    assert read(sentence(tmp_path / "m", modules, **said)).normalise is expected
+    assert read_model(sentence(tmp_path / "m", modules, **said)).normalise is expected
 
 
 def test_what_the_folder_says_of_its_vectors_is_not_overruled(store: Store, tmp_path, collection: Path) -> None:

@@ -284,8 +284,8 @@ def test_measures_that_look_deeper_than_the_lists_are_named(
 ) -> None:
     own = config(measures=DEEP)
     data = ablation_data.collect(own, inputs["collection"], cut(inputs, tmp_path, cuts), silent)
-    ablation_files.write(data, tmp_path)
-    for kept in (data, ablation_files.read(tmp_path)):
+    ablation_files.write_data(data, tmp_path)
+    for kept in (data, ablation_files.read_data(tmp_path)):
         figures = ablation_table.figures(kept)
         assert ablation_table.shallow_notes(own, figures) == said
         whole = ablation_table.note(own, figures, [])
@@ -322,7 +322,7 @@ def test_all_is_built_from_three_files(made: Path, tmp_path: Path) -> None:
         shutil.copy(made / name, tmp_path)
     again = tmp_path / "again"
     again.mkdir()
-    render(ablation_files.read(tmp_path), again)
+    render(ablation_files.read_data(tmp_path), again)
     files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
     assert len(files) == 6 + 3 + 6
     assert sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file()) == files
@@ -348,10 +348,10 @@ def test_damaged_files_are_reported(made: Path, tmp_path: Path, name: str) -> No
     for damage in (b"", b"[1]", (made / name).read_bytes()[:-300]):
         (tmp_path / name).write_bytes(damage)
         with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: cannot be read")):
-            ablation_files.read(tmp_path)
+            ablation_files.read_data(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(InputError, match=re.escape(f"{tmp_path / name}: no such file")):
-        ablation_files.read(tmp_path)
+        ablation_files.read_data(tmp_path)
 
 
 def test_unknown_measures_are_refused() -> None:

@@ -112,7 +112,7 @@ def test_the_column_before_is_the_nearest_that_there_is(inputs: dict[str, Path],
 
 def test_columns_are_compared_over_the_seeds_of_both(widely: Path) -> None:
     """Parts that are joined may have made one column with more seeds than another."""
-    data = files.read(widely)
+    data = files.read_data(widely)
     without = [
         replace(cell, runs={place: run for place, run in cell.runs.items() if one.seed == 2 or place[1] != "bm25"})
         for one, cell in zip(data.config.cells, data.cells, strict=True)
@@ -126,5 +126,5 @@ def test_columns_are_compared_over_the_seeds_of_both(widely: Path) -> None:
 
 
 def test_bm25_that_differs_among_cells_is_no_reference(widely: Path) -> None:
-    found = gains(replace(files.read(widely), first_stage={}))
+    found = gains(replace(files.read_data(widely), first_stage={}))
     assert {g["negatives"] for g in found} == {"bm25", "mined"}

@@ -402,11 +402,11 @@ def test_damaged_questions_are_reported_in_a_line(first: Path, tmp_path: Path, s
 
 def test_questions_of_one_run_alone_are_no_table(first: Path, tmp_path: Path) -> None:
     """Where its figures are those of the questions that are left."""
-    data = ablation_files.read(first)
+    data = ablation_files.read_data(first)
     run = data.cells[0].runs["test", "bm25"]
     data.cells[0].runs["test", "bm25"] = replace(run, questions=run.questions.iloc[:0], figures={})
     (tmp_path / "part").mkdir()
-    ablation_files.write(data, tmp_path / "part")
+    ablation_files.write_data(data, tmp_path / "part")
     assert "no questions of plain" in refused([tmp_path / "part"], tmp_path / "out")
 
 

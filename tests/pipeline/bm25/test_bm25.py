@@ -19,7 +19,7 @@ from pipeline.bm25 import java
 from pipeline.bm25.index_process import cleaned, contents
 from pipeline.bm25.lucene import best, index
 from pipeline.bm25.searcher import Searcher
-from pipeline.data.runs import read
+from pipeline.data.runs import read_run
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.notices import METRIC, read_notices
@@ -332,7 +332,7 @@ def test_published_quality(name, least, tmp_path):
     for row in pq.read_table(collection / "qrels.parquet").to_pylist():
         qrels.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
     query_ids = pa.array(list(qrels))
-    run = read(tmp_path / "out", "test", query_ids, passage_ids)
+    run = read_run(tmp_path / "out", "test", query_ids, passage_ids)
     assert run is not None
     values = measure(as_ranks(run, query_ids, passage_ids), list(qrels), qrels, 1)
     assert np.mean(values[:, MEASURES.index("nDCG@10")]) >= least

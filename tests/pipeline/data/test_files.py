@@ -13,7 +13,7 @@ from pipeline.data import text_files
 from pipeline.data.delimited import tab_separated
 from pipeline.data.ingest import IngestConfig, missing
 from pipeline.data.qrels import read_qrels
-from pipeline.data.run_files import rows
+from pipeline.data.run_files import run_file_rows
 from pipeline.errors import InputError
 from pipeline.evaluate import fuse_files, systems
 from pipeline.evaluate.run_files import evaluate_files
@@ -124,7 +124,16 @@ def test_a_pipe_that_is_open_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "read", [rows, read_qrels, text_files.json_rows, text_files.json_list, text_files.lines, tab_separated, table_rows]
+    "read",
+    [
+        run_file_rows,
+        read_qrels,
+        text_files.json_rows,
+        text_files.json_list,
+        text_files.lines,
+        tab_separated,
+        table_rows,
+    ],
 )
 def test_nothing_waits_for_a_pipe_with_a_name(read, tmp_path):
     pipe(tmp_path / "pipe")

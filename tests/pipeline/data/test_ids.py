@@ -85,9 +85,9 @@ def refused(path, line, text, read):
 @pytest.mark.parametrize("text", NO_ID)
 def test_files_of_lines_refuse_such_ids(tmp_path, text):
     for row in (f"{text} Q0 p 1 1 x", f"q Q0 {text} 1 1 x"):
-        refused(put(tmp_path, "run", "q Q0 p 1 2 x", row), 2, text, lambda path: [*run_files.rows(path)])
+        refused(put(tmp_path, "run", "q Q0 p 1 2 x", row), 2, text, lambda path: [*run_files.run_file_rows(path)])
     for row in (f"{text}\tp\t1", f"q\t{text}\t1"):
-        refused(put(tmp_path, "ranks", "q p 1", row), 2, text, lambda path: [*run_files.rows(path)])
+        refused(put(tmp_path, "ranks", "q p 1", row), 2, text, lambda path: [*run_files.run_file_rows(path)])
     for row in (f"{text} 0 p 1", f"q 0 {text} 1"):
         refused(put(tmp_path, "qrels", "q 0 p 1", row), 2, text, read_qrels)
     for row in (f"{text}\tp", f"q\t{text}"):

@@ -33,7 +33,7 @@ MIXED = {
 
 
 def column(folder: Path) -> list:
-    return [row["x"] for row in metadata.read(folder, range(collection.passage_count(folder)))]
+    return [row["x"] for row in metadata.read_metadata(folder, range(collection.passage_count(folder)))]
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -78,7 +78,7 @@ def test_what_is_no_finite_number_is_missing(tmp_path):
 
 def test_an_absent_key_is_missing_and_columns_keep_the_requested_order(tmp_path):
     described(tmp_path, [{"b": 1}, {"a": "x"}, {}], ["b", "a"])
-    assert metadata.read(tmp_path, [2, 0, 1, 0]) == [
+    assert metadata.read_metadata(tmp_path, [2, 0, 1, 0]) == [
         {"b": None, "a": None},
         {"b": 1, "a": None},
         {"b": None, "a": "x"},
@@ -124,7 +124,7 @@ def test_no_names_no_file(tmp_path):
     assert described(tmp_path, [{"x": 1}], []) == {}
     assert [path.name for path in tmp_path.iterdir()] == ["passages.parquet"]
     assert metadata.types(tmp_path) == {}
-    assert metadata.read(tmp_path, [0, 0]) == [{}, {}]
+    assert metadata.read_metadata(tmp_path, [0, 0]) == [{}, {}]
     (tmp_path / "ingest.json").write_text('{"passages": 1}')
     assert metadata.types(tmp_path) == {}
 
@@ -133,7 +133,7 @@ def test_a_table_that_is_lost_is_not_one_that_never_was(tmp_path):
     (tmp_path / "ingest.json").write_text(json.dumps(described(tmp_path, [{"x": 1}])))
     assert metadata.types(tmp_path) == {"x": "integer"}
     (tmp_path / metadata.FILE).unlink()
-    for read in (lambda: metadata.types(tmp_path), lambda: metadata.read(tmp_path, [0])):
+    for read in (lambda: metadata.types(tmp_path), lambda: metadata.read_metadata(tmp_path, [0])):
         with pytest.raises(InputError, match=r"metadata\.parquet: no such file; `cocondenser artifacts verify` "):
             read()
 
@@ -148,7 +148,7 @@ def test_row_groups_are_written_as_they_come_and_read_alone(tmp_path, monkeypatc
                 held.append(i)
             yield f"line {i}", collection.Passage(f"p{i}", "", "", "t", {"x": i, "y": f"y{i}"})
 
-    stream = metadata.keep(passages(), ["x", "y"], tmp_path, {})
+    stream = metadata.keep_metadata(passages(), ["x", "y"], tmp_path, {})
     next(stream)
     assert held == [0]  # no second group is read before the first has been passed on
     assert sum(1 for _ in stream) == rows - 1
@@ -160,7 +160,7 @@ def test_row_groups_are_written_as_they_come_and_read_alone(tmp_path, monkeypatc
     whole = pq.ParquetFile.read_row_group
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda f, i, **k: read.append(i) or whole(f, i, **k))
     wanted = [rows - 1, 8191, 8192, 0, rows - 1]
-    assert metadata.read(tmp_path, wanted) == [{"x": i, "y": f"y{i}"} for i in wanted]
+    assert metadata.read_metadata(tmp_path, wanted) == [{"x": i, "y": f"y{i}"} for i in wanted]
     assert read == [0, 1, 2]
 
 

@@ -45,12 +45,12 @@ def test_what_is_written_is_read_back(tmp_path):
     table = pq.read_table(tmp_path / "run.parquet")
     assert table.schema.equals(runs.SCHEMA)
     assert table["rank"].to_pylist() == [1, 1, 2, 1]
-    run = runs.read(tmp_path, "dev", QUERIES, PASSAGES)
+    run = runs.read_run(tmp_path, "dev", QUERIES, PASSAGES)
     assert run is not None
     assert run.question_R.tolist() == [0, 0, 1]
     assert run.passage_R.tolist() == [0, 1, 3]
     assert run.score_R.tolist() == [2.0, 1.5, 7.0]
-    assert runs.read(tmp_path, "test", QUERIES, PASSAGES) is None
+    assert runs.read_run(tmp_path, "test", QUERIES, PASSAGES) is None
     assert "t0" not in (tmp_path / "run.trec").read_text()
 
 
@@ -126,7 +126,7 @@ def test_scores_of_older_runs_are_read(tmp_path):
     schema = runs.SCHEMA.set(4, pa.field("score", pa.float32()))
     rows = {"split": ["dev"] * 2, "query_id": ["q0"] * 2, "passage_id": ["a", "b"], "rank": [1, 2], "score": [0.5, 0.1]}
     pq.write_table(pa.table(rows, schema=schema), tmp_path / "run.parquet")
-    run = runs.read(tmp_path, "dev", QUERIES, PASSAGES)
+    run = runs.read_run(tmp_path, "dev", QUERIES, PASSAGES)
     assert run is not None
     assert run.score_R.tolist() == [0.5, float(np.float32(0.1))]
 
@@ -140,14 +140,16 @@ def test_white_space_in_ids_does_not_break_the_trec_file(tmp_path):
 
 def test_reading_sorts_by_the_one_rule(tmp_path):
     rows = [("test", "q1", "b", 1.0), ("test", "q0", "a", 5.0), ("test", "q0", "c", 5.0), ("test", "q0", "d", 6.0)]
-    run = runs.read(write(tmp_path, rows), "test", QUERIES, PASSAGES)
+    run = runs.read_run(write(tmp_path, rows), "test", QUERIES, PASSAGES)
     assert run is not None
     assert run.passage_R.tolist() == [3, 0, 1, 2]
     assert run.rank_R.tolist() == [1, 2, 3, 1]
 
 
 def test_questions_that_nobody_requested_are_left_out(tmp_path):
-    run = runs.read(write(tmp_path, [("test", "other", "a", 1.0), ("test", "q1", "a", 1.0)]), "test", QUERIES, PASSAGES)
+    run = runs.read_run(
+        write(tmp_path, [("test", "other", "a", 1.0), ("test", "q1", "a", 1.0)]), "test", QUERIES, PASSAGES
+    )
     assert run is not None
     assert run.question_R.tolist() == [1]
 
@@ -162,4 +164,4 @@ def test_questions_that_nobody_requested_are_left_out(tmp_path):
 )
 def test_reading_refuses(tmp_path, rows, message):
     with pytest.raises(InputError, match=message):
-        runs.read(write(tmp_path, rows), "test", QUERIES, PASSAGES)
+        runs.read_run(write(tmp_path, rows), "test", QUERIES, PASSAGES)

@@ -11,7 +11,7 @@ import pytest
 from writing import put
 
 from pipeline.data.qrels import read_qrels
-from pipeline.data.run_files import rows
+from pipeline.data.run_files import run_file_rows
 from pipeline.data.text_files import columns, json_list
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import MEASURES
@@ -152,12 +152,12 @@ def test_a_compressed_file_under_a_plain_name_says_how_to_name_it(tmp_path):
 def test_a_file_that_is_not_unpacked_here_says_so(packed, message, tmp_path):
     path = tmp_path / "run.packed"
     path.write_bytes(packed)
-    for read in (rows, read_qrels, json_list):
+    for read in (run_file_rows, read_qrels, json_list):
         with pytest.raises(InputError, match=rf"packed: is {message}: unpack it, or compress it as \.gz, \.xz, \.zst$"):
             [*read(path)]
 
 
-@pytest.mark.parametrize("read", [rows, read_qrels, partial(columns, count=3), tsv_records])
+@pytest.mark.parametrize("read", [run_file_rows, read_qrels, partial(columns, count=3), tsv_records])
 def test_lines_that_end_with_cr_alone_are_named_as_of_csv(read, tmp_path):
     path = put(tmp_path, "table", "q\tp\t1\rq\tr\t2\r", end="")
     with pytest.raises(InputError, match="table: its lines end with CR only; save it with LF or CRLF, as by `tr "):

@@ -7,7 +7,7 @@ import pytest
 from writing import put
 
 from pipeline.data.collection import schemas, write_table
-from pipeline.data.run_files import rows
+from pipeline.data.run_files import run_file_rows
 from pipeline.errors import InputError
 from pipeline.evaluate.fuse_files import fuse_files
 
@@ -21,7 +21,7 @@ def trec(folder: Path, name: str, **lists: str) -> Path:
 
 def found(path: Path) -> dict[str, str]:
     lists: dict[str, str] = {}
-    for _, query_id, passage_id, _, _ in rows(path):
+    for _, query_id, passage_id, _, _ in run_file_rows(path):
         lists[query_id] = lists.get(query_id, "") + passage_id
     return lists
 
@@ -38,7 +38,7 @@ def test_without_judgements_all_weigh_alike(tmp_path):
     fused = join(first, second, third)
     assert (fused.method, fused.weight, fused.chosen, fused.measured) == ("z_score_sum", 1 / 3, False, {})
     assert fused.not_tuned == "no dev questions"
-    scores = {passage_id: score for _, _, passage_id, score, _ in rows(tmp_path / "out")}
+    scores = {passage_id: score for _, _, passage_id, score, _ in run_file_rows(tmp_path / "out")}
     assert scores["b"] == pytest.approx((0 - 1 + 1) / 3, abs=1e-6)
     assert scores["a"] == pytest.approx((1.5**0.5 - 1 - 1) / 3, abs=1e-6)
     assert found(tmp_path / "out") == {"q": "bacd"}

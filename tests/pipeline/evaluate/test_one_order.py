@@ -16,7 +16,7 @@ from pipeline.data import runs
 from pipeline.evaluate import systems
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.fuse_files import fuse_files
-from pipeline.evaluate.fuse_files import read as fuse_files_read
+from pipeline.evaluate.fuse_files import read_run_file as fuse_files_read
 from pipeline.evaluate.fusion import parts
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.run_files import evaluate_files
@@ -88,8 +88,10 @@ def test_scores_that_are_equal_in_a_file_are_equal_to_a_fusion(scores, collectio
     numbers: dict[str, int] = {p: n for n, p in enumerate(PASSAGES)}
     ways = {
         "fuse": fuse_files_read(run, {}, numbers),
-        "evaluate.systems": systems.read({"MINE": run}, {"test": asked}, passage_ids, silent)[0]["test"]["MINE"],
-        "bm25.run": runs.read(tmp_path / "bm25", "test", asked, passage_ids),
+        "evaluate.systems": systems.read_systems({"MINE": run}, {"test": asked}, passage_ids, silent)[0]["test"][
+            "MINE"
+        ],
+        "bm25.run": runs.read_run(tmp_path / "bm25", "test", asked, passage_ids),
     }
     for found in ways.values():
         assert found is not None

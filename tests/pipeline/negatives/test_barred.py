@@ -146,7 +146,9 @@ def test_first_stage(collection, kind, work):
     hits = (ids, [float(-n) for n in range(len(ids))])
     no_negatives, depths = barred.by_id(collection), {"train": 100}
     questions = [q for q in read_queries(collection) if q.split == "train"]
-    first_stage.write(done.out, questions, no_negatives, dropped, depths, lambda piece, depth: [hits], done.progress)
+    first_stage.write_first_stage(
+        done.out, questions, no_negatives, dropped, depths, lambda piece, depth: [hits], done.progress
+    )
     assert taken(done.out) == FREE
     ranks = pq.read_table(done.out / "negatives.parquet")["rank"].to_pylist()
     assert ranks == [ids.index(p) + 1 for p in ids if p in FREE]
