@@ -67,7 +67,7 @@ HEADLINES = ("condenser_step_spans", "cocondenser_step", "finetune_step", "encod
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 
-def rows() -> dict[str, Callable[[], float]]:
+def benchmark_rows() -> dict[str, Callable[[], float]]:
     return {key: row for name in MODULES for key, row in importlib.import_module(f"benchmarks.{name}").ROWS.items()}
 
 
@@ -115,7 +115,7 @@ def write_tables() -> None:
 
 
 def main() -> None:
-    known = rows()
+    known = benchmark_rows()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("keys", nargs="*", metavar="KEY", help=f"all if none: {', '.join(known)}")
     parser.add_argument("--write", action="store_true", help="write results.json and the tables of both READMEs")

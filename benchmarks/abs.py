@@ -64,7 +64,7 @@ def recomputed(sums: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> scheduli
     return improve
 
 
-def compare(pairs: int = 5000, batch: int = 64) -> float:
+def compare_similarities(pairs: int = 5000, batch: int = 64) -> float:
     """The ratio to row sums and column sums as the definition has them; that to a shortcut is printed.
 
     The shortcut adds up whole rows of the symmetric sum of similarities, candidates or not, which lie in one piece.
@@ -112,7 +112,7 @@ def large(pairs: int = 100_000, batch: int = 8, dimension: int = 768) -> None:
         sys.exit("beyond 2 GB")
 
 
-ROWS = {"abs_greedy": compare}
+ROWS = {"abs_greedy": compare_similarities}
 
 if __name__ == "__main__":
     large()

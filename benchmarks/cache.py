@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.paired import Figures, Step, Way, ask, ratio, start
+from benchmarks.paired import Figures, Step, Way, ask, ratio, start_way
 from benchmarks.peak import peak_bytes
-from benchmarks.steps import compare, ours
+from benchmarks.steps import compare_steps, ours
 
 ROUNDS = 4
 GIVEN: dict[str, Any] = {"shape": "mini", "kind": "spans", "pairs": True}
@@ -18,7 +18,7 @@ def cost() -> float:
         cache: Way("benchmarks.steps:ours", {**GIVEN, "sequences": 256, "cache": cache}, tuned=True)
         for cache in ("always", "never")
     }
-    figures = compare(ways, ROUNDS)
+    figures = compare_steps(ways, ROUNDS)
     return ratio(figures["always"], figures["never"])
 
 
@@ -40,7 +40,7 @@ def measured(sequences: int) -> Step:
 def memory() -> float:
     peaks = {}
     for sequences in (512, 2048):
-        process = start(Way("benchmarks.cache:measured", {"sequences": sequences}, tuned=True))
+        process = start_way(Way("benchmarks.cache:measured", {"sequences": sequences}, tuned=True))
         peaks[sequences] = ask(process, 0)["peak"]
         process.kill()
         process.wait()

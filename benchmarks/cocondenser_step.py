@@ -3,7 +3,7 @@
 import sys
 
 from benchmarks.paired import Way, ratio
-from benchmarks.steps import compare
+from benchmarks.steps import compare_steps
 
 ROUNDS, CHUNK = 4, 32
 GIVEN = {"shape": "mini", "kind": "spans", "sequences": 64, "pairs": True}
@@ -15,7 +15,7 @@ def against_published() -> float:
         "ours": Way("benchmarks.steps:ours", GIVEN, tuned=True),
         "ours, cached": Way("benchmarks.steps:ours", {**GIVEN, "cache": "always"}, tuned=True),
     }
-    figures = compare(ways, ROUNDS)
+    figures = compare_steps(ways, ROUNDS)
     print(f"without a cache, as this size fits: {ratio(figures['published'], figures['ours']):.2f}", file=sys.stderr)
     return ratio(figures["published"], figures["ours, cached"])
 

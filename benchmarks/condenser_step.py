@@ -8,7 +8,7 @@ import sys
 from statistics import median
 
 from benchmarks.paired import Way, ratio
-from benchmarks.steps import compare
+from benchmarks.steps import compare_steps
 
 ROUNDS = 4
 
@@ -20,7 +20,7 @@ def against_published(shape: str, kind: str) -> float:
         "ours": Way("benchmarks.steps:ours", given, tuned=True),
         "published, allocator tuned": Way("benchmarks.steps:theirs", given, tuned=True),
     }
-    figures = compare(ways, ROUNDS)
+    figures = compare_steps(ways, ROUNDS)
     tuned = ratio(figures["published, allocator tuned"], figures["ours"])
     print(f"against the published way in the same environment {tuned:.2f}", file=sys.stderr)
     return ratio(figures["published"], figures["ours"])
@@ -31,7 +31,7 @@ def against_sgemm() -> float:
         "ours": Way("benchmarks.steps:ours", {"shape": "mini", "kind": "spans", "sequences": 32}, tuned=True),
         "sgemm": Way("benchmarks.steps:sgemm", {}, tuned=True),
     }
-    figures = compare(ways, 3 * ROUNDS)
+    figures = compare_steps(ways, 3 * ROUNDS)
     rates = [x["operations"] / x["seconds"] for x in figures["ours"]]
     print(
         f"{median(rates) / 1e9:.1f} of {median(x['rate'] for x in figures['sgemm']) / 1e9:.1f} GFLOP/s", file=sys.stderr

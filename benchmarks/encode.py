@@ -21,7 +21,7 @@ from benchmarks.steps import BUDGET, LIMIT, new_module
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.inputs import Form, passage_row
-from pipeline.modeling.packing import rows
+from pipeline.modeling.packing import packed_rows
 from pipeline.pretrain.spans import long_enough
 from pipeline.runtime.launch import ENCODING
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
@@ -55,7 +55,7 @@ def ours(*, shape: str, model: str) -> Step:
     given, tokenizer = texts(TEXTS[shape]), read_tokenizer(Path(model))
     encoder = load_encoders(Path(model))[1]
     form = Form(special_tokens(tokenizer)[0], question_tokens=32, title_tokens=0)
-    needed = operations(encoder.model.config, [len(one) + 2 for one in encode(tokenizer, given, LIMIT - 2)])
+    needed = product_operations(encoder.model.config, [len(one) + 2 for one in encode(tokenizer, given, LIMIT - 2)])
 
     def step(_: int) -> Figures:
         ids = encode(tokenizer, given)
@@ -80,10 +80,10 @@ def seen(vectors_NE: np.ndarray) -> Figures:
     return {f"vector {i}": float(vectors_NE[i, i % vectors_NE.shape[1]]) for i in range(0, len(vectors_NE), 16)}
 
 
-def operations(config: Any, lengths: list[int]) -> float:
+def product_operations(config: Any, lengths: list[int]) -> float:
     """Of the products of matrices in all layers, at all tokens of rows so long."""
     length_N = np.sort(lengths)
-    every = rows(length_N, length_N, None, "cpu")
+    every = packed_rows(length_N, length_N, None, "cpu")
     return flops.encoder(config, every, every)
 
 
@@ -99,7 +99,7 @@ def measured(shape: str) -> tuple[float, float]:
             "sgemm": Way("benchmarks.steps:sgemm", {}, tuned=True),
         }
         figures = interleave(ways, ROUNDS[shape], batches=1)
-    check(figures["sentence-transformers"][0], figures["ours"][0])
+    check_vectors(figures["sentence-transformers"][0], figures["ours"][0])
     found = ratio(figures["sentence-transformers"], figures["ours"])
     turns = zip(figures["ours"], figures["sgemm"], strict=True)
     share = median(x["operations"] / x["seconds"] / y["rate"] for x, y in turns)
@@ -108,7 +108,7 @@ def measured(shape: str) -> tuple[float, float]:
     return found, share
 
 
-def check(theirs: Figures, ours: Figures) -> None:
+def check_vectors(theirs: Figures, ours: Figures) -> None:
     """SystemExit unless both ways gave the same vectors."""
     for name, number in theirs.items():
         if name.startswith("vector") and abs(number - ours[name]) > TOLERANCE:

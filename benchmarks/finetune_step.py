@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import published
 from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, ratio
-from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare, new_module
+from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare_steps, new_module
 from pipeline.data.barred import Texts, between
 from pipeline.data.judged import Lists
 from pipeline.finetune import examples, losses
@@ -129,7 +129,7 @@ def against(questions: int, own: int, titles: bool) -> float:
         "published, SDPA": Way("benchmarks.finetune_step:theirs", {**given, "attention": "sdpa"}, tuned=False),
         "ours": Way("benchmarks.finetune_step:ours", given, tuned=True),
     }
-    figures = compare(ways, ROUNDS)
+    figures = compare_steps(ways, ROUNDS)
     eager, sdpa = (ratio(figures[name], figures["ours"]) for name in ("published", "published, SDPA"))
     full = questions * (QUESTION + own * LIMIT)
     real = median(x["tokens"] for x in figures["ours"]) / full

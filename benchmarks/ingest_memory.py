@@ -56,10 +56,10 @@ def peak(passages: int) -> float:
         return int(said.split()[-1]) / 2**20
 
 
-def compare() -> float:
+def compare_ingest() -> float:
     peaks = {passages: peak(passages) for passages in (SMALL, LARGE)}
     print(", ".join(f"{passages:,} passages: {peak:.0f} MB" for passages, peak in peaks.items()), file=sys.stderr)
     return peaks[LARGE] / peaks[SMALL]
 
 
-ROWS = {"ingest_memory": compare}
+ROWS = {"ingest_memory": compare_ingest}

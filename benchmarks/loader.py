@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 from benchmarks.data import FOLDER
-from benchmarks.paired import Figures, Step, Way, ask, start
+from benchmarks.paired import Figures, Step, Way, ask, start_way
 from benchmarks.steps import LIMIT, Source
 from pipeline.tokenization.tokenizer import read_tokenizer
 
@@ -84,8 +84,8 @@ def batches() -> Step:
 
 def share() -> float:
     given = {"shape": "mini", "kind": "spans", "sequences": 32, "pairs": True}
-    whole = start(Way("benchmarks.steps:ours", given, tuned=True))
-    loading = start(Way("benchmarks.loader:batches", {}, tuned=True))
+    whole = start_way(Way("benchmarks.steps:ours", given, tuned=True))
+    loading = start_way(Way("benchmarks.loader:batches", {}, tuned=True))
     shares = []
     try:
         for i in range(ROUNDS // 4):

@@ -33,7 +33,7 @@ class Way(NamedTuple):
     """Of a tuned one: what its allocator keeps (pipeline.runtime.launch)."""
 
 
-def start(way: Way) -> subprocess.Popen[str]:
+def start_way(way: Way) -> subprocess.Popen[str]:
     environment = child_environment("cpu", 1, way.kept) if way.tuned else {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.paired", way.function, json.dumps(dict(way.arguments))],
@@ -61,7 +61,7 @@ def interleave(ways: Mapping[str, Way], rounds: int, batches: int) -> dict[str, 
 
     Step i works on batch i % `batches`.
     """
-    processes = {name: start(way) for name, way in ways.items()}
+    processes = {name: start_way(way) for name, way in ways.items()}
     try:
         for process in processes.values():
             ask(process, 0)

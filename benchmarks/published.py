@@ -36,7 +36,7 @@ def padded(batch: Batch, limit: int, pad: int) -> Padded:
     return Padded(ids, attention, labels)
 
 
-def losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor, Tensor]:
+def published_losses(module: Any, given: Padded, skip_from: int) -> tuple[Tensor, Tensor]:
     """(head MLM + late MLM, CLS vectors [B, D]); on CUDA in bfloat16, as this project's step."""
     lm, head = module["lm"], module["head"]
     lm.set_attn_implementation("eager")
@@ -60,7 +60,7 @@ def condenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float:
     """Gradients of Condenser's loss over the batch, added up over chunks of `chunk` sequences; returns it."""
     total, masked = 0.0, (given.label_BL >= 0).sum()
     for part in chunks(given, chunk):
-        mlm, _ = losses(module, part, skip_from)
+        mlm, _ = published_losses(module, part, skip_from)
         mlm = mlm * ((part.label_BL >= 0).sum() / masked)
         mlm.backward()
         total += float(mlm.detach())
@@ -75,14 +75,14 @@ def cocondenser(module: Any, given: Padded, skip_from: int, chunk: int) -> float
     """
     parts = chunks(given, chunk)
     with torch.no_grad():
-        cls_SD = torch.cat([losses(module, part, skip_from)[1] for part in parts])
+        cls_SD = torch.cat([published_losses(module, part, skip_from)[1] for part in parts])
     cls_SD.requires_grad_()
     loss = contrastive(cls_SD)
     loss.backward()
     total, masked = float(loss.detach()), (given.label_BL >= 0).sum()
     assert cls_SD.grad is not None
     for part, gradient_BD in zip(parts, cls_SD.grad.split(chunk), strict=True):
-        mlm, cls_BD = losses(module, part, skip_from)
+        mlm, cls_BD = published_losses(module, part, skip_from)
         mlm = mlm * ((part.label_BL >= 0).sum() / masked)
         (mlm + (gradient_BD * cls_BD).sum()).backward()
         total += float(mlm.detach())

@@ -19,7 +19,7 @@ def timed(values_QC: np.ndarray) -> tuple[float, np.ndarray]:
     return time.perf_counter() - started, means_SC
 
 
-def compare() -> float:
+def compare_resampling() -> float:
     """The ratio of a call that draws (the first with these questions) to one that finds its resamples kept."""
     values_QC = np.random.default_rng(0).random((QUESTIONS, COLUMNS))
     seconds = []
@@ -33,7 +33,7 @@ def compare() -> float:
     return median(a / b for a, b in seconds)
 
 
-ROWS = {"resamples": compare}
+ROWS = {"resamples": compare_resampling}
 
 if __name__ == "__main__":
-    print(compare())
+    print(compare_resampling())

@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.paired import Figures, Step, Way, ask, start
+from benchmarks.paired import Figures, Step, Way, ask, start_way
 
 PASSAGES, DIMENSION, K = 200_000, 256, 100
 REPEATS = {1: 24, 8: 12, 64: 4, 128: 2, 256: 1, 1000: 1}
@@ -75,7 +75,7 @@ def flat(folder: str, always_blas: bool) -> Step:
     return step
 
 
-def compare() -> float:
+def compare_searches() -> float:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         make(folder)
@@ -84,7 +84,7 @@ def compare() -> float:
             "ours": Way("benchmarks.search_flat:ours", {"folder": place}, tuned=True),
             "blas": Way("benchmarks.search_flat:flat", {"folder": place, "always_blas": True}, tuned=True),
         }
-        processes = {name: start(way) for name, way in ways.items()}
+        processes = {name: start_way(way) for name, way in ways.items()}
         try:
             ratios = {batch: ratio(processes, batch) for batch in REPEATS}
         finally:
@@ -92,7 +92,7 @@ def compare() -> float:
                 process.kill()
                 process.wait()
         for batch in REPEATS:
-            check(folder, batch)
+            check_passages(folder, batch)
     return min(ratios.values())
 
 
@@ -107,7 +107,7 @@ def ratio(processes: dict, batch: int) -> float:
     return found
 
 
-def check(folder: Path, batch: int) -> None:
+def check_passages(folder: Path, batch: int) -> None:
     """All must have found the same passages."""
     lists = {name: np.sort(np.load(folder / f"{name}-{batch}.npy"), axis=1) for name in ("ours", "default", "blas")}
     for name in ("default", "blas"):
@@ -116,4 +116,4 @@ def check(folder: Path, batch: int) -> None:
             raise SystemExit(f"search_flat: {name} finds {same:.4f} of the same passages")
 
 
-ROWS = {"search_flat": compare}
+ROWS = {"search_flat": compare_searches}

@@ -153,7 +153,7 @@ def sgemm() -> Step:
     return lambda _: {"rate": float(peak("cpu") or 0.0)}
 
 
-def compare(ways: Mapping[str, Way], rounds: int) -> dict[str, list[Figures]]:
+def compare_steps(ways: Mapping[str, Way], rounds: int) -> dict[str, list[Figures]]:
     """Each way's figures (`interleave`); SystemExit unless all that tell a loss gave the same first one."""
     figures = interleave(ways, rounds, BATCHES)
     first = [rows[0]["loss"] for rows in figures.values() if "loss" in rows[0]]

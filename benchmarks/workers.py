@@ -36,12 +36,12 @@ def speed(ranks: int, threads: int, start: Path) -> float:
             if done > 1 and isinstance(numbers, dict):
                 told.append(numbers["tokens_per_second"])
 
-        function = "pipeline.pretrain.train:train"
+        function = "pipeline.pretrain.train:train_objective"
         launch(function, arguments, machine, progress, Path(place) / "checkpoints")
     return median(told)
 
 
-def compare() -> float:
+def compare_workers() -> float:
     pydocs()
     with tempfile.TemporaryDirectory() as place:
         module = new_module("mini", 0.1)
@@ -55,4 +55,4 @@ def compare() -> float:
     return median(ratios)
 
 
-ROWS = {"workers": compare}
+ROWS = {"workers": compare_workers}

@@ -86,7 +86,7 @@ def equivalent(stage: str, code: Mapping[str, str]) -> Equivalent:
     return Equivalent(older, names, partial(older_names.todays_config, stage), older_names.todays_inputs)
 
 
-def compare(before: Iterable[Record], after: Iterable[Record], objects: Sequence[Path]) -> Comparison:
+def compare_builds(before: Iterable[Record], after: Iterable[Record], objects: Sequence[Path]) -> Comparison:
     """Compares two builds of the same command, node by node. `objects`: the folders of their stores' objects.
 
     A store may hold several builds of a node, newest first: the newest counts.
@@ -138,7 +138,7 @@ def updated(table: Table, codes: Mapping[str, tuple[str, str]]) -> Table:
     return {stage: entry for stage, entry in sorted(result.items()) if entry}
 
 
-def run(code: Path, words: Sequence[str], store: Path) -> None:
+def run_command(code: Path, words: Sequence[str], store: Path) -> None:
     """Runs the command line of a checkout. Raises CalledProcessError."""
     own = {**environment(), "PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
     command = python("flows.cli", *words, "--store", str(store))
@@ -173,8 +173,8 @@ def main() -> int:
             for code, store in zip((older, ROOT), stores, strict=True):
                 words = golden("train_subset:" in (code / "flows" / "recipes" / "base.yaml").read_text())[name]
                 print(f"{code.name if code == ROOT else options.commit}: {shlex.join(words)}", file=sys.stderr)
-                run(code, words, store.root)
-            found[name].append(compare(stores[0].records(), stores[1].records(), [s.objects for s in stores]))
+                run_command(code, words, store.root)
+            found[name].append(compare_builds(stores[0].records(), stores[1].records(), [s.objects for s in stores]))
     parts = [part for parts in found.values() for part in parts]
     different = {stage: line for part in parts for stage, line in part.different.items()}
     codes = {stage: pair for part in parts for stage, pair in part.codes.items() if stage not in different}

@@ -18,7 +18,7 @@ from pipeline.data.parquet import read_parquet
 from pipeline.notices import METRIC, read_notices
 from pipeline.runtime.work import Progress
 from pipeline.training.history_file import history_file
-from pipeline.training.loop import losses
+from pipeline.training.loop import loss_columns
 from tasks.terminal import figures, number
 
 SECONDS_BETWEEN_UPDATES = 5.0
@@ -149,7 +149,7 @@ def loss_curve(history: Path) -> bytes | None:
     from matplotlib.figure import Figure
 
     table = read_parquet(history).to_pandas()
-    names = losses(table.columns)
+    names = loss_columns(table.columns)
     if table.empty or not names:
         return None
     group = table.index // max(len(table) // POINTS, 1)

@@ -117,7 +117,7 @@ def check_address(address: str | None) -> None:
         raise InputError(line) from error
 
 
-def check(machine: Machine, store: Path, api: str | None, log: Callable[[str], None]) -> None:
+def check_cluster(machine: Machine, store: Path, api: str | None, log: Callable[[str], None]) -> None:
     """Raises InputError where a machine of the cluster lacks the store, this code, or Prefect's server at `api`."""
     check_address(machine.ray)
     if machine.ray in (None, "local"):

@@ -85,7 +85,7 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
 
     with cluster(machine, get_run_logger().info) as runner:
         device, slots = resources(machine)
-        parts = cut(node, job, machine.model_copy(update={"device": device, "ranks": 1}), PARTS * slots)
+        parts = cut_job(node, job, machine.model_copy(update={"device": device, "ranks": 1}), PARTS * slots)
         waiting: dict[Any, tuple[str, Any]] = {}
         with stopping(waiting), remote_options(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES):
             for part in parts:
@@ -114,7 +114,7 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
         raise InputError(f"machine.ray: of the cluster's shards {len(left)} are not in {job.folder}: {SHARED}")
 
 
-def cut(node: str, job: Job, machine: Machine, most: int) -> list[Part]:
+def cut_job(node: str, job: Job, machine: Machine, most: int) -> list[Part]:
     """The job in at most `most` parts of about as many rows each, named `NODE 3/12`."""
     numbers, missing = shards.by_size(job.spans, range(len(job.spans))), {*shards.missing(job.folder, job.spans)}
     count = min(most, len(numbers))

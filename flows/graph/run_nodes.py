@@ -56,7 +56,7 @@ def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict
     if its inputs exist, and a failed run is recorded too.
     """
     if preflight.on_ray(run.store, list(run.dag), run.wanted, run.machine, run.refreshed):
-        ray_cluster.check(run.machine, run.store.root, PREFECT_API_URL.value(), get_run_logger().info)
+        ray_cluster.check_cluster(run.machine, run.store.root, PREFECT_API_URL.value(), get_run_logger().info)
     page.best_effort(page.show_recipe, run.details)
     started_at, done = run_created(), Done()
     logs = None if run.tracking is None else logs_of(run.tracking, run.store.root, run.name, started_at)

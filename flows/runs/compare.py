@@ -9,7 +9,16 @@ from flows.runs.evaluated import EvaluatedRun
 from pipeline.data.collection import unknown_question
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.evaluate.compare import Change, Pair, Row, changes, compare, known_measure, questions_of, read_figures
+from pipeline.evaluate.compare import (
+    Change,
+    Pair,
+    Row,
+    changes,
+    compare_systems,
+    known_measure,
+    questions_of,
+    read_figures,
+)
 from pipeline.evaluate.measures import HITS
 from pipeline.evaluate.short_tables import NO_DEV
 from pipeline.evaluate.significance import Test
@@ -69,7 +78,7 @@ def compare_runs(
     shared = sorted(questions_a & questions_b)
     if not shared or not pairs:
         raise InputError(f"{a.name} and {b.name}: no {'system' if shared else 'question'} of {split} in common")
-    rows = compare(figures_a, figures_b, shared, pairs, test, samples, seed)
+    rows = compare_systems(figures_a, figures_b, shared, pairs, test, samples, seed)
     systems = [
         SystemPair(x, y, a.label(x), b.label(y), with_best and a.on_dev and b.on_dev and (x, y) == pairs[-1], row)
         for (x, y), row in zip(pairs, rows, strict=True)

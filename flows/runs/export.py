@@ -139,7 +139,7 @@ def export_run(
         _check_packages()
     if out.is_relative_to(store.root.resolve()):
         raise InputError(f"{out}: inside the store {store.root}; choose a folder outside")
-    folder.check(out, overwrite)  # before long work
+    folder.check_out(out, overwrite)  # before long work
     digests = _check_artifacts(chosen, parts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

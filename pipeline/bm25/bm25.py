@@ -107,14 +107,14 @@ def bm25(config: BM25Config, collection: Path, work: Work) -> Metrics:
         **{name: path and str(path) for name, path in {**paths, **files}.items()},
     }
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
-        child = start("pipeline.bm25.index_process", job, stderr)
+        child = start_child("pipeline.bm25.index_process", job, stderr)
         try:
             answer = listen(child, work.progress)
             child.wait()
         finally:
             child.kill()
             child.wait()
-        check(child, answer, stderr)
+        check_child(child, answer, stderr)
     return answer["result"]
 
 
@@ -124,7 +124,7 @@ def scores(config: BM25Config) -> str:
     return "weights" if first and isinstance(first[2], dict) else "bm25"
 
 
-def start(
+def start_child(
     module: str, job: Mapping[str, Any], stderr: IO[str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
     """Starts `module` in a process with its own session, so that a terminal's Ctrl-C reaches only the caller."""
@@ -139,7 +139,7 @@ def start(
     )
 
 
-def check(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:
+def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr: IO[str]) -> None:
     """Raises InputError or Ended, with a one-line message, if the finished process failed."""
     if "input_error" in answer:
         raise InputError(answer["input_error"])

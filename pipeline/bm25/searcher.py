@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pipeline.bm25.bm25 import check, start
+from pipeline.bm25.bm25 import check_child, start_child
 from pipeline.bm25.settings import read_settings
 from pipeline.errors import InputError
 from pipeline.runtime.processes import cores
@@ -35,7 +35,7 @@ class Searcher:
             raise InputError("the first stage is a run file (bm25.run), which cannot answer single questions")
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         job = {"index": str((artifact / "index").resolve()), **settings, "threads": min(cores(), 4)}
-        self._child = start("pipeline.bm25.search_process", job, self._stderr, stdin=subprocess.PIPE)
+        self._child = start_child("pipeline.bm25.search_process", job, self._stderr, stdin=subprocess.PIPE)
         self._lock = threading.Lock()
         self._ready = False
 
@@ -84,7 +84,7 @@ class Searcher:
         message = json.loads(line) if line else {}
         if not message.keys() & {"ready", "hits", "ids", "filter"}:
             self._child.wait()
-            check(self._child, message, self._stderr)
+            check_child(self._child, message, self._stderr)
         return message
 
     def close(self) -> None:

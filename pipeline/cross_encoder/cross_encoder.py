@@ -128,7 +128,9 @@ def cross_encoder(
         "checkpoints": str(work.checkpoints),
         "machine": work.machine.model_dump(mode="json"),
     }
-    result = launch("pipeline.cross_encoder.train:train", arguments, work.machine, work.progress, work.checkpoints)
+    result = launch(
+        "pipeline.cross_encoder.train:train_cross_encoder", arguments, work.machine, work.progress, work.checkpoints
+    )
     cut = count_cut(Tokens.open(tokens), all_pools.queries, all_pools.listed(), lengths(config))
     counts = training_pools.counts(all_pools, config.negatives_per_query, dropped)
     return result | counts | cut

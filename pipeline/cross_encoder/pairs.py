@@ -16,7 +16,7 @@ from pipeline.cross_encoder.lengths import Lengths
 from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.inputs import Ids, Packed, pack
-from pipeline.modeling.packing import cut
+from pipeline.modeling.packing import cut_chunks
 from pipeline.modeling.precision import autocast
 from pipeline.tokenization.token_files import Specials, Tokens
 
@@ -108,7 +108,7 @@ def score_rows(
     length_N = np.array([len(row) for row in rows.ids], np.int64)
     device = model.device.type
     with torch.inference_mode():
-        for row_B in filter(len, cut(length_N, 0, budget)):
+        for row_B in filter(len, cut_chunks(length_N, 0, budget)):
             logit_N[row_B] = logits(model, pack_pairs(model, rows, row_B, device)).cpu().numpy()
             if done is not None:
                 done(len(row_B))

@@ -46,13 +46,18 @@ def score(
         "shard": SHARD,
     }
     launch(
-        "pipeline.cross_encoder.score_pairs:run", arguments, of_shards(work.machine), work.progress, folder, ENCODING
+        "pipeline.cross_encoder.score_pairs:score_shards",
+        arguments,
+        of_shards(work.machine),
+        work.progress,
+        folder,
+        ENCODING,
     )
     parts = [np.load(folder / shards.name(i)) for i in range(len(shard_spans(len(query_N), SHARD)))]
     return np.concatenate([np.empty(0, np.float32), *parts])
 
 
-def run(
+def score_shards(
     *,
     progress: Progress,
     device: str,
@@ -79,5 +84,5 @@ def run(
         return score_rows(model, rows, token_budget, tick)
 
     spans = shard_spans(len(query_N), shard)
-    shards.build(Path(folder), spans, make, device=device, unit="pairs", progress=progress, workers=workers)
+    shards.build_shards(Path(folder), spans, make, device=device, unit="pairs", progress=progress, workers=workers)
     return {}

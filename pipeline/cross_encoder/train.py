@@ -25,7 +25,7 @@ from pipeline.training import flops, loop
 from pipeline.training.memory import keeps
 
 
-def train(
+def train_cross_encoder(
     *,
     progress: Progress,
     device: str,
@@ -96,7 +96,7 @@ def train(
     if rank() == 0:
         save_classifier(Path(out), model, Path(start), history)
         write_lengths(lengths(settings), Path(out))
-    return loop.summary(history)
+    return loop.history_metrics(history)
 
 
 def take(*, progress: Progress, device: str, config: dict[str, Any], start: str, out: str) -> Metrics:

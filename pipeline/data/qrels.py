@@ -8,7 +8,7 @@ from typing import TypeVar
 from pipeline.data import collection
 from pipeline.data.heading import QRELS, order
 from pipeline.data.ids import check_id
-from pipeline.data.text_files import is_plain, table_lines, words
+from pipeline.data.text_files import is_plain, split_line, table_lines
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 
@@ -61,7 +61,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
     separator: str | None = None
     for number, line in table_lines(path):
         place = f"{path}:{number}"
-        fields = [field for field in line.split("\t") if field.strip()] if separator else words(line)
+        fields = [field for field in line.split("\t") if field.strip()] if separator else split_line(line)
         if not width:
             width = 3 if len(fields) == 3 else 4
             by_heading = order(place, fields, QRELS) if width == 3 else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.data.ids import check_id
 from pipeline.data.runs import LARGEST
-from pipeline.data.text_files import integer, is_plain, table_lines, words
+from pipeline.data.text_files import integer, is_plain, split_line, table_lines
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime.work import Progress
@@ -60,7 +60,7 @@ def run_file_rows(path: Path) -> Iterator[Row]:
     width = 0
     for number, line in table_lines(path):
         place = f"{path}:{number}"
-        fields = words(line)
+        fields = split_line(line)
         width = width or (3 if len(fields) == 3 else 6)
         if len(fields) != width:
             raise InputError(f"{place}: {width} columns expected ({COLUMNS[width]}), {len(fields)} found")

@@ -257,7 +257,7 @@ def columns(path: Path, count: int, separator: str | None = "\t") -> Iterator[tu
     Raises InputError for another number of columns.
     """
     for number, line in table_lines(path):
-        fields = line.split(separator) if separator else words(line)
+        fields = line.split(separator) if separator else split_line(line)
         if len(fields) != count:
             raise InputError(f"{path}:{number}: {count} columns expected, {len(fields)} found")
         yield f"{path}:{number}", fields
@@ -375,7 +375,7 @@ def strings_of(place: str, row: dict[str, Any], key: str) -> list[str]:
     return values
 
 
-def words(line: str) -> list[str]:
+def split_line(line: str) -> list[str]:
     """Splits a line at spaces and tabs. Other white space stays in the words, and `ids.check_id` rejects it."""
     return [word for word in line.replace("\t", " ").split(" ") if word]
 

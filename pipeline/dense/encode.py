@@ -70,7 +70,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
         "spans": str(bounds),
         "token_budget": work.machine.token_budget,
     }
-    job = Job("pipeline.dense.encode:run", arguments, folder, spans, "passages")
+    job = Job("pipeline.dense.encode:encode_shards", arguments, folder, spans, "passages")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     entries = []
     for number, ((start, stop), key) in enumerate(zip(spans, keys, strict=True)):
@@ -110,7 +110,7 @@ def _put(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def run(
+def encode_shards(
     *,
     progress: Progress,
     device: str,
@@ -144,7 +144,7 @@ def run(
         return _halves(encode_rows(model, rows, token_budget, tick))
 
     bounds = json.loads(Path(spans).read_text())
-    shards.build(
+    shards.build_shards(
         Path(folder), bounds, make, device=device, unit="passages", progress=progress, workers=workers, numbers=numbers
     )
     return {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.dense.rescore import best, error_bound, is_certain, rescore, rows
+from pipeline.dense.rescore import best, error_bound, is_certain, rescore, take_rows
 from pipeline.errors import InputError
 
 SPARE = 20  # candidates beyond k (or k / 10 if larger), so that rounding rarely requires a second search
@@ -108,7 +108,7 @@ def _blocks(vectors_ND: np.ndarray, rows_A: np.ndarray | None, size: int) -> Blo
     passages = len(vectors_ND) if rows_A is None else len(rows_A)
     for first in range(0, passages, size):
         span = slice(first, first + size)
-        block_BD = vectors_ND[span] if rows_A is None else rows(vectors_ND, rows_A[span])
+        block_BD = vectors_ND[span] if rows_A is None else take_rows(vectors_ND, rows_A[span])
         yield first, np.ascontiguousarray(block_BD, dtype=np.float32)
 
 

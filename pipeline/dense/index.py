@@ -117,10 +117,10 @@ def _build(config: IndexConfig, vectors: Path, work: Work) -> None:
         "checkpoint_seconds": 60 * work.machine.checkpoint_minutes,
     }
     machine = work.machine.model_copy(update={"device": "cpu", "ranks": 1, "threads": 1, "torchrun": []})
-    launch("pipeline.dense.index:run", arguments, machine, work.progress, work.checkpoints)
+    launch("pipeline.dense.index:build_index", arguments, machine, work.progress, work.checkpoints)
 
 
-def run(
+def build_index(
     *,
     progress: Progress,
     device: str,

@@ -21,13 +21,13 @@ def rescore(questions_QD: np.ndarray, rows_QC: np.ndarray, vectors_ND: np.ndarra
     group = max(1, FLOATS // (wide * dimension))
     for start, first in product(range(0, questions, group), range(0, width, wide)):
         some, part = slice(start, start + group), slice(first, first + wide)
-        candidates_SCD = rows(vectors_ND, rows_QC[some, part]).astype(np.float64)
+        candidates_SCD = take_rows(vectors_ND, rows_QC[some, part]).astype(np.float64)
         # One dot product each has a fixed order of sums: a matrix product's depends on the number of rows.
         scores_QC[some, part] = np.vecdot(candidates_SCD, questions_QD[some, None].astype(np.float64))
     return scores_QC
 
 
-def rows(vectors_ND: np.ndarray, row_R: np.ndarray) -> np.ndarray:
+def take_rows(vectors_ND: np.ndarray, row_R: np.ndarray) -> np.ndarray:
     """Returns vectors_ND[row_R]. Works on bytes: NumPy would copy all vectors of FAISS's unaligned file (offset 45)."""
     return vectors_ND.view(np.uint8).take(row_R, axis=0).view(vectors_ND.dtype)
 

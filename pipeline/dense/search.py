@@ -94,7 +94,7 @@ def search(
         "size": size,
         "token_budget": work.machine.token_budget,
     }
-    job = Job("pipeline.dense.search:run", arguments, folder, _spans(questions, size), "questions")
+    job = Job("pipeline.dense.search:search_lists", arguments, folder, _spans(questions, size), "questions")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     artifact = Tokens.open(tokens)
     form = read_form(encoder, checkpoint, artifact.specials)
@@ -105,7 +105,7 @@ def search(
     return {**_write(questions, job, collection, work.out), **noticed([cut])}
 
 
-def run(
+def search_lists(
     *,
     progress: Progress,
     device: str,
@@ -130,7 +130,7 @@ def run(
     questions = _questions(Path(collection), settings.splits, settings.unjudged_train_questions)
     make = _maker(settings, EncoderConfig(**encoder), questions, tokens, checkpoint, index, token_budget, device)
     spans = _spans(questions, size)
-    shards.build(
+    shards.build_shards(
         Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
     )
     return {}

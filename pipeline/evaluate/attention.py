@@ -68,7 +68,7 @@ def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: 
         "token_budget": work.machine.token_budget,
     }
     spans = of_models(len(models), len(row_N))
-    job = Job("pipeline.evaluate.attention:run", arguments, folder, spans, "sections")
+    job = Job("pipeline.evaluate.attention:entropy_shards", arguments, folder, spans, "sections")
     shards.finish(job, work, of_shards(work.machine), workers(work.machine))
     entropies = np.concatenate([np.load(folder / shards.name(i)) for i in range(len(spans))])
     mean_LH = dict(zip(models, [part.mean(0, np.float64) for part in np.split(entropies, len(models))], strict=True))
@@ -102,7 +102,7 @@ def of_models(models: int, sections: int) -> list[Span]:
     return [(first + start, first + stop) for first in range(0, models * sections, sections) for start, stop in own]
 
 
-def run(
+def entropy_shards(
     *,
     progress: Progress,
     device: str,
@@ -133,7 +133,7 @@ def run(
         return entropy_rows(model(number), ids, token_budget, tick)
 
     spans = of_models(len(models), len(rows))
-    shards.build(
+    shards.build_shards(
         Path(folder), spans, make, device=device, unit="sections", progress=progress, workers=workers, numbers=numbers
     )
     return {}

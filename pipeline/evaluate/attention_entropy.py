@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.modeling.bert import embed, keys_values, rest_of_layer
 from pipeline.modeling.inputs import Ids, Packed, pack
-from pipeline.modeling.packing import Rows, cut
+from pipeline.modeling.packing import Rows, cut_chunks
 
 
 def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None]) -> np.ndarray:
@@ -26,7 +26,7 @@ def entropy_rows(model: Any, ids: Ids, budget: int, done: Callable[[int], None])
     entropy_NLH = np.empty((len(ids), shape.num_hidden_layers, shape.num_attention_heads), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     with torch.inference_mode():
-        for row_B in filter(len, cut(length_N, 0, budget)):
+        for row_B in filter(len, cut_chunks(length_N, 0, budget)):
             packed = pack([ids[i] for i in row_B], model.device.type)
             entropy_NLH[row_B] = cls_entropies(model, packed).cpu().numpy()
             done(len(row_B))

@@ -78,7 +78,7 @@ def questions_of(figures: Figures) -> set[str]:
     return {query_id for by_question in figures.values() for query_id in by_question}
 
 
-def compare(
+def compare_systems(
     a: Figures, b: Figures, query_ids: Sequence[str], pairs: Sequence[Pair], test: Test, samples: int, seed: int
 ) -> list[Row]:
     """Returns a row for each pair, over the questions `query_ids`, which both have. `samples` and `seed`: of the

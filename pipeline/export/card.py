@@ -11,7 +11,7 @@ from pipeline.evaluate.short_tables import shallow_notes
 from pipeline.export.source import Source
 from pipeline.formatting import counted
 from pipeline.pretrain.config import read_budget
-from pipeline.report.results import HEADS, parts, rows
+from pipeline.report.results import HEADS, parts, system_rows
 from pipeline.report.trainings import TRAININGS, training
 
 COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
@@ -91,7 +91,7 @@ def tables(source: Source) -> list[dict[str, Any]]:
         return []
     every = []
     for part in parts(source.metrics, []):
-        shown = rows(source.metrics, part)
+        shown = system_rows(source.metrics, part)
         every.append(
             {
                 "heading": f"{part.split}, {counted(part.questions, 'questions')}{BY[part.kind]}",

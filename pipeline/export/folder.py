@@ -15,7 +15,7 @@ MARK = "export.json"
 """File that identifies an export, which may be replaced. Its `files` are all files that the export wrote."""
 
 
-def check(out: Path, overwrite: bool) -> None:
+def check_out(out: Path, overwrite: bool) -> None:
     """Raises InputError if `out` cannot become an export: it is a file, or a folder that is not empty.
 
     With `overwrite` it may be an earlier export without additional files.
@@ -77,9 +77,9 @@ def whole(out: Path, overwrite: bool) -> Iterator[Path]:
         _lock(descriptor, partial, out)
         _empty(partial)
         try:
-            check(out, overwrite)
+            check_out(out, overwrite)
             yield partial
-            check(out, overwrite)  # another may have created it meanwhile
+            check_out(out, overwrite)  # another may have created it meanwhile
             shutil.rmtree(earlier, ignore_errors=True)
             if out.exists() and any(out.iterdir()):
                 out.rename(earlier)

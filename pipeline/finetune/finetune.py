@@ -136,7 +136,7 @@ def finetune(
         "checkpoints": str(work.checkpoints),
         "machine": work.machine.model_dump(mode="json"),
     }
-    result = launch("pipeline.finetune.train:train", arguments, work.machine, work.progress, work.checkpoints)
+    result = launch("pipeline.finetune.train:train_encoders", arguments, work.machine, work.progress, work.checkpoints)
     return result | training_pools.counts(all_pools, config.negatives_per_query, dropped)
 
 

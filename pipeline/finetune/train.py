@@ -31,7 +31,7 @@ from pipeline.tokenization.token_files import Tokens
 from pipeline.training import loop
 
 
-def train(
+def train_encoders(
     *,
     progress: Progress,
     device: str,
@@ -107,7 +107,7 @@ def train(
         for name, rows in tables.items():
             if rows:
                 write_parquet(pa.Table.from_pylist(rows), Path(out) / f"{name}.parquet")
-    return {**loop.summary(history), **validated, **cut}
+    return {**loop.history_metrics(history), **validated, **cut}
 
 
 def loss_of(

@@ -17,7 +17,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.bert import apply, embed
 from pipeline.modeling.checkpoint import load_encoder, longest_input
 from pipeline.modeling.inputs import Ids, Packed, pack
-from pipeline.modeling.packing import cut
+from pipeline.modeling.packing import cut_chunks
 from pipeline.modeling.precision import autocast
 from pipeline.modeling.sentence_transformers_files import is_tied, read_vector, side
 from pipeline.tokenization.token_files import Specials
@@ -82,7 +82,7 @@ def encode_rows(encoder: Encoder, ids: Ids, budget: int, done: Callable[[int], N
     vector_NE = np.empty((len(ids), encoder.dimension), np.float32)
     length_N = np.array([len(row) for row in ids], np.int64)
     with torch.inference_mode():
-        for row_B in filter(len, cut(length_N, 0, budget)):
+        for row_B in filter(len, cut_chunks(length_N, 0, budget)):
             vector_NE[row_B] = vectors(encoder, pack([ids[i] for i in row_B], encoder.device.type)).cpu().numpy()
             if done is not None:
                 done(len(row_B))

@@ -164,7 +164,7 @@ class Packed(NamedTuple):
 
 def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
     """Packs rows, which must be sorted by length, without padding. `second_B`: where second texts start."""
-    from pipeline.modeling.packing import rows, to_device
+    from pipeline.modeling.packing import packed_rows, to_device
 
     length_B = np.array([len(row) for row in ids])
     begin_B = np.cumsum(length_B) - length_B
@@ -172,7 +172,7 @@ def pack(ids: Ids, device: str, second_B: np.ndarray | None = None) -> Packed:
     return Packed(
         ids_T=to_device(np.concatenate(ids), device),
         position_T=to_device(position_T, device),
-        every=rows(length_B, length_B, None, device),
-        first=rows(length_B, np.ones_like(length_B), begin_B, device),
+        every=packed_rows(length_B, length_B, None, device),
+        first=packed_rows(length_B, np.ones_like(length_B), begin_B, device),
         type_T=None if second_B is None else to_device(position_T >= second_B.repeat(length_B), device),
     )

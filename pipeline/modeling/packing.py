@@ -45,7 +45,7 @@ class Rows(NamedTuple):
         return 0 if self.pad_P is None else len(self.pad_P) - self.size
 
 
-def rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
+def packed_rows(length_B: np.ndarray, count_B: np.ndarray, at_R: np.ndarray | None, device: str) -> Rows:
     """Returns `count_B` rows of sequences of `length_B` tokens, sorted by length; `at_R`: their places (None: all)."""
     first_G = np.concatenate([[0], np.flatnonzero(length_B[1:] != length_B[:-1]) + 1])
     sequences_G = np.concatenate([first_G[1:], [len(length_B)]]) - first_G
@@ -176,13 +176,13 @@ def share(length_S: np.ndarray, chunk: int | None, budget: int) -> list[tuple[in
     Chunks are dealt to the ranks in alternating order; the number of chunks per rank differs by at most one.
     """
     rank, world = ranks.rank(), ranks.world()
-    chunks = enumerate(cut(length_S, chunk, budget, world))
+    chunks = enumerate(cut_chunks(length_S, chunk, budget, world))
     mine = [(n, row_B) for n, row_B in chunks if len(row_B) and n % (2 * world) in (rank, 2 * world - 1 - rank)]
     # The largest first: the memory it frees is large enough for all later chunks.
     return sorted(mine, key=lambda chunk: -int(length_S[chunk[1]].sum()))
 
 
-def cut(length_S: np.ndarray, chunk: int | None, budget: int, multiple: int = 1) -> list[np.ndarray]:
+def cut_chunks(length_S: np.ndarray, chunk: int | None, budget: int, multiple: int = 1) -> list[np.ndarray]:
     """Sorts sequences by length and cuts them into chunks.
 
     A chunk has `chunk` sequences. If `chunk` is None, chunks have about equally many tokens, about `budget` or fewer,

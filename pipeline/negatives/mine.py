@@ -138,7 +138,7 @@ def sample_pools(
         return records
 
     spans = shard_spans(len(first_Q) - 1, size)
-    shards.build(
+    shards.build_shards(
         Path(folder), spans, make, device=device, unit="questions", progress=progress, workers=workers, numbers=numbers
     )
     return {}

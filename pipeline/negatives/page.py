@@ -92,7 +92,7 @@ def question(
             "rank": None if place is None else place + 1,
             "score": number(None if place is None else float(ranking.scores[place])),
             "title": pieces(passage["title"], pattern, answers),
-            **cut(passage["text"], pattern, answers),
+            **cut_passage(passage["text"], pattern, answers),
         }
 
     def negative(place: int) -> dict[str, Any]:
@@ -102,13 +102,13 @@ def question(
         margin = None if best is None else float(ranking.scores[place]) - best
         if margin is not None and margin > 0:
             weak.append("above the positive")
-        count = len(words_of_question & set(words(f"{passage['title']} {passage['text']}")))
+        count = len(words_of_question & set(distinct_words(f"{passage['title']} {passage['text']}")))
         hits = f"{count} of {len(words_of_question)} words" if words_of_question else ""
         return shown(passage_id) | {"strong": strong, "weak": weak, "hits": hits, "margin": signed(margin)}
 
     negatives = [negative(int(i)) for i in taken.places]
     return {
-        "text": cut(text, pattern, []),
+        "text": cut_passage(text, pattern, []),
         "answers": answers,
         "positives": [shown(p) for p in judged[:POSITIVES_IN_VIEW]],
         "more_positives": [shown(p) for p in judged[POSITIVES_IN_VIEW:]],
@@ -121,8 +121,8 @@ def suspicions(
     negative: Mapping[str, Any], positives: Sequence[Mapping[str, Any]], answers: Iterable[str]
 ) -> tuple[list[str], list[str]]:
     """Returns (strong signs, weak signs) of a false negative: an answer in its text, a positive's text or document."""
-    strong, plain_text = [], f" {' '.join(words(negative['text']))} "
-    contained = [a for a in answers if words(a) and f" {' '.join(words(a))} " in plain_text]
+    strong, plain_text = [], f" {' '.join(distinct_words(negative['text']))} "
+    contained = [a for a in answers if distinct_words(a) and f" {' '.join(distinct_words(a))} " in plain_text]
     if contained:
         strong.append(f"holds the answer “{max(contained, key=len)}”")
     common = max((overlap(negative["text"], p["text"]) for p in positives), default=0.0)
@@ -139,17 +139,17 @@ def overlap(one: str, other: str) -> float:
 
 
 def triples(text: str) -> set[tuple[str, ...]]:
-    sequence = words(text)
+    sequence = distinct_words(text)
     return {tuple(sequence[i : i + 3]) for i in range(len(sequence) - 2)}
 
 
-def words(text: str) -> list[str]:
+def distinct_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
 def asked_words(text: str) -> set[str]:
     """Returns the question's first distinct words except stop words; if it has only stop words, returns these."""
-    distinct = list(dict.fromkeys(words(text)))
+    distinct = list(dict.fromkeys(distinct_words(text)))
     return set([w for w in distinct if w not in COMMON][:MARKED_WORDS] or distinct[:MARKED_WORDS])
 
 
@@ -169,7 +169,7 @@ def pieces(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -
     return [(part, kind) for part, kind in zip(parts, kinds, strict=True) if part]
 
 
-def cut(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> dict[str, Any]:
+def cut_passage(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> dict[str, Any]:
     """Returns `head`: the visible part, `whole`: the opened text (empty: no more), `omitted`: characters left out.
 
     The head is the start of the text, or the part around its first answer.

@@ -75,19 +75,19 @@ def check_planned(node: Planned) -> None:
 def check_batch(config: CondenserConfig, data: Tokens) -> None:
     """Raises InputError if an epoch has no full batch; does not check a LARGE collection."""
     if len(data.passages.tokens) < LARGE:
-        batches_in(*sizes(config, cut(config, data)[1]))
+        batches_in(*sizes(config, cut_blocks(config, data)[1]))
 
 
 def smaller(config: CondenserConfig, data: Tokens) -> Iterator[Changes]:
     """Yields changes for a small collection: at most four batches per epoch, in tokens, then in blocks; no training."""
-    length_N = cut(config, data)[1]
+    length_N = cut_blocks(config, data)[1]
     if config.batch_tokens is not None:
         yield {"batch_tokens": max(config.length, int((length_N + 2).sum()) // 4)}
     yield {"batch_tokens": None, "batch_blocks": max(1, len(length_N) // 4)}
     yield {"budget": None}
 
 
-def cut(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
+def cut_blocks(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.ndarray]:
     """Returns begin and length of the collection's N blocks, without special tokens."""
     assert data.passages.sentence_starts is not None
     documents = data.passages.offsets[data.doc_offsets]
@@ -133,7 +133,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
         return Training(own, module, own.objective)
 
     data = Tokens.open(tokens)
-    begin_N, length_N = cut(own, data)
+    begin_N, length_N = cut_blocks(own, data)
     size_N, batch_size, field = sizes(own, length_N)
     batches, rows = sampler(size_N, batch_size, own.seed, field)
 

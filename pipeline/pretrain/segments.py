@@ -43,7 +43,7 @@ def places(begin_S: np.ndarray, length_S: np.ndarray) -> np.ndarray:
     return np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
 
 
-def cut(texts: Ragged, row_P: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+def cut_passages(texts: Ragged, row_P: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns begin and length of passages, each truncated to its first `limit` tokens; each [P]."""
     return texts.offsets[row_P], np.minimum(texts.offsets[row_P + 1] - texts.offsets[row_P], limit)
 
@@ -51,7 +51,7 @@ def cut(texts: Ragged, row_P: np.ndarray, limit: int) -> tuple[np.ndarray, np.nd
 def sentences(texts: Ragged, row_P: np.ndarray, limit: int) -> Sentences:
     """Returns the sentences of the first `limit` tokens of each passage; the last one may be truncated."""
     assert texts.sentence_starts is not None
-    begin_P, length_P = cut(texts, row_P, limit)
+    begin_P, length_P = cut_passages(texts, row_P, limit)
     at_T = places(begin_P, length_P)
     starts_T = texts.sentence_starts[at_T]
     starts_T[(np.cumsum(length_P) - length_P)[length_P > 0]] = True
@@ -91,7 +91,7 @@ def pairs(
     number). Returns the places of the tokens of the 2P sequences in the flat text [T], and the sequences' lengths [2P]:
     sequence 2i is a segment, 2i+1 its passage.
     """
-    begin_P, length_P = cut(texts, row_P, limit)
+    begin_P, length_P = cut_passages(texts, row_P, limit)
     parts = sentences(texts, row_P, limit)
     fit_E = np.flatnonzero(parts.length_N >= shortest)
     count_P = np.bincount(parts.passage_N[fit_E], minlength=len(row_P))

@@ -101,4 +101,4 @@ def launch_pretraining(prepare: str, config: PretrainConfig, tokens: Path, start
         "checkpoints": str(work.checkpoints),
         "machine": work.machine.model_dump(mode="json"),
     }
-    return launch("pipeline.pretrain.train:train", arguments, work.machine, work.progress, work.checkpoints)
+    return launch("pipeline.pretrain.train:train_objective", arguments, work.machine, work.progress, work.checkpoints)

@@ -22,7 +22,7 @@ from pipeline.pretrain.objectives import Objective
 from pipeline.runtime import ranks
 from pipeline.runtime.work import Metrics
 from pipeline.training import flops
-from pipeline.training.loop import seed_dropout, summary
+from pipeline.training.loop import history_metrics, seed_dropout
 from pipeline.training.memory import keeps_graphs
 
 SCORED_AT_ONCE = 512
@@ -132,4 +132,4 @@ def finish(
     lm: Any = module["lm"]
     if ranks.rank() == 0:
         save_checkpoint(out, lm.cpu(), tokenizer, head or None, history, objective, read_vector(tokenizer))
-    return summary(history)
+    return history_metrics(history)

@@ -31,7 +31,7 @@ class Training(NamedTuple):
     """Further metrics."""
 
 
-def train(
+def train_objective(
     *,
     progress: Progress,
     device: str,

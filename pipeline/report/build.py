@@ -13,7 +13,7 @@ from pipeline.data.stored import read_json
 from pipeline.evaluate.short_tables import shallow_notes, way_of
 from pipeline.formatting import counted, estimate_text
 from pipeline.report import results
-from pipeline.report.lineage import Step, notices, summary
+from pipeline.report.lineage import Step, build_summary, notices
 from pipeline.report.results import Published
 from pipeline.report.trainings import architecture, history, shown_counts, training
 from pipeline.runtime.work import Metrics, Work
@@ -84,7 +84,7 @@ def report(
         counts=shown_counts(read_json(collection / "ingest.json")),
         models={training(n): shape for n, folder in checkpoints.items() if (shape := architecture(folder))},
         notices=notices(lineage),
-        lineage=summary(lineage) if lineage else None,
+        lineage=build_summary(lineage) if lineage else None,
         command=shlex.join(command),
         changed=[word for flag, word in itertools.pairwise(command) if flag == "--set"],
         configuration=as_yaml(configuration),

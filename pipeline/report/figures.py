@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline.formatting import share_text
 from pipeline.templates import styles
-from pipeline.training.loop import losses
+from pipeline.training.loop import loss_columns
 
 INK, LINE, GOOD, BAD = "#010101", "#010102", "#010103", "#010104"
 COLOURS = {
@@ -118,7 +118,7 @@ def curves(name: str, history: Mapping[str, Sequence[float]], title: str) -> Pic
     kept = np.array(history.get("skipped", np.zeros(len(history["step"])))) == 0
     step = np.array(history["step"], float)[kept]
     bins = np.array_split(np.arange(len(step)), min(POINTS, max(len(step), 1)))
-    names = {loss: loss.replace("_", " ").replace("mlm", "MLM") for loss in losses(history)}
+    names = {loss: loss.replace("_", " ").replace("mlm", "MLM") for loss in loss_columns(history)}
 
     def draw(axes: Axes) -> None:
         for loss, drawn in zip(names, CURVES, strict=False):

@@ -32,7 +32,7 @@ SHOWN = 12
 """Characters of a code's digest that are shown."""
 
 
-def summary(steps: Sequence[Step]) -> dict[str, Any]:
+def build_summary(steps: Sequence[Step]) -> dict[str, Any]:
     """Returns the page's values: rows, totals, versions."""
     known = [step for step in steps if step.seconds is not None]
     first = {step.digest: step.node for step in reversed(steps)}
@@ -40,7 +40,7 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
     return {
         "rows": [
             {
-                "node": called(step, first[step.digest]),
+                "node": step_name(step, first[step.digest]),
                 "stage": step.stage,
                 "digest": step.digest,
                 "code": step.code[:SHOWN],
@@ -60,7 +60,7 @@ def summary(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def called(step: Step, first: str) -> str:
+def step_name(step: Step, first: str) -> str:
     """Returns the node's name; if an earlier node has equal bytes, with that node's name."""
     return step.node if step.node == first else f"{step.node} (equal to {first})"
 

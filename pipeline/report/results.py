@@ -107,7 +107,7 @@ def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
         "questions": part.questions,
         "heads": [HEADS.get(m, m) for m in part.columns],
         "lead": part.head,
-        "rows": rows(metrics, part),
+        "rows": system_rows(metrics, part),
         "published_rows": len(part.published),
         "elsewhere": [published_row(part, row) for row in part.published if row.row not in part.systems],
         "differences": difference_rows(metrics, part),
@@ -116,7 +116,7 @@ def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
     }
 
 
-def rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
+def system_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
     """Returns one row per system with its published rows; `best` marks the highest mean of each measure."""
     top = {m: max(figures[m]["mean"] for figures in part.systems.values()) for m in part.columns}
     return [

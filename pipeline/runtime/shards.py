@@ -69,7 +69,7 @@ def by_size(of: Sequence[Span], numbers: Iterable[int]) -> list[int]:
     return sorted(numbers, key=lambda i: (-row_count(of, [i]), i))
 
 
-def build(
+def build_shards(
     folder: Path,
     of: Sequence[Span],
     make: "Callable[[int, int, Tick], np.ndarray]",

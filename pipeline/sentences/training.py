@@ -86,7 +86,7 @@ class Sentences:
         return sum(len(row) == self._limit for row in rows)
 
 
-def train(
+def train_sentences(
     *,
     progress: Progress,
     device: str,
@@ -205,7 +205,7 @@ def train_loop(
 
 
 def training_summary(history: list[dict[str, float]]) -> Metrics:
-    return loop.summary(history) if history else {"updates": 0}
+    return loop.history_metrics(history) if history else {"updates": 0}
 
 
 def write_checkpoint(out: Path, start: Path, towers: Towers, history: list[dict[str, float]], metrics: Metrics) -> None:

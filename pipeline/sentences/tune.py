@@ -70,4 +70,6 @@ def tune(
         "machine": work.machine.model_dump(mode="json"),
     }
     work.checkpoints.mkdir(parents=True, exist_ok=True)
-    return launch("pipeline.sentences.training:train", arguments, work.machine, work.progress, work.checkpoints)
+    return launch(
+        "pipeline.sentences.training:train_sentences", arguments, work.machine, work.progress, work.checkpoints
+    )

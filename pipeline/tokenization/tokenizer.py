@@ -175,7 +175,7 @@ def _from_vocab_file(path: Path, normal: wordpiece.Normal) -> Tokenizer:
         if first_line.setdefault(token, number) != number:
             raise InputError(f"{path}:{number}: '{one_line(token)}' is in line {first_line[token]} too")
     _check_specials(path, first_line)
-    return wordpiece.build(vocabulary, normal)
+    return wordpiece.build_tokenizer(vocabulary, normal)
 
 
 def _lines(path: Path) -> list[str]:
@@ -196,8 +196,8 @@ def _trained(config: TokenizerConfig, collection: Path, work: Work) -> Tokenizer
     if not letters:
         raise InputError(f"{collection / 'passages.parquet'}: no text to train a tokenizer on")
     further = wordpiece.ideographs(characters, normal, letters, config.vocab_size // 2)
-    vocabulary = wordpiece.train(_texts(collection, work, 1), letters, config.vocab_size, normal, further)
-    return wordpiece.build(vocabulary, normal)
+    vocabulary = wordpiece.train_vocabulary(_texts(collection, work, 1), letters, config.vocab_size, normal, further)
+    return wordpiece.build_tokenizer(vocabulary, normal)
 
 
 def _texts(collection: Path, work: Work, round_: int) -> Iterator[list[str]]:

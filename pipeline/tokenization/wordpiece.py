@@ -31,7 +31,7 @@ class Normal:
     drop_rules: bool
 
 
-def build(vocabulary: Sequence[str], normal: Normal) -> Tokenizer:
+def build_tokenizer(vocabulary: Sequence[str], normal: Normal) -> Tokenizer:
     """Returns a BERT tokenizer with entry i = vocabulary[i]; `SPECIALS` must be among them.
 
     The tokenizer's own normaliser does all of `normal`, so that every tool that reads tokenizer.json gets equal ids.
@@ -89,7 +89,7 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda c: (-counts[c], c))
 
 
-def train(
+def train_vocabulary(
     texts: Iterable[list[str]], letters: Sequence[str], vocab_size: int, normal: Normal, ideographs: Sequence[str] = ()
 ) -> list[str]:
     """Returns a WordPiece vocabulary of at most `vocab_size` entries: `SPECIALS`, the letters, their `##` forms, the

@@ -211,19 +211,21 @@ def speeds(tokens: float, padding: float, operations: float, seconds: float, pea
     return figures | ({"mfu": operations / seconds / peak} if peak and operations else {})
 
 
-def losses(columns: Iterable[str]) -> list[str]:
+def loss_columns(columns: Iterable[str]) -> list[str]:
     """Returns the columns of a history that are loss parts."""
     return [name for name in columns if name not in NO_LOSSES]
 
 
-def summary(history: Sequence[Mapping[str, float]]) -> Metrics:
+def history_metrics(history: Sequence[Mapping[str, float]]) -> Metrics:
     """Returns a training's metrics: updates, skipped updates, tokens, and each loss's mean over the last tenth."""
     last = [row for row in history[-max(1, len(history) // 10) :] if not row["skipped"]]
     return {
         "updates": len(history),
         "updates_skipped": int(sum(row["skipped"] for row in history)),
         "tokens": int(sum(row["tokens"] for row in history)),
-        **{f"{name}_last": sum(row[name] for row in last) / len(last) for name in losses(last[0] if last else ())},
+        **{
+            f"{name}_last": sum(row[name] for row in last) / len(last) for name in loss_columns(last[0] if last else ())
+        },
     }
 
 

@@ -34,5 +34,5 @@ def count(
         time.sleep(seconds)
         return np.arange(start, stop)
 
-    shards.build(Path(folder), spans, make, device=device, unit="things", progress=progress, numbers=numbers)
+    shards.build_shards(Path(folder), spans, make, device=device, unit="things", progress=progress, numbers=numbers)
     return {}

@@ -12,7 +12,7 @@ from transformers import RobertaConfig, RobertaModel
 from pipeline.cross_encoder.cross_encoder import CrossEncoderConfig, lengths
 from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.modeling.checkpoint import new_classifier, save_checkpoint, save_classifier
-from pipeline.tokenization.wordpiece import SPECIALS, Normal, build
+from pipeline.tokenization.wordpiece import SPECIALS, Normal, build_tokenizer
 
 CONFIG = CrossEncoderConfig(
     **TRAINING,
@@ -28,7 +28,7 @@ CONFIG = CrossEncoderConfig(
 def wordpiece(folder: Path, words: int) -> None:
     """The tokenizer of the tests' world, as the tokenizer stage writes one."""
     vocabulary = [*SPECIALS, *(f"w{i}" for i in range(words))]
-    tokenizer = build(vocabulary, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
+    tokenizer = build_tokenizer(vocabulary, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
     tokenizer.save(str(folder / "tokenizer.json"))
 
 

@@ -39,10 +39,10 @@ def plain(folder: Path, seed: int = 0, **config: Any) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from pipeline.tokenization.wordpiece import SPECIALS, Normal, build
+    from pipeline.tokenization.wordpiece import SPECIALS, Normal, build_tokenizer
 
     names = [*SPECIALS, *WORDS, "query", "passage", ":", "a", "e", *(f"##{letter}" for letter in "aeiourst")]
-    tokenizer = build(names, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
+    tokenizer = build_tokenizer(names, Normal(lowercase=True, split_identifiers=False, drop_rules=False))
     folder.mkdir(parents=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     roles = ("pad", "unk", "cls", "sep", "mask")

@@ -154,7 +154,7 @@ def faiss_searcher():
     """pyserini's class. Java starts once in a process."""
     from pipeline.bm25 import java
 
-    java.start()
+    java.start_java()
     from pyserini.search.faiss import FaissSearcher
 
     return FaissSearcher

@@ -12,7 +12,7 @@ from flows.dag import nodes
 from flows.recipes.recipe import resolve
 from pipeline.config import Config
 from tasks import older_names
-from tasks.equivalent_code import compare, read_table, updated
+from tasks.equivalent_code import compare_builds, read_table, updated
 from tasks.keys import stage_code
 from tasks.stages import STAGES
 
@@ -128,7 +128,7 @@ def test_only_equal_bytes_enter_the_table(tmp_path: Path, text: str, name: str, 
     before, after = Store(tmp_path / "before"), Store(tmp_path / "after")
     built(before, key(OLD))
     built(after, key(NEW), text, name)
-    found = compare(before.records(), after.records(), [before.objects, after.objects])
+    found = compare_builds(before.records(), after.records(), [before.objects, after.objects])
     assert found.different == ({} if problem is None else {"train": problem})
     assert found.codes == ({"train": (code_hash(OLD), code_hash(NEW))} if problem is None else {})
 

@@ -27,7 +27,7 @@ from pipeline.errors import InputError
 from pipeline.runtime.shards import name, row_count
 from pipeline.runtime.work import Job, Machine, Metrics, Work
 from tasks import ray_cluster, ray_shards
-from tasks.ray_shards import Part, cut
+from tasks.ray_shards import Part, cut_job
 from tasks.stages import STAGES, Stage
 
 SPANS = [(0, 2), (2, 9), (9, 10), (10, 17), (17, 20)]
@@ -47,19 +47,19 @@ def make(part: Part) -> State[Any]:
 
 
 def test_parts_are_of_like_size_and_hold_every_shard_once(job: Job, machine: Machine) -> None:
-    found = cut("encode-stage1", job, machine, 2)
+    found = cut_job("encode-stage1", job, machine, 2)
     assert [part.name for part in found] == ["encode-stage1 1/2", "encode-stage1 2/2"]
     assert [list(part.numbers) for part in found] == [[1, 4, 2], [3, 0]]
     assert [row_count(SPANS, part.numbers) for part in found] == [11, 9]
-    assert [list(part.numbers) for part in cut("a", job, machine, 99)] == [[1], [3], [4], [0], [2]]
+    assert [list(part.numbers) for part in cut_job("a", job, machine, 99)] == [[1], [3], [4], [0], [2]]
 
 
 def test_a_part_is_finished_where_all_its_shards_are(job: Job, machine: Machine) -> None:
     for number in (3, 4, 0):
         np.save(job.folder / name(number), np.arange(row_count(SPANS, [number])))
-    assert [part.finished for part in cut("a", job, machine, 2)] == [False, True]
+    assert [part.finished for part in cut_job("a", job, machine, 2)] == [False, True]
     np.save(job.folder / name(0), np.arange(9))  # of another size
-    assert [part.finished for part in cut("a", job, machine, 2)] == [False, False]
+    assert [part.finished for part in cut_job("a", job, machine, 2)] == [False, False]
 
 
 @pytest.mark.usefixtures("harness")
@@ -69,10 +69,10 @@ def test_a_part_makes_its_own_shards_and_no_other(job: Job, machine: Machine, mo
         return getattr(importlib.import_module(module), called)(progress=progress, device="cpu", **arguments)
 
     monkeypatch.setattr(ray_shards, "launch", launch)
-    first, second = cut("a", job, machine, 2)
+    first, second = cut_job("a", job, machine, 2)
     assert make(first).name == "Completed"
     assert {path.name for path in job.folder.glob("*.npy")} == {name(i) for i in (1, 4, 2)}
-    cached = make(cut("a", job, machine, 2)[0])
+    cached = make(cut_job("a", job, machine, 2)[0])
     assert (cached.name, cached.message) == ("Cached", "3 shards")
     make(second)
     assert np.concatenate([np.load(job.folder / name(i)) for i in range(5)]).tolist() == [*range(20)]
@@ -95,7 +95,7 @@ def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypa
         return [*sent]
 
     monkeypatch.setattr(ray_shards, "launch", lambda *_: {})
-    whole = cut("a", job, machine, 1)[0]
+    whole = cut_job("a", job, machine, 1)[0]
     EventsWorker.set_client_override(AssertingEventsClient)
     try:
         assert "prefect.task-run.Completed" in around(whole)
@@ -106,7 +106,7 @@ def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypa
 
 @pytest.mark.usefixtures("harness")
 def test_a_machine_without_the_store_says_so(job: Job, machine: Machine, tmp_path: Path) -> None:
-    part = replace(cut("a", job, machine, 1)[0], folder=tmp_path / "elsewhere")
+    part = replace(cut_job("a", job, machine, 1)[0], folder=tmp_path / "elsewhere")
     with pytest.raises(InputError, match=f"machine.ray: {socket.gethostname()} does not see .*elsewhere: all machines"):
         make(part).result()
 

@@ -154,10 +154,10 @@ def test_an_interrupted_run_leaves_nobody_at_work(machine: Machine, job: Callabl
 def test_a_cluster_is_looked_at_before_long_work(machine: Machine, tmp_path: Path) -> None:
     from prefect.settings import PREFECT_API_URL
 
-    ray_cluster.check(machine, tmp_path / "store", PREFECT_API_URL.value(), print)
+    ray_cluster.check_cluster(machine, tmp_path / "store", PREFECT_API_URL.value(), print)
     assert not list((tmp_path / "store").iterdir())
     with pytest.raises(InputError, match=r"machine\.ray: .* does not reach Prefect at http://127\.0\.0\.1:9/api"):
-        ray_cluster.check(machine, tmp_path / "store", "http://127.0.0.1:9/api", print)
+        ray_cluster.check_cluster(machine, tmp_path / "store", "http://127.0.0.1:9/api", print)
     with pytest.raises(InputError, match="has no GPU"):
         run(Job("counting:count", {}, tmp_path, SPANS, "things"), machine.model_copy(update={"device": "cuda"}))
 

@@ -8,7 +8,7 @@ from pipeline.data.words import ends_sentence, spans
 REACH = {"paragraph": 0.35, "sentence": 0.25, "line": 0.15, "word": 0.0}
 
 
-def cut(text: str, words: int) -> list[str]:
+def cut_text(text: str, words: int) -> list[str]:
     """Returns `text` in passages of about `words` words each (data/words.py); 0: uncut. Only white space at the cuts is
     lost.
 

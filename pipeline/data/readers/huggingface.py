@@ -15,8 +15,8 @@ from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.metadata import EXACT, Cell, Names, demand
 from pipeline.data.qrels import grade, some
-from pipeline.data.readers.cut import cut
-from pipeline.data.readers.tables import KINDS, by_splits, rows, separator_hint
+from pipeline.data.readers.cut import cut_text
+from pipeline.data.readers.tables import KINDS, by_splits, separator_hint, table_rows
 from pipeline.data.readers.unread import unread
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
@@ -170,7 +170,7 @@ def _rows(table: Table, exact: Sequence[str] = ()) -> Iterator[tuple[int, str, d
         builder = _builder(table)
         untyped = builder.info.builder_name in KINDS
         if untyped:
-            placed = rows(builder, table.split)
+            placed = table_rows(builder, table.split)
         else:
             streamed = builder.as_streaming_dataset(table.split)
             placed = ((f"{source}, row {number}", row) for number, row in enumerate(streamed, 1))
@@ -222,7 +222,7 @@ def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
         if not config.passage_words:
             yield place, Passage(row_id, document, title, text, row)
             continue
-        for i, piece in enumerate(cut(text, config.passage_words) or [""]):
+        for i, piece in enumerate(cut_text(text, config.passage_words) or [""]):
             yield place, Passage(f"{row_id}#{i}", document or row_id, title, piece, row)
 
 

@@ -15,7 +15,7 @@ from pipeline.config import Config
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.metadata import distinct
-from pipeline.data.readers.cut import cut
+from pipeline.data.readers.cut import cut_text
 from pipeline.data.readers.docstrings import docstrings, documents
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
@@ -130,7 +130,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     def passages() -> Iterator[tuple[str, Passage]]:
         for document in selected:
             further = {"source": PurePosixPath(document.file).parts[0], "module": _module(document.file)}
-            for i, text in enumerate(cut(document.text, config.passage_words)):
+            for i, text in enumerate(cut_text(document.text, config.passage_words)):
                 yield document.file, Passage(f"{document.name}#{i}", document.name, document.title, text, further)
 
     def queries() -> Iterator[tuple[str, Query]]:
@@ -141,7 +141,7 @@ def read(config: PydocsConfig, progress: Progress) -> Source:
     def qrels() -> Iterator[tuple[str, Judgement]]:
         for document in selected:
             if document.question:
-                for i in range(len(cut(document.text, config.passage_words))):
+                for i in range(len(cut_text(document.text, config.passage_words))):
                     yield (
                         document.file,
                         Judgement(split_of(document.file), document.name, f"{document.name}#{i}", 1),

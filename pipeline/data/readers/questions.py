@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.data.ids import hash_id
-from pipeline.data.readers.cut import cut
-from pipeline.data.readers.sections import Document, words
+from pipeline.data.readers.cut import cut_text
+from pipeline.data.readers.sections import Document, lower_words
 from pipeline.data.readers.text_config import Kind
 from pipeline.data.words import UNSPACED_END, count, spans
 
@@ -113,7 +113,7 @@ def make(document: Document, config: "TextConfig", repeated: Callable[[str], boo
         text = section.text
         if removed("first_sentences", i):
             text = text[_sentence_end(text) :]
-        pieces = cut(text, config.passage_words) or [""]
+        pieces = cut_text(text, config.passage_words) or [""]
         of_section.append(list(range(len(passages), len(passages) + len(pieces))))
         passages += [(": ".join(part for part in (title, *headings) if part), piece) for piece in pieces]
 
@@ -153,7 +153,7 @@ def _says_nothing(kind: Kind, text: str, config: "TextConfig") -> bool:
         low, high = config.sentence_words
         prose = sum(c in SIGNS for c in text) <= SIGNS_SHARE * len(text)
         return not (low <= count(text) <= high and text[:1].isalpha() and prose)
-    plain = words(text)
+    plain = lower_words(text)
     longer = " ".join(word for word in plain.split() if len(word) > 1)
     return count(longer) < config.heading_words or plain in SAYING_NOTHING
 

@@ -68,7 +68,11 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
         close(level)
         while path and path[-1][0] >= level:
             path.pop()
-        if i == first_place and said(text) and f" {said(text)} " in f" {said(title)} ":
+        if (
+            i == first_place
+            and comparable_words(text)
+            and f" {comparable_words(text)} " in f" {comparable_words(title)} "
+        ):
             opened = 0
         else:
             path.append((level, len(headings)))
@@ -78,12 +82,12 @@ def document(document_id: str, title: str, name: str, blocks: Sequence[Block]) -
     return Document(document_id, title, headings, sections or [Section((), "")])
 
 
-def said(text: str) -> str:
+def comparable_words(text: str) -> str:
     """Returns the words and numbers in lower case, without a leading section number, to compare texts."""
-    return words(text[number.end() :] if (number := NUMBERING.match(text)) else text, str.isalnum)
+    return lower_words(text[number.end() :] if (number := NUMBERING.match(text)) else text, str.isalnum)
 
 
-def words(text: str, of: Callable[[str], bool] = str.isalpha) -> str:
+def lower_words(text: str, of: Callable[[str], bool] = str.isalpha) -> str:
     """Returns the words of letters in lower case: texts that differ only in numbers or signs become equal.
 
     Marks (vowel signs, combining accents) belong to the letter before them, but not those of an emoji. `of`: whether a

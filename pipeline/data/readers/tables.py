@@ -34,7 +34,7 @@ UNREAD = (
 Row = dict[str, Any]
 
 
-def rows(builder: "DatasetBuilder", split: str) -> Iterator[tuple[str, Row]]:
+def table_rows(builder: "DatasetBuilder", split: str) -> Iterator[tuple[str, Row]]:
     """Yields (file and line, row) of a split, in the order of its files. Cells of CSV and TSV are text as written.
 
     Raises InputError for an unknown split and for a faulty file.

@@ -13,7 +13,7 @@ from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.readers.folder import documents_of, listing
 from pipeline.data.readers.questions import Made, asking, make, split_of
-from pipeline.data.readers.sections import Document, said
+from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
 from pipeline.errors import InputError
 from pipeline.formatting import counted
@@ -160,7 +160,7 @@ def _further(config: TextConfig, needed: int, documents: int) -> str:
 
 
 def _hash(text: str) -> int:
-    return hash_id(said(text))
+    return hash_id(comparable_words(text))
 
 
 Item = TypeVar("Item")

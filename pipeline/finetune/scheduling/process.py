@@ -140,7 +140,7 @@ def _fail(child: subprocess.Popen[str], stderr: IO[str]) -> None:
     raise RuntimeError(f"the process that schedules batches failed, {ending(child.returncode)}:\n{text}".rstrip())
 
 
-def run(folder: Path) -> None:
+def search_batches(folder: Path) -> None:
     """Searches the missing batches of `folder`. Memory: see `DENSE`; 1.3 GB for 100,000 pairs with lists of 100."""
     from pipeline.finetune.scheduling import batch_search as scheduling
 
@@ -215,7 +215,7 @@ def _vectors(path: Path, members: np.ndarray, n: int) -> np.ndarray:
 def main() -> None:
     die_with_parent()
     with report_errors(reporter()):
-        run(Path(sys.argv[1]))
+        search_batches(Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from artifacts.verify import verify
 from flows.cli.main import app
 from flows.dag import nodes
 from flows.recipes.recipe import configuration, resolve
-from pipeline.training.loop import losses
+from pipeline.training.loop import loss_columns
 
 TRAINED = ("condenser", "cocondenser", "stage1", "stage2")
 
@@ -35,7 +35,7 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 def same_as_history(log: Path, artifact: Path) -> None:
     table = pd.read_parquet(artifact / "history.parquet").set_index("step")
     found = scalars(log)
-    names = [*losses(table.columns), "learning_rate", "gradient_norm"]
+    names = [*loss_columns(table.columns), "learning_rate", "gradient_norm"]
     assert len(names) >= 3
     for name in names:
         assert found[name] == {step: pytest.approx(value) for step, value in table[name].items()}, name

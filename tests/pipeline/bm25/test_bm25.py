@@ -193,7 +193,7 @@ def test_java_stays_in_its_own_process(collection, tmp_path):
 
 def test_pyserini_reads_the_index(built):
     out, _ = built
-    java.start()
+    java.start_java()
     from pyserini.search.lucene import LuceneSearcher
 
     assert [hit.docid for hit in LuceneSearcher(str(out / "index")).search("flying zebras")] == ["zebra"]

@@ -19,7 +19,7 @@ from pipeline.tokenization.token_files import Specials, Tokens
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.tokenization.tokens import TokensConfig, tokens
 from pipeline.tokenization.wordpiece import SPECIALS as SPECIAL_NAMES
-from pipeline.tokenization.wordpiece import Normal, build
+from pipeline.tokenization.wordpiece import Normal, build_tokenizer
 
 SPECIALS = Specials(vocab_size=305, pad=0, unk=1, cls=2, sep=3, mask=4)
 TEXTS = ["Where is the Eiffel tower?", "The tower is in Paris.", "Bread", "is baked, not boiled", "42 things"]
@@ -66,7 +66,7 @@ def test_rows_of_the_tokens_stage_are_transformers_own(tmp_path, work):
     characters = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789.,'()-?é"))
     (tmp_path / "tokenizer").mkdir()
     normal = Normal(lowercase=True, split_identifiers=False, drop_rules=False)
-    build([*SPECIAL_NAMES, *characters, *(f"##{c}" for c in characters)], normal).save(
+    build_tokenizer([*SPECIAL_NAMES, *characters, *(f"##{c}" for c in characters)], normal).save(
         str(tmp_path / "tokenizer" / "tokenizer.json")
     )
     passages = [

@@ -8,7 +8,7 @@ from writing import put
 
 from pipeline.data import text_files
 from pipeline.data.ingest import IngestConfig, missing, sources
-from pipeline.data.readers.cut import cut
+from pipeline.data.readers.cut import cut_text
 from pipeline.errors import InputError
 
 CONFIG = TypeAdapter(IngestConfig)
@@ -271,7 +271,7 @@ def test_a_reader_takes_its_own_fields_only(marco, tmp_path):
 @pytest.mark.parametrize("length", [1, 3, 79, 200, 1003])
 def test_cut_loses_no_word_and_keeps_lengths_near(words, length):
     text = " ".join(f"w{i}" + ("." if i % 9 == 0 else "") + ("\n\n" if i % 31 == 0 else "") for i in range(length))
-    passages = cut(text, words)
+    passages = cut_text(text, words)
     assert [word for passage in passages for word in passage.split()] == text.split()
     assert len(passages) == max(1, round(length / words))
     sizes = [len(passage.split()) for passage in passages]
@@ -281,15 +281,15 @@ def test_cut_loses_no_word_and_keeps_lengths_near(words, length):
 
 def test_cut_prefers_paragraph_to_sentence_to_line_to_word():
     words = [f"w{i}" for i in range(20)]
-    assert cut(" ".join(words), 10) == [" ".join(words[:10]), " ".join(words[10:])]
+    assert cut_text(" ".join(words), 10) == [" ".join(words[:10]), " ".join(words[10:])]
 
     def broken(**ends: str) -> list[int]:
         text = "".join(word + ends.get(word, " ") for word in words)
-        return [len(passage.split()) for passage in cut(text, 10)]
+        return [len(passage.split()) for passage in cut_text(text, 10)]
 
     assert broken(w10="\n") == [11, 9]
     assert broken(w10="\n", w8=". ") == [9, 11]
     assert broken(w10="\n\n", w8=". ") == [11, 9]
     assert broken(w2="\n\n") == [10, 10]
-    assert cut(" \n", 10) == []
-    assert cut(" a b \n c ", 0) == ["a b \n c"]
+    assert cut_text(" \n", 10) == []
+    assert cut_text(" a b \n c ", 0) == ["a b \n c"]

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from pipeline.data.readers import questions
-from pipeline.data.readers.cut import cut
+from pipeline.data.readers.cut import cut_text
 from pipeline.data.words import LONGEST, blank, count, ends_sentence, run_share, spans
 from pipeline.tokenization import tokens
 
@@ -62,7 +62,7 @@ def test_passages_hold_about_as_much_text_as_in_english(script):
     draw = random.Random(1)
     clause = lambda: "".join(draw.choice(letters) for _ in range(draw.randint(6, 15)))  # noqa: E731
     text = "".join(f"{clause()}{comma}{clause()}{end}" for _ in range(100))
-    pieces = cut(text, 80)
+    pieces = cut_text(text, 80)
     assert len(pieces) > 4
     assert all(100 * scale * 0.65 <= len(piece) <= 150 * scale * 1.35 for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(text.split())
@@ -72,7 +72,7 @@ def test_passages_hold_about_as_much_text_as_in_english(script):
 
 @pytest.mark.parametrize("run", ["ACGT" * 1000, "QUJD+/" * 600, "https://example.org/" + "a/b" * 900])
 def test_a_long_run_is_cut(run):
-    pieces = cut(f"Before it. {run} And after it.", 80)
+    pieces = cut_text(f"Before it. {run} And after it.", 80)
     assert len(pieces) > 5
     assert max(map(len, pieces)) <= 5 * 80 * 1.5
     assert "".join("".join(pieces).split()) == f"Beforeit.{run}Andafterit."

@@ -63,7 +63,7 @@ def built(given, tmp_path_factory):
 
 
 def in_this_process(function, arguments, machine, progress, checkpoints):
-    return index_stage.run(progress=progress, device="cpu", **arguments)
+    return index_stage.build_index(progress=progress, device="cpu", **arguments)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,9 +117,9 @@ def test_a_build_that_was_killed_ends_with_the_same_bytes(built, make, work, mon
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        index_stage.run(progress=stop, device="cpu", **arguments, **files)
+        index_stage.build_index(progress=stop, device="cpu", **arguments, **files)
     assert faiss.read_index(files["checkpoint"]).ntotal == 6000
-    index_stage.run(progress=killed.progress, device="cpu", **arguments, **files)
+    index_stage.build_index(progress=killed.progress, device="cpu", **arguments, **files)
     assert (killed.out / "index").read_bytes() == (whole / "index").read_bytes()
 
 
@@ -137,7 +137,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(built, work, monkeypatch, dama
     killed = work()
     checkpoint, digest = killed.checkpoints / "index", killed.checkpoints / "index.sha256"
     files = {"out": str(killed.out / "index"), "checkpoint": str(checkpoint)}
-    index_stage.run(progress=killed.progress, device="cpu", **arguments, **files)
+    index_stage.build_index(progress=killed.progress, device="cpu", **arguments, **files)
     content = checkpoint.read_bytes()
     assert faiss.read_index(str(checkpoint)).ntotal == 9000
     if damage == "of no digest":
@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(built, work, monkeypatch, dama
         changed = {"cut": content[:-7], "changed": content[:-999] + b"\x15" + content[-998:], "empty": b""}
         checkpoint.write_bytes(changed[damage])
     blocks: list[int] = []
-    index_stage.run(progress=lambda done, total, unit: blocks.append(done), device="cpu", **arguments, **files)
+    index_stage.build_index(progress=lambda done, total, unit: blocks.append(done), device="cpu", **arguments, **files)
     assert blocks == [3000, 6000, 9000, N]
     assert (killed.out / "index").read_bytes() == (built["int8"] / "index").read_bytes()
 

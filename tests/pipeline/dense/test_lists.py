@@ -12,7 +12,7 @@ from indexes import EFFORT, FLAT
 
 from pipeline.dense.encode import EncodeConfig, encode
 from pipeline.dense.index import index
-from pipeline.dense.search import SearchConfig, run, search
+from pipeline.dense.search import SearchConfig, search, search_lists
 from pipeline.runtime import shards
 from pipeline.runtime.work import Job, Machine, Work
 
@@ -85,7 +85,7 @@ def test_parts_searched_elsewhere_give_the_same_run(find, work):
         ]  # of 5 questions each, of 4 and of 3
         for numbers in (shards.missing(job.folder, job.spans)[::2], shards.missing(job.folder, job.spans)[1::2]):
             arguments: dict[str, Any] = {**job.arguments, "workers": 1, "numbers": numbers}
-            run(progress=lambda *a: None, device="cpu", **arguments)
+            search_lists(progress=lambda *a: None, device="cpu", **arguments)
             asked.append(numbers)
 
     find(replace(there, elsewhere=elsewhere))

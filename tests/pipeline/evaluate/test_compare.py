@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.evaluate.compare import Change, Pair, Row, changes, compare, questions_of, read_figures
+from pipeline.evaluate.compare import Change, Pair, Row, changes, compare_systems, questions_of, read_figures
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.per_query import measure_rows
 
@@ -27,7 +27,7 @@ def call(a: Path, b: Path, *pairs: Pair) -> list[Row]:
     of_a, of_b = (read_figures(folder, "test", "RR@10") for folder in (a, b))
     shared = sorted(questions_of(of_a) & questions_of(of_b))
     assert shared == ["q", "r", "s"]
-    return compare(of_a, of_b, shared, pairs, "randomisation", 1000, 1)
+    return compare_systems(of_a, of_b, shared, pairs, "randomisation", 1000, 1)
 
 
 def changed(a: Path, b: Path, pair: Pair, number: int = 5) -> list[Change]:

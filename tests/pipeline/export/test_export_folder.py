@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.export.folder import MARK, check, mark, whole
+from pipeline.export.folder import MARK, check_out, mark, whole
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -34,9 +34,9 @@ def test_it_is_there_when_it_is_whole(tmp_path):
 
 def test_an_empty_folder_is_filled_and_an_export_replaced(tmp_path):
     (tmp_path / "out").mkdir()
-    check(tmp_path / "out", overwrite=False)
+    check_out(tmp_path / "out", overwrite=False)
     write(tmp_path / "out", "one")
-    check(tmp_path / "out", overwrite=True)
+    check_out(tmp_path / "out", overwrite=True)
     write(tmp_path / "out", "two")
     assert held(tmp_path) == ["out"]
     assert held(tmp_path / "out") == [MARK, "part"]
@@ -48,11 +48,11 @@ def test_what_is_no_export_stays(tmp_path):
     out.mkdir()
     (out / "letters.txt").touch()
     with pytest.raises(InputError, match=r"out: not empty; --overwrite replaces an earlier export$"):
-        check(out, overwrite=False)
+        check_out(out, overwrite=False)
     with pytest.raises(InputError, match=r"out: not an earlier export \(it has no export.json\); --overwrite"):
-        check(out, overwrite=True)
+        check_out(out, overwrite=True)
     with pytest.raises(InputError, match=r"letters.txt: a file, not a folder$"):
-        check(out / "letters.txt", overwrite=True)
+        check_out(out / "letters.txt", overwrite=True)
 
 
 ADDED = ["notes.txt", ".hidden", "part/deeper/notes", "empty/", "part/link"]
@@ -73,7 +73,7 @@ def test_what_was_added_to_an_export_stays(tmp_path, name):
     first = out / name.removesuffix("/notes")  # a folder of the user's comes before what is in it
     line = f"^{first}: not a file of the earlier export; --overwrite replaces nothing; move the file away first$"
     with pytest.raises(InputError, match=line):
-        check(out, overwrite=True)
+        check_out(out, overwrite=True)
     with pytest.raises(InputError, match=line):
         write(out, "two")
     assert os.path.lexists(added)
@@ -93,12 +93,12 @@ def test_an_export_that_does_not_list_its_files_stays(tmp_path, content):
     (tmp_path / MARK).write_text(content)
     line = "export.json: does not list the files of the earlier export; --overwrite replaces nothing; remove"
     with pytest.raises(InputError, match=line):
-        check(tmp_path, overwrite=True)
+        check_out(tmp_path, overwrite=True)
 
 
 def test_a_name_that_leaves_no_room_for_the_folder_next_to_it(tmp_path):
     with pytest.raises(OSError, match="name too long"):
-        check(tmp_path / ("x" * 250), overwrite=False)
+        check_out(tmp_path / ("x" * 250), overwrite=False)
 
 
 def test_nothing_is_left_where_it_fails(tmp_path):

@@ -45,7 +45,7 @@ def tokenizer(tmp_path) -> Path:
     folder = tmp_path / "tokenizer"
     folder.mkdir()
     normal = wordpiece.Normal(lowercase=True, split_identifiers=True, drop_rules=False)
-    wordpiece.build([*wordpiece.SPECIALS, *WORDS], normal).save(str(folder / "tokenizer.json"))
+    wordpiece.build_tokenizer([*wordpiece.SPECIALS, *WORDS], normal).save(str(folder / "tokenizer.json"))
     names = {
         "unk_token": "[UNK]",
         "cls_token": "[CLS]",

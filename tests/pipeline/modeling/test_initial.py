@@ -147,10 +147,10 @@ def test_another_vocabulary_is_refused(inputs, tmp_path):
     entries = sorted(vocabulary, key=vocabulary.__getitem__)
     entries[-1], entries[-2] = entries[-2], entries[-1]
     normal = wordpiece.Normal(lowercase=True, split_identifiers=False, drop_rules=False)
-    wordpiece.build(entries, normal).save(str(tmp_path / "given" / "tokenizer.json"))
+    wordpiece.build_tokenizer(entries, normal).save(str(tmp_path / "given" / "tokenizer.json"))
     with pytest.raises(InputError, match=rf"initial.checkpoint .*given: .* entry {len(entries) - 2}, "):
         run(inputs, tmp_path / "out", checkpoint=tmp_path / "given")
-    wordpiece.build(entries[:-1], normal).save(str(tmp_path / "shorter.json"))
+    wordpiece.build_tokenizer(entries[:-1], normal).save(str(tmp_path / "shorter.json"))
     shorter = tmp_path / "shorter"
     shorter.mkdir()
     (tmp_path / "shorter.json").rename(shorter / "tokenizer.json")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.modeling.packing import attend, has_kernel, rows
+from pipeline.modeling.packing import attend, has_kernel, packed_rows
 
 LENGTHS = np.array([3, 5, 5, 5, 9])
 
@@ -14,10 +14,10 @@ LENGTHS = np.array([3, 5, 5, 5, 9])
 )
 def test_rows_see_their_own_sequence_alone(counts):
     torch.manual_seed(0)
-    every = rows(LENGTHS, LENGTHS, None, "cpu")
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
     edges = np.cumsum([0, *LENGTHS])
     at_R = np.concatenate([edge + np.arange(count) for edge, count in zip(edges[:-1], counts, strict=True)])
-    asking = rows(LENGTHS, np.array(counts), at_R, "cpu")
+    asking = packed_rows(LENGTHS, np.array(counts), at_R, "cpu")
     assert (asking.size, asking.longest) == (sum(counts), max(counts))
     assert asking.scores == int(np.dot(counts, LENGTHS))
     query_RD = torch.randn(len(at_R), 8, requires_grad=True)
@@ -42,7 +42,7 @@ def test_rows_see_their_own_sequence_alone(counts):
 
 
 def test_masks_hide_keys():
-    every = rows(LENGTHS, LENGTHS, None, "cpu")
+    every = packed_rows(LENGTHS, LENGTHS, None, "cpu")
     x_TD = torch.randn(27, 8)
     masks = [torch.eye(length, dtype=torch.bool).expand(n, 1, -1, -1) for n, length in every.groups]
     torch.testing.assert_close(attend(x_TD, x_TD, x_TD, every, every, 2, 0.0, masks), x_TD)  # each sees itself
@@ -50,8 +50,8 @@ def test_masks_hide_keys():
 
 def test_padding_is_what_attention_computes_for_nothing():
     at_R = np.array([0, 3, 4, 8, 13, 18])
-    assert rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
-    assert rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
+    assert packed_rows(LENGTHS, np.array([1, 2, 1, 1, 1]), at_R, "cpu").padding == 2
+    assert packed_rows(LENGTHS, LENGTHS, None, "cpu").padding == 0
 
 
 def test_a_gpu_before_ampere_goes_without_the_kernel(monkeypatch):

@@ -10,7 +10,7 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.data.runs import writer
 from pipeline.negatives import page as mining_page
 from pipeline.negatives.mine import MineConfig, mine
-from pipeline.negatives.page import cut, looked_for, overlap, pieces, suspicions
+from pipeline.negatives.page import cut_passage, looked_for, overlap, pieces, suspicions
 
 SCRIPT = "<script>alert('x')</script>"
 LONG = " ".join(f"word{i}" for i in range(2000))
@@ -126,7 +126,7 @@ def test_pieces_join_to_the_text_and_mark_whole_words():
 
 @pytest.mark.parametrize("text", ["x" * 900, "a " * 700, "", "tail " + "y" * 300, f"{LONG[:3000]} needle {LONG}"])
 def test_cut_shows_a_head_and_opens_to_all_that_the_page_holds(text):
-    found = cut(text, looked_for((), ["needle"]), ["needle"])
+    found = cut_passage(text, looked_for((), ["needle"]), ["needle"])
     head = "".join(piece for piece, _ in found["head"])
     whole = "".join(piece for piece, _ in found["whole"])
     assert len(head) <= mining_page.HEAD + 2

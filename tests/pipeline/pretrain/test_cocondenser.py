@@ -23,7 +23,7 @@ from pipeline.pretrain.cocondenser import (
     pair_drawer,
 )
 from pipeline.pretrain.condenser import CondenserConfig
-from pipeline.pretrain.train import train as pretrain
+from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime import ranks as distributed
 from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent

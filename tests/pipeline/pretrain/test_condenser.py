@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 
 from pipeline.errors import InputError
 from pipeline.pretrain.condenser import CondenserConfig, condenser, missing
-from pipeline.pretrain.train import train as pretrain
+from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime.work import Work, silent
 
 MACHINE = {**SINGLE, "gradient_cache_chunk": 5}

@@ -23,7 +23,7 @@ from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.inverse_cloze import IctConfig, check_ict, ict, missing
 from pipeline.pretrain.objectives import objective
 from pipeline.pretrain.segments import pairs, usable
-from pipeline.pretrain.train import train as pretrain
+from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime.work import Work, silent
 from pipeline.tokenization.token_files import Tokens
 

@@ -54,9 +54,9 @@ class Golden:
                     ids_T=ids[rows][real],
                     position_T=torch.arange(ids.shape[1]).expand_as(real)[real],
                     label_M=label_T[masked_M],
-                    every=packing.rows(length_B, length_B, None, "cpu"),
-                    cls=packing.rows(length_B, np.ones_like(length_B), np.cumsum(length_B) - length_B, "cpu"),
-                    masked=packing.rows(length_B, count_B, masked_M.numpy(), "cpu"),
+                    every=packing.packed_rows(length_B, length_B, None, "cpu"),
+                    cls=packing.packed_rows(length_B, np.ones_like(length_B), np.cumsum(length_B) - length_B, "cpu"),
+                    masked=packing.packed_rows(length_B, count_B, masked_M.numpy(), "cpu"),
                 )
             )
         return Batch(chunks, len(ids), int((labels != -100).sum()), int(attention.sum()))

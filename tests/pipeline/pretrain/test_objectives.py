@@ -18,7 +18,7 @@ from pipeline.modeling import bert
 from pipeline.pretrain import masking
 from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.pretrain.objectives import objective, retromae
-from pipeline.pretrain.train import train as pretrain
+from pipeline.pretrain.train import train_objective as pretrain
 from pipeline.runtime.work import silent
 from pipeline.tokenization.token_files import Ragged, Specials
 from pipeline.training.loop import seed_dropout

@@ -9,7 +9,7 @@ from reported import CONFIG, LINEAGE, WHOLE, elements, work
 
 from pipeline.evaluate.shallow import shallow
 from pipeline.report.build import report
-from pipeline.report.lineage import duration, hours, summary
+from pipeline.report.lineage import build_summary, duration, hours
 
 
 def test_text_of_the_collection_is_escaped(page):
@@ -105,7 +105,7 @@ def test_the_lineage_tells_steps_and_what_they_took(page):
     assert "without 1 step whose GPUs were not recorded" in page
     assert "Of 1 step no record is left." in page
     assert "cocondenser run tiny --set &#39;title=&lt;script&gt;&#39;" in page
-    told = summary(LINEAGE)
+    told = build_summary(LINEAGE)
     assert (told["time"], told["gpu_hours"], told["unknown"], told["kept"]) == ("1 h 31 min", "3.00", 1, 1)
 
 

@@ -20,7 +20,7 @@ def rows(start, stop, tick):
 
 def build(folder, of, make, workers, *, device="cpu", progress=silent, numbers=None):
     told = {"unit": "things", "progress": progress}
-    shards.build(folder, of, make, device=device, workers=workers, numbers=numbers, **told)
+    shards.build_shards(folder, of, make, device=device, workers=workers, numbers=numbers, **told)
 
 
 def whole(folder):

@@ -122,7 +122,7 @@ def test_transformers_gives_the_same_ids(trained):
 )
 def test_words(fields, text, words):
     chosen = {"lowercase": True, "split_identifiers": True, "drop_rules": True, **fields}
-    tokenizer = wordpiece.build([*wordpiece.SPECIALS, *words.split()], wordpiece.Normal(**chosen))
+    tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIALS, *words.split()], wordpiece.Normal(**chosen))
     assert tokenizer.encode(text, add_special_tokens=False).tokens == words.split()
 
 

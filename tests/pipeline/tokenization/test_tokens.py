@@ -51,7 +51,7 @@ def folders(tmp_path) -> tuple[Path, Path]:
         {word for text in [*TEXTS, *QUESTIONS] for word in re.findall(r"\w+", text.lower())} - {"unseenwords"}
     )
     vocabulary = [*wordpiece.SPECIALS, *words, "title", "b", "d", "un", "##seen", "##words", *'.,!?()[]"']
-    wordpiece.build(list(dict.fromkeys(vocabulary)), NORMAL).save(str(tokenizer / "tokenizer.json"))
+    wordpiece.build_tokenizer(list(dict.fromkeys(vocabulary)), NORMAL).save(str(tokenizer / "tokenizer.json"))
     return collection, tokenizer
 
 
@@ -122,7 +122,7 @@ def test_word_and_sentence_starts(folders, tmp_path):
 
 def test_first_token_of_a_text_starts_a_word_though_it_continues_one():
     """Titles and questions too, so a cut never leaves a word without a start."""
-    tokenizer = wordpiece.build([*wordpiece.SPECIALS, "a", "##a"], NORMAL)
+    tokenizer = wordpiece.build_tokenizer([*wordpiece.SPECIALS, "a", "##a"], NORMAL)
     assert word_start_table(tokenizer).tolist() == [True] * 6 + [False]
 
 
@@ -169,7 +169,7 @@ def test_a_typed_question_gives_the_artifacts_ids(folders, tmp_path):
 
 def test_large_vocabulary_takes_four_bytes(tmp_path):
     vocabulary = [*wordpiece.SPECIALS, *(f"w{i}" for i in range(70_000))]
-    with stage.RaggedWriter(tmp_path / "x", wordpiece.build(vocabulary, NORMAL)) as writer:
+    with stage.RaggedWriter(tmp_path / "x", wordpiece.build_tokenizer(vocabulary, NORMAL)) as writer:
         writer.write([[70_004, 5], []])
     saved = np.load(tmp_path / "x" / "tokens.npy")
     assert saved.dtype == np.uint32

@@ -15,7 +15,7 @@ from pipeline.pretrain.condenser import CondenserConfig
 from pipeline.runtime.checkpoints import saved_state, saved_steps
 from pipeline.runtime.launch import launch, layout
 from pipeline.runtime.work import Machine, silent
-from pipeline.training.loop import Optimiser, learning_rate, named_memory, speeds, summary
+from pipeline.training.loop import Optimiser, history_metrics, learning_rate, named_memory, speeds
 
 SUPPORT = Path(__file__).parents[2] / "support"
 OPTIMISER = {
@@ -97,8 +97,8 @@ def test_a_summary_leaves_skipped_updates_out_of_the_mean():
     history = [{"step": i + 1, "loss": float(i), "tokens": 8.0, "skipped": 0.0} for i in range(30)]
     history[-1] |= {"loss": math.nan, "skipped": 1.0}
     figures = {"updates": 30, "updates_skipped": 1, "tokens": 240, "loss_last": 27.5}
-    assert summary(history) == figures
-    assert summary([]) == {"updates": 0, "updates_skipped": 0, "tokens": 0}
+    assert history_metrics(history) == figures
+    assert history_metrics([]) == {"updates": 0, "updates_skipped": 0, "tokens": 0}
 
 
 def test_ten_bad_updates_in_a_row_stop(children, tmp_path):
