@@ -8,7 +8,7 @@ from artifacts.store import Store
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltArtifact:
     name: str
     """The name that its reader uses: the parameter of a stage, or the name passed to `ancestry`."""
     identity: str
@@ -21,7 +21,7 @@ class Made:
         return self.record.key if self.record is not None else self.identity
 
 
-def ancestry(store: Store, ends: Iterable[Made]) -> list[Made]:
+def ancestry(store: Store, ends: Iterable[BuiltArtifact]) -> list[BuiltArtifact]:
     """Returns `ends` and everything that led to them, each record once and after all of its inputs.
 
     A record names its inputs by identity and, in newer versions, by key. If several keys gave the same bytes,
@@ -29,10 +29,10 @@ def ancestry(store: Store, ends: Iterable[Made]) -> list[Made]:
     """
     ends = list(ends)
     chooser = _Chooser(store.records(), {end.record.key for end in ends if end.record is not None})
-    finished: dict[str, Made] = {}
-    path: dict[str, tuple[Made, Iterator[tuple[str, str]]]] = {}
+    finished: dict[str, BuiltArtifact] = {}
+    path: dict[str, tuple[BuiltArtifact, Iterator[tuple[str, str]]]] = {}
 
-    def enter(artifact: Made) -> None:
+    def enter(artifact: BuiltArtifact) -> None:
         path[artifact.node] = artifact, iter(artifact.record.inputs.items() if artifact.record is not None else ())
 
     for end in ends:
@@ -47,7 +47,7 @@ def ancestry(store: Store, ends: Iterable[Made]) -> list[Made]:
             elif artifact.record is not None:
                 parameter, identity = next_input
                 record = chooser.choose(artifact.record, parameter, path.keys(), finished.keys())
-                parent = Made(parameter, identity, record)
+                parent = BuiltArtifact(parameter, identity, record)
                 if parent.node not in finished:
                     enter(parent)
     return list(finished.values())

@@ -17,7 +17,7 @@ from artifacts.store import Store
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     name: str
     created: str
     """ISO 8601, UTC."""
@@ -82,19 +82,19 @@ def dump_run(name: str, nodes: Mapping[str, Ref], details: Mapping[str, Any], cr
     return schema.signed_json(record)
 
 
-def runs(store: Store, name: str | None = None) -> list[Run]:
+def runs(store: Store, name: str | None = None) -> list[RunRecord]:
     """Returns runs (of one name), newest first. Skips records that cannot be read."""
     return runs_and_unreadable(store, name)[0]
 
 
-def runs_and_unreadable(store: Store, name: str | None = None) -> tuple[list[Run], list[Path]]:
+def runs_and_unreadable(store: Store, name: str | None = None) -> tuple[list[RunRecord], list[Path]]:
     """Returns `runs`, and the files of all records that cannot be read."""
     records = [(path, read_run(store, path)) for path in _newest_first(store)]
     named = [run for _, run in records if run is not None and name in (None, run.name)]
     return named, [path for path, run in records if run is None and path.exists()]
 
 
-def readable_runs(store: Store, name: str | None = None) -> Iterator[Run]:
+def readable_runs(store: Store, name: str | None = None) -> Iterator[RunRecord]:
     """Yields `runs` one by one. Raises `StoreError` when it reaches an unreadable record (of that name)."""
     for path in _newest_first(store):
         run = read_run(store, path)
@@ -122,7 +122,7 @@ def _created(path: Path) -> str:
     return path.stem.partition("-")[0]
 
 
-def read_run(store: Store, path: Path) -> Run | None:
+def read_run(store: Store, path: Path) -> RunRecord | None:
     """Returns the run in a record's file; None if it cannot be read."""
     try:
         return parse_run(store, path.read_bytes())
@@ -130,11 +130,11 @@ def read_run(store: Store, path: Path) -> Run | None:
         return None
 
 
-def parse_run(store: Store, data: bytes) -> Run:
+def parse_run(store: Store, data: bytes) -> RunRecord:
     """Returns the run in the bytes of a record's file. Raises ValueError (one line) if it is invalid."""
     try:
         record: _Record = _RECORD.validate_json(schema.without_digest(data), strict=True)
     except ValidationError as error:
         raise ValueError(first_line(error)) from None
     nodes = {node: Ref(**vars(ref), path=store.objects / ref.digest) for node, ref in record.nodes.items()}
-    return Run(record.name, record.created, nodes, record.details)
+    return RunRecord(record.name, record.created, nodes, record.details)

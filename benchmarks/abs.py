@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.finetune import examples
 from pipeline.finetune.scheduling import batch_search as scheduling
-from pipeline.finetune.scheduling.process import HARDNESS, JOB, PASSAGES, QUESTIONS, Job
+from pipeline.finetune.scheduling.process import HARDNESS, JOB, PASSAGES, QUESTIONS, ScheduleJob
 from pipeline.finetune.scheduling.similarity import Similarity, dense, grid
 
 ROUNDS = 2
@@ -102,7 +102,7 @@ def large(pairs: int = 100_000, batch: int = 8, dimension: int = 768) -> None:
         for name, vectors_ND in zip((QUESTIONS, PASSAGES), vectors(pairs, dimension), strict=True):
             np.save(folder / name, vectors_ND)
         sizes = np.diff(examples.batches(pairs, batch)).tolist()
-        job = Job("greedy", sizes, seed=0, epoch=0, width=0, depth=100, pool=0)
+        job = ScheduleJob("greedy", sizes, seed=0, epoch=0, width=0, depth=100, pool=0)
         (folder / JOB).write_text(json.dumps(asdict(job)))
         started = time.monotonic()
         said = subprocess.run([sys.executable, "-c", CHILD, place], capture_output=True, text=True, check=True).stdout

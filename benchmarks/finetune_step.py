@@ -19,7 +19,7 @@ from benchmarks.data import pydocs
 from benchmarks.paired import Figures, Step, Way, ratio
 from benchmarks.steps import BATCHES, BUDGET, LIMIT, adam, compare_steps, new_module
 from pipeline.data.barred import Texts, between
-from pipeline.data.judged import Lists
+from pipeline.data.judged import PassageLists
 from pipeline.finetune import examples, losses
 from pipeline.finetune.pools import Pools
 from pipeline.finetune.step import Piece, backward, pieces
@@ -49,7 +49,8 @@ class Source:
         self.draw = examples.Draw(negatives=own - 1, positives_considered=None, seed=0)
         rng, size, passages = np.random.default_rng(0), len(self.data.queries), len(self.data.passages)
         judged, negatives = (
-            Lists(rng.integers(passages, size=size * n, dtype=np.int32), np.arange(size + 1) * n) for n in (1, POOL)
+            PassageLists(rng.integers(passages, size=size * n, dtype=np.int32), np.arange(size + 1) * n)
+            for n in (1, POOL)
         )
         number_P = np.arange(passages, dtype=np.uint64)  # each passage and question has words of its own
         asked_n, own_n = np.arange(passages, passages + size, dtype=np.uint64), np.full(size, -1)
@@ -58,7 +59,7 @@ class Source:
 
     def __call__(self, i: int) -> list[np.ndarray]:
         """The rows of batch i, questions first; drawn again at each call as in training."""
-        order = examples.order(0, 0, examples.epoch_size(self.pools))
+        order = examples.epoch_order(0, 0, examples.epoch_size(self.pools))
         batch = examples.batch(self.pools, 0, order[i * self.questions :][: self.questions], self.draw)
         ids = question_rows(self.data, batch.queries_Q, self.form)
         return ids + passage_rows(self.data, batch.passages_QN.ravel(), self.form, LIMIT)

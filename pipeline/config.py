@@ -65,7 +65,7 @@ class Config(BaseModel):
     @classmethod
     def _homes_are_expanded(cls, value: Any) -> Any:
         if isinstance(value, Path):
-            return paths.given(value)
+            return paths.expand_home(value)
         if isinstance(value, dict):
             return {name: cls._homes_are_expanded(item) for name, item in value.items()}
         if isinstance(value, list | tuple):

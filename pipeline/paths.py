@@ -11,7 +11,7 @@ class UnknownUser(InputError, ValueError):
     """Unknown user in `~user`. A ValueError too, so that pydantic and typer add the field or option."""
 
 
-def given(path: str | Path, field: str = "") -> Path:
+def expand_home(path: str | Path, field: str = "") -> Path:
     """Returns the path with `~` and `~user` replaced by the home folder.
 
     Raises UnknownUser if no user has that name. `field`: begins the message, for callers whose error names no field.
@@ -25,12 +25,12 @@ def given(path: str | Path, field: str = "") -> Path:
     return Path(expanded)
 
 
-def beside(folder: Path | None, path: str | Path) -> Path:
+def relative_to(folder: Path | None, path: str | Path) -> Path:
     """Returns `path`, relative to `folder` unless it is absolute. None: relative to the current folder."""
-    return (folder or Path()) / given(path)
+    return (folder or Path()) / expand_home(path)
 
 
-def shown(path: Path | str) -> Path | str:
+def absolute_path(path: Path | str) -> Path | str:
     """Returns the absolute path, for messages: a relative one does not show where the program looked. A string (an
     address) is returned unchanged.
     """

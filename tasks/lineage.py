@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from artifacts.keys import canonical
-from artifacts.lineage import Made, ancestry
+from artifacts.lineage import BuiltArtifact, ancestry
 from artifacts.records import Record, Ref
 from artifacts.store import Store
 from pipeline.notices import read_notices
@@ -16,11 +16,11 @@ def steps(store: Store, inputs: Mapping[str, Ref | None]) -> list[Step]:
 
     What the store has no record of any more is a step without figures.
     """
-    ends = [Made(name, ref.identity, store.record(ref.key)) for name, ref in inputs.items() if ref is not None]
+    ends = [BuiltArtifact(name, ref.identity, store.record(ref.key)) for name, ref in inputs.items() if ref is not None]
     return [step(store, m.record) if m.record else unknown(m) for m in ancestry(store, ends)]
 
 
-def unknown(made: Made) -> Step:
+def unknown(made: BuiltArtifact) -> Step:
     return Step(made.name, "", made.identity, "", False, None, None, {}, "")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pipeline.notices import noticed, of_counts, read_notices
 from pipeline.runtime.work import Metrics
 
-Told = Mapping[str, tuple[str, str]]
+NoticeTexts = Mapping[str, tuple[str, str]]
 """{count: (what is counted, advice)}."""
 
 CUT = {
@@ -29,6 +29,6 @@ FILLED = {
 }
 
 
-def with_notices(told: Told, metrics: Metrics) -> Metrics:
+def with_notices(told: NoticeTexts, metrics: Metrics) -> Metrics:
     """The metrics, with a line for each count of `told` that is not 0 behind the stage's own lines."""
     return {**metrics, **noticed([*read_notices(metrics), *of_counts(told, metrics)])}

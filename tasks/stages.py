@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pipeline.errors import InputError
 from pipeline.runtime.planned import Planned
 from pipeline.runtime.work import Metrics
-from tasks.notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, Told
+from tasks.notices import CUT, CUT_IN_TRAINING, FILLED, SKIPPED, NoticeTexts
 
 Check = Callable[[Planned], Iterable[InputError] | None]
 """See pipeline/runtime/planned.py."""
@@ -55,7 +55,7 @@ class Stage:
     lineage: bool = False
     """Is given `lineage`: what its inputs were made from, and what that took. Its bytes then are not its identity."""
 
-    notices: Told = field(default_factory=dict)
+    notices: NoticeTexts = field(default_factory=dict)
     """Counts among the metrics that are reported to the user."""
     pretrains: bool = False
     """Its model is the pre-trained one, unless a later such stage of this list follows."""

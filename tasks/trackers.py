@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 Figures = Mapping[str, float]
 Point = tuple[int, Figures]
@@ -31,7 +31,7 @@ LONGEST_PARAMETER = 500
 
 
 @dataclass(frozen=True)
-class Of:
+class TrackedNode:
     """What is tracked."""
 
     folder: Path
@@ -57,7 +57,7 @@ class Tracker(Protocol):
 class TensorBoard:
     """One event file while a training goes on; when it has ended, one that holds all updates in their order."""
 
-    def __init__(self, of: Of) -> None:
+    def __init__(self, of: TrackedNode) -> None:
         self.folder = of.folder
         self.earlier = event_files(self.folder)
         self.path = self._new_path()
@@ -179,7 +179,7 @@ class Once:
 class WeightsAndBiases:
     """A run of the project, its charts by update. WANDB_MODE, WANDB_API_KEY ... count as for any use of it."""
 
-    def __init__(self, of: Of, project: str) -> None:
+    def __init__(self, of: TrackedNode, project: str) -> None:
         here = of.folder / "wandb"
         here.mkdir(exist_ok=True)
         # Else it writes logs and settings into the home folder.
@@ -223,7 +223,7 @@ class WeightsAndBiases:
 class MLflow:
     """A run in the experiment of the recipe's name."""
 
-    def __init__(self, of: Of, where: str) -> None:
+    def __init__(self, of: TrackedNode, where: str) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Param
@@ -271,7 +271,7 @@ def mlflow_address(where: str) -> tuple[str, str | None]:
     """(tracking address, place of artifacts) of a server's address, or of a folder, which gets a SQLite file."""
     if "://" in where:
         return where, None
-    folder = given(where, "tracking.mlflow").absolute()
+    folder = expand_home(where, "tracking.mlflow").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
 

@@ -28,7 +28,7 @@ from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.work import Progress, silent
 from pipeline.training.history_file import history_file
 from tasks.terminal import say
-from tasks.trackers import MLflow, Of, Point, TensorBoard, Tracker, WeightsAndBiases
+from tasks.trackers import MLflow, Point, TensorBoard, TrackedNode, Tracker, WeightsAndBiases
 
 UNTRACKED = ("step", "seconds_left")
 """Figures of a training's progress that are not followed by update."""
@@ -123,7 +123,7 @@ def live(
         (logs.root / name).mkdir(parents=True, exist_ok=True)
         (work / RESUMED).write_text(json.dumps({"log": name}))
         done = state["step"] if state else 0
-        of = Of(logs.root / name, name, stage, config, done if before else None)
+        of = TrackedNode(logs.root / name, name, stage, config, done if before else None)
         _say_once(logs)
         return [Follower(what, open_it) for what, open_it in _wanted(logs.tracking, of)]
 
@@ -227,7 +227,7 @@ class Follower:
             _warn(f"{self.what}: no longer tracked ({_short(error)})")
 
 
-def _wanted(tracking: Tracking, of: Of) -> Iterator[tuple[str, Callable[[], Tracker]]]:
+def _wanted(tracking: Tracking, of: TrackedNode) -> Iterator[tuple[str, Callable[[], Tracker]]]:
     if tracking.tensorboard:
         yield "TensorBoard", partial(TensorBoard, of)
     if tracking.wandb:

@@ -19,11 +19,11 @@ from pathlib import Path
 from artifacts import files, locks, objects, records, runs
 from artifacts.errors import StoreError
 from artifacts.keys import canonical
-from artifacts.lineage import Made, ancestry
+from artifacts.lineage import BuiltArtifact, ancestry
 from artifacts.packs import archive
 from artifacts.packs.archive import Member
 from artifacts.records import Record
-from artifacts.runs import Run
+from artifacts.runs import RunRecord
 from artifacts.store import Store
 
 FORMAT = 1
@@ -39,7 +39,7 @@ Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedRun:
     """What `pack` wrote."""
 
     path: Path
@@ -57,12 +57,12 @@ class Packed:
 
 def pack(
     store: Store,
-    run: Run,
+    run: RunRecord,
     path: Path,
     without: Collection[str] = (),
     overwrite: bool = False,
     report: Report = lambda done, total: None,
-) -> Packed:
+) -> PackedRun:
     """Writes the run with all artifacts that it was built from into `path`; equal runs give equal bytes.
 
     `without`: nodes or stages whose lineage is included without their files. Every file is hashed while it is written.
@@ -104,10 +104,10 @@ def pack(
             archive.write_archive(unfinished, members, moved)
     nodes = sorted(record.node for record in left_out)
     kept = len(lineage_records) - len(left_out)
-    return Packed(path, run.name, run.created, kept, nodes, total, path.stat().st_size)
+    return PackedRun(path, run.name, run.created, kept, nodes, total, path.stat().st_size)
 
 
-def lineage(store: Store, run: Run) -> list[Record]:
+def lineage(store: Store, run: RunRecord) -> list[Record]:
     """Returns the records of the run's artifacts and of all their ancestors that the store has, sorted by key.
 
     Raises `StoreError` if a record of the run is missing or now names other bytes.
@@ -121,12 +121,12 @@ def lineage(store: Store, run: Run) -> list[Record]:
         if record.digest != ref.digest and record.identity != ref.identity:
             raise StoreError(f"{store.root}: {node} was built again since this run of {run.name}; export a newer run")
         found[record.key] = record
-    ends = [Made(record.node, record.identity, record) for record in found.values()]
+    ends = [BuiltArtifact(record.node, record.identity, record) for record in found.values()]
     found |= {ancestor.record.key: ancestor.record for ancestor in ancestry(store, ends) if ancestor.record}
     return [found[key] for key in sorted(found)]
 
 
-def _left_out(store: Store, run: Run, records: list[Record], without: Collection[str]) -> list[Record]:
+def _left_out(store: Store, run: RunRecord, records: list[Record], without: Collection[str]) -> list[Record]:
     """Returns the records named in `without`. Raises `StoreError` for an unknown name or a damaged other artifact."""
     nodes_of = {key: {node for node, ref in run.nodes.items() if ref.key == key} for key in (r.key for r in records)}
     known = {name for record in records for name in (record.stage, *nodes_of[record.key])}
@@ -142,7 +142,7 @@ def _left_out(store: Store, run: Run, records: list[Record], without: Collection
 
 
 def _members(
-    store: Store, run: Run, lineage_records: list[Record], without: set[str]
+    store: Store, run: RunRecord, lineage_records: list[Record], without: set[str]
 ) -> Iterator[tuple[Member, Path | bytes]]:
     """Yields all members but the index, each with its source."""
     by_key = {record.key: record for record in lineage_records}

@@ -16,7 +16,7 @@ from artifacts import files, names, objects, records, runs
 from artifacts.packs.archive import Member, Moved, Reader
 from artifacts.packs.pack import FORMAT, INDEX, LONGEST_INDEX, LONGEST_LINEAGE
 from artifacts.records import HEX, Record
-from artifacts.runs import KINDS, Run
+from artifacts.runs import KINDS, RunRecord
 from artifacts.schema import Count, Created, Hex, RunName, first_line
 from artifacts.store import Store
 
@@ -26,7 +26,7 @@ FOLDERS = ("runs", "keys", "objects")
 """In their order in a pack."""
 
 
-class Index(BaseModel):
+class PackIndex(BaseModel):
     """pack.json."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -47,7 +47,7 @@ class Format(BaseModel):
     format: int
 
 
-def read_index(reader: Reader) -> tuple[Index, str]:
+def read_index(reader: Reader) -> tuple[PackIndex, str]:
     """Returns the pack's index, and a name for the import that is unique to this pack."""
     name, size = reader.header() or ("nothing", 0)
     if name != INDEX or size > LONGEST_INDEX:
@@ -59,7 +59,7 @@ def read_index(reader: Reader) -> tuple[Index, str]:
         version = Format.model_validate_json(data).format
         if version != FORMAT:
             raise reader.wrong(f"a pack of format {version}; this version reads {FORMAT}")
-        index = Index.model_validate_json(data)
+        index = PackIndex.model_validate_json(data)
     except ValidationError as error:
         raise reader.wrong(f"{INDEX}: {first_line(error)}") from None
     member_names = [member[0] for member in index.members]
@@ -97,7 +97,9 @@ def _has_place(name: str) -> bool:
     return False
 
 
-def read_lineage(store: Store, reader: Reader, index: Index, staged: Path, moved: Moved) -> tuple[Run, list[Record]]:
+def read_lineage(
+    store: Store, reader: Reader, index: PackIndex, staged: Path, moved: Moved
+) -> tuple[RunRecord, list[Record]]:
     """Writes the pack's run and records below `staged`, checks and returns them."""
     members = _members(index, of_objects=False)
     for member in members:
@@ -106,7 +108,7 @@ def read_lineage(store: Store, reader: Reader, index: Index, staged: Path, moved
     return _run(store, reader, staged, members[0], records), records
 
 
-def read_objects(reader: Reader, index: Index, staged: Path, records: Iterable[Record], moved: Moved) -> None:
+def read_objects(reader: Reader, index: PackIndex, staged: Path, records: Iterable[Record], moved: Moved) -> None:
     """Writes the rest of the pack below `staged`, and checks that it consists of the objects of `records`."""
     for member in _members(index, of_objects=True):
         _write(reader, member, staged, moved)
@@ -115,7 +117,7 @@ def read_objects(reader: Reader, index: Index, staged: Path, records: Iterable[R
     _check_objects(reader, index, staged, records)
 
 
-def _members(index: Index, of_objects: bool) -> list[Member]:
+def _members(index: PackIndex, of_objects: bool) -> list[Member]:
     """Returns the members of objects, or those before them: the run and its records."""
     return [Member(*member) for member in index.members if member[0].startswith("objects/") == of_objects]
 
@@ -150,7 +152,7 @@ def _record(reader: Reader, staged: Path, member: Member) -> Record:
     return record
 
 
-def _run(store: Store, reader: Reader, staged: Path, member: Member, records: Iterable[Record]) -> Run:
+def _run(store: Store, reader: Reader, staged: Path, member: Member, records: Iterable[Record]) -> RunRecord:
     """Returns the pack's run, after a check that the pack has the record of each of its artifacts."""
     try:
         run = runs.parse_run(store, (staged / member.name).read_bytes())
@@ -167,7 +169,7 @@ def _run(store: Store, reader: Reader, staged: Path, member: Member, records: It
     return run
 
 
-def _check_objects(reader: Reader, index: Index, staged: Path, records: Iterable[Record]) -> None:
+def _check_objects(reader: Reader, index: PackIndex, staged: Path, records: Iterable[Record]) -> None:
     """Raises `StoreError` unless the objects match the records, and their files match their manifests."""
     objects_of_pack: dict[str, dict[str, tuple[int, str]]] = {}
     for name, size, sha256 in index.members:

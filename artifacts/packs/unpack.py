@@ -12,9 +12,9 @@ from artifacts.locks import Holder
 from artifacts.packs import archive
 from artifacts.packs.archive import Reader
 from artifacts.packs.pack import Report
-from artifacts.packs.staging import Index, read_index, read_lineage, read_objects
+from artifacts.packs.staging import PackIndex, read_index, read_lineage, read_objects
 from artifacts.records import Record
-from artifacts.runs import Run
+from artifacts.runs import RunRecord
 from artifacts.store import Store
 
 
@@ -73,7 +73,7 @@ def unpack(
                 lock.unlink(missing_ok=True)
 
 
-def check_room(store: Store, index: Index) -> None:
+def check_room(store: Store, index: PackIndex) -> None:
     """Raises `StoreError` if the disk has less space than the pack's index requires."""
     folder = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
     needed, free = sum(size for _, size, _ in index.members), shutil.disk_usage(folder).free
@@ -82,8 +82,8 @@ def check_room(store: Store, index: Index) -> None:
 
 
 def stage(
-    store: Store, reader: Reader, index: Index, staged: Path, replace: bool, report: Report
-) -> tuple[Run, list[Record]]:
+    store: Store, reader: Reader, index: PackIndex, staged: Path, replace: bool, report: Report
+) -> tuple[RunRecord, list[Record]]:
     """Writes the pack's files below `staged`, checks all of them, and returns the run and the records."""
     total, done = sum(size for _, size, _ in index.members), 0
 
@@ -121,9 +121,9 @@ def settled(store: Store, record: Record, replace: bool) -> Record | None:
 
 def file(
     store: Store,
-    run: Run,
+    run: RunRecord,
     records: Iterable[Record],
-    index: Index,
+    index: PackIndex,
     staged: Path,
     replace: bool,
     on_wait: Callable[[Holder], None] | None,

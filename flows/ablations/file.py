@@ -13,7 +13,7 @@ from flows.recipes import yaml_layers
 from flows.recipes.recipe import resolve
 from flows.recipes.yaml_layers import Family, Keys, Layer, own_texts
 from pipeline.errors import InputError
-from pipeline.paths import beside, given
+from pipeline.paths import expand_home, relative_to
 from tasks.keys import paths
 
 ABLATIONS = Family(Path(__file__).parent, "ablation", "cocondenser ablation list", own_texts)
@@ -90,8 +90,8 @@ def _paths_in(folder: Path, name: str, value: Any, known: Known) -> Any:
         return {key: _paths_in(folder, f"{name}.{key}", member, known) for key, member in value.items()}
     if isinstance(value, list):
         return [_paths_in(folder, f"{name}.{n}", member, known) for n, member in enumerate(value)]
-    is_path = isinstance(value, str) and name in known and given(value) in known[name]
-    return str(beside(folder, value)) if is_path else value
+    is_path = isinstance(value, str) and name in known and expand_home(value) in known[name]
+    return str(relative_to(folder, value)) if is_path else value
 
 
 def _check_null_rows(found: Sequence[Layer]) -> None:
@@ -124,7 +124,7 @@ def _recipe_path(recipe: str, layer: Layer) -> str:
     if not recipe.endswith((".yaml", ".yml")):
         return recipe
     named_in = str(layer.origin(("recipe",))).rpartition(":")[0]
-    return str(beside(Path(named_in).parent, recipe))
+    return str(relative_to(Path(named_in).parent, recipe))
 
 
 def _one_line(error: ValidationError, layer: Layer) -> str:

@@ -23,7 +23,7 @@ from pipeline.ablation.data import training_questions
 from pipeline.errors import InputError
 from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES
-from pipeline.evaluate.questions import read_asked
+from pipeline.evaluate.questions import read_split_questions
 
 AblationName = Annotated[str, WithJsonSchema(run_nodes.name_or_file(file.named()))]
 
@@ -131,7 +131,7 @@ def unfit(cells: Union, part: str, refs: Mapping[str, Ref]) -> dict[str, str]:
 
 def check_measures(ingest: Ref, measures: Sequence[str], relevance: int) -> None:
     """Raises InputError if no measure applies to the questions, because the table would be empty."""
-    asked = [read_asked(ingest.path, split, relevance) for split in SPLITS]
+    asked = [read_split_questions(ingest.path, split, relevance) for split in SPLITS]
     judged, answered = any(found.qrels for found in asked), any(found.answers for found in asked)
     if not any(judged if measure in MEASURES else answered for measure in measures):
         lacking = "judgements" if answered else "answers"

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from artifacts.records import Ref
 from pipeline.ablation.config import AblationConfig
-from pipeline.data.stored import told
+from pipeline.data.stored import input_error_on_read
 from tasks import page
 from tasks.terminal import TERMINAL, print_whole
 
@@ -84,6 +84,6 @@ def read(folder: Path, name: str) -> Sequence[dict[str, Any]]:
     import json
 
     path = folder / name
-    with told(path):
+    with input_error_on_read(path):
         found: list[dict[str, Any]] = json.loads(path.read_bytes())
     return found

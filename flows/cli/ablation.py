@@ -13,7 +13,7 @@ from flows.cli.listing import print_listing
 from flows.cli.options import Device, Json, Settings, StoreFolder, columns, out, print_json, print_table, warn
 from flows.cli.prefect import prefect_for
 from flows.cli.run import artifacts_as_json
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
     from flows.ablations.ablation import Ablation
@@ -179,17 +179,20 @@ def join(
     parts: Annotated[
         list[Path],
         typer.Argument(
-            parser=given, metavar="PART", help="Folders of artifacts `ablation`, or files that --keep has written."
+            parser=expand_home,
+            metavar="PART",
+            help="Folders of artifacts `ablation`, or files that --keep has written.",
         ),
     ],
     to: Annotated[
-        Path, typer.Option("--out", parser=given, metavar="DIR", help="Folder for the joined table, new or empty.")
+        Path,
+        typer.Option("--out", parser=expand_home, metavar="DIR", help="Folder for the joined table, new or empty."),
     ],
     reference: Reference = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            parser=given, metavar="FILE.parquet", help="Also write the figures of all parts into this small file."
+            parser=expand_home, metavar="FILE.parquet", help="Also write the figures of all parts into this small file."
         ),
     ] = None,
     as_json: Json = False,

@@ -24,7 +24,7 @@ from flows.cli.options import (
     warn,
     warn_questions_without_results,
 )
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
     from pipeline.evaluate.run_files import Counts, Estimates
@@ -34,7 +34,9 @@ def evaluate(
     runs: RunFiles,
     qrels: Annotated[
         Path,
-        typer.Option(parser=given, metavar="FILE", help=f"Relevance judgements: {QRELS_FORMATS} (its split test)."),
+        typer.Option(
+            parser=expand_home, metavar="FILE", help=f"Relevance judgements: {QRELS_FORMATS} (its split test)."
+        ),
     ],
     relevance: Relevance = 1,
     test: TestOfDifferences = "randomisation",

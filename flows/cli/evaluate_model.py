@@ -17,7 +17,7 @@ from flows.cli.options import (
 )
 from flows.cli.prefect import prefect_for
 from pipeline.errors import InputError
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 
 def evaluate_model(
@@ -42,7 +42,7 @@ def evaluate_model(
     write: Annotated[
         Path | None,
         typer.Option(
-            parser=given,
+            parser=expand_home,
             metavar="FILE.yaml",
             help="Only write the recipe, for `cocondenser plan` and `cocondenser run`.",
         ),

@@ -8,11 +8,11 @@ import typer
 from rich.table import Column, Table
 
 from flows.cli.options import Json, OfRecipe, StoreFolder, out, print_json, print_table, terminal
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(parser=given, metavar="OUT", help="Folder to write.")],
+    folder: Annotated[Path, typer.Argument(parser=expand_home, metavar="OUT", help="Folder to write.")],
     recipe: OfRecipe = None,
     model: Annotated[
         str | None,

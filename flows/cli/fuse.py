@@ -18,16 +18,16 @@ from flows.cli.options import (
     print_table,
     warn_questions_without_results,
 )
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 
 def fuse(
     runs: RunFiles,
-    output: Annotated[Path, typer.Option("--out", parser=given, metavar="FILE", help="TREC run file to write.")],
+    output: Annotated[Path, typer.Option("--out", parser=expand_home, metavar="FILE", help="TREC run file to write.")],
     qrels: Annotated[
         Path | None,
         typer.Option(
-            parser=given,
+            parser=expand_home,
             metavar="FILE",
             help=f"Relevance judgements of dev questions (not test) that choose method and weight: {QRELS_FORMATS}.",
         ),

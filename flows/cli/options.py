@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipeline.notices import escaped
-from pipeline.paths import given
+from pipeline.paths import expand_home
 from tasks.printable import guard_consoles, json_text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ OfRecipe = Annotated[
 StoreFolder = Annotated[
     Path | None,
     typer.Option(
-        parser=given,
+        parser=expand_home,
         metavar="DIR",
         help="Folder of the artifacts (default: the variable COCONDENSER_STORE, otherwise ./store).",
     ),
@@ -48,7 +48,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Dev
 RunFiles = Annotated[
     list[Path],
     typer.Argument(
-        parser=given, metavar="RUN", help="Run files: TREC, or MS MARCO with 3 columns; plain or compressed."
+        parser=expand_home, metavar="RUN", help="Run files: TREC, or MS MARCO with 3 columns; plain or compressed."
     ),
 ]
 QRELS_FORMATS = "TREC with 4 columns, BEIR's tsv, or qrels.parquet"

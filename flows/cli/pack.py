@@ -10,7 +10,7 @@ import typer
 
 from flows.cli.artifacts import existing_store
 from flows.cli.options import Json, StoreFolder, out, print_json, terminal, warn
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 if TYPE_CHECKING:
     from artifacts.locks import Holder
@@ -26,7 +26,7 @@ def pack_run(
             metavar="RUN", help="A recipe (its newest run), an id that `cocondenser runs` shows, or a report.html."
         ),
     ],
-    file: Annotated[Path, typer.Argument(parser=given, metavar="FILE.tar.zst", help="File to write.")],
+    file: Annotated[Path, typer.Argument(parser=expand_home, metavar="FILE.tar.zst", help="File to write.")],
     without: Annotated[
         list[str] | None,
         typer.Option(metavar="STAGE", help="Leave out the files of this stage, such as encode or index. Repeatable."),
@@ -61,7 +61,7 @@ def unpack_run(
     file: Annotated[
         Path,
         typer.Argument(
-            parser=given, metavar="FILE.tar.zst", help="File that `cocondenser artifacts pack` has written."
+            parser=expand_home, metavar="FILE.tar.zst", help="File that `cocondenser artifacts pack` has written."
         ),
     ],
     replace: Annotated[

@@ -13,7 +13,7 @@ from flows.cli.artifacts import existing_store
 from flows.cli.options import Json, StoreFolder, columns, out, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from artifacts.runs import Run
+    from artifacts.runs import RunRecord
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def warn_unreadable(unreadable: Sequence[Path]) -> None:
         warn(f"{path}: no record of a run")
 
 
-def run_row(run: "Run") -> RunRow:
+def run_row(run: "RunRecord") -> RunRow:
     """A run with its measures, or the reason why they cannot be read."""
     from flows.runs.evaluated import read_evaluated
     from pipeline.errors import InputError

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from artifacts.objects import changed
 from artifacts.records import Ref
-from artifacts.runs import Run
+from artifacts.runs import RunRecord
 from artifacts.schema import first_line
 from pipeline.data.stored import AGAIN, read_json
 from pipeline.dense.approximate import ApproximateConfig
@@ -50,7 +50,7 @@ class _Recipe(_Part):
     example_question: str | None = None
 
 
-def recipe_of(run: Run, *sections: str) -> dict[str, Any]:
+def recipe_of(run: RunRecord, *sections: str) -> dict[str, Any]:
     """The complete recipe in a run's record. Raises InputError if one of `sections` is missing or wrong."""
     details = run.details.get("recipe")
     try:

@@ -17,7 +17,7 @@ from tasks.node import Node
 def store_folder(folder: str | Path | None) -> Path:
     """The store's folder. Raises `StoreError` where its path is not UTF-8."""
     field = "store" if folder else "COCONDENSER_STORE"
-    path = paths.given(folder or os.environ.get("COCONDENSER_STORE") or "store", field).absolute()
+    path = paths.expand_home(folder or os.environ.get("COCONDENSER_STORE") or "store", field).absolute()
     check_path(path)
     return path
 

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from flows.recipes import cross_checks, yaml_layers
 from flows.recipes.sections import Sections
 from pipeline.errors import InputError
-from pipeline.paths import beside
+from pipeline.paths import relative_to
 from tasks.keys import with_paths, without_paths
 from tasks.stages import STAGES
 
@@ -67,7 +67,7 @@ def validate(layer: yaml_layers.Layer, model: type[AnyRecipe]) -> AnyRecipe:
         recipe = model.model_validate(layer.data)
     except ValidationError as error:
         raise InputError(_one_line(error, layer, model)) from None
-    return with_paths(recipe, lambda keys, path: beside(layer.folder(keys), path))
+    return with_paths(recipe, lambda keys, path: relative_to(layer.folder(keys), path))
 
 
 def _one_line(error: ValidationError, layer: yaml_layers.Layer, model: type[BaseModel]) -> str:

@@ -16,7 +16,7 @@ import yaml
 from yaml.composer import Composer
 
 from pipeline.errors import InputError
-from pipeline.paths import beside, shown
+from pipeline.paths import absolute_path, relative_to
 
 Keys = tuple[str, ...]
 PROJECT = Path(__file__).resolve().parents[1]
@@ -163,9 +163,9 @@ def chain(name: str, family: Family = RECIPES) -> list[Layer]:
 
 def _find(name: str, folder: Path, family: Family) -> Path:
     if name.endswith((".yaml", ".yml")):
-        path = beside(folder, name)
+        path = relative_to(folder, name)
         if not path.is_file():
-            raise InputError(f"{shown(path)}: no such {family.what} file")
+            raise InputError(f"{absolute_path(path)}: no such {family.what} file")
         return path
     path = family.folder / f"{name}.yaml"
     if not path.is_file():

@@ -11,8 +11,8 @@ from pipeline.data.stored import read_table
 from pipeline.errors import InputError
 from pipeline.evaluate.compare import (
     Change,
+    ComparedPair,
     Pair,
-    Row,
     changes,
     compare_systems,
     known_measure,
@@ -47,7 +47,7 @@ class SystemPair:
     """Names of the systems in tables."""
     best_on_dev: bool
     """Whether these are the best systems on dev of both runs."""
-    figures: Row
+    figures: ComparedPair
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.runs import Run, runs
+from artifacts.runs import RunRecord, runs
 from artifacts.store import Store
 from flows.graph.run_schema import read_metrics
 from flows.recipes.yaml_layers import hint, named
 from flows.serving.engine import check_whole
 from pipeline.errors import InputError
 from pipeline.evaluate.short_tables import asked_first, on_dev, shallow_notes
-from pipeline.paths import given
+from pipeline.paths import expand_home
 
 ID_LENGTH = 8
 """Characters of an id."""
@@ -23,7 +23,7 @@ SHORTEST = 4
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    run: Run
+    run: RunRecord
     metrics: Mapping[str, Any]
 
     @property
@@ -74,7 +74,7 @@ class EvaluatedRun:
         return [name for name, figures in self.systems(split).items() if measure in figures]
 
 
-def read_evaluated(run: Run) -> EvaluatedRun | None:
+def read_evaluated(run: RunRecord) -> EvaluatedRun | None:
     """None if the run has no evaluation. Raises InputError if the evaluation is damaged or missing."""
     metrics = read_metrics(run.nodes, "labels", "splits", "config")
     return None if metrics is None else EvaluatedRun(run, metrics)
@@ -93,7 +93,7 @@ def find_evaluated(store: Store, which: str) -> EvaluatedRun:
     if of_recipe:
         return _read_checked(of_recipe[0])
     if Path(which).name == "report.html":
-        digest = given(which).resolve().parent.name
+        digest = expand_home(which).resolve().parent.name
         matching = [run for run in evaluated if "report" in run.nodes and run.nodes["report"].digest == digest]
     else:
         matching = [run for run in evaluated if run.nodes["evaluate"].digest.startswith(which)]
@@ -106,7 +106,7 @@ def find_evaluated(store: Store, which: str) -> EvaluatedRun:
         return _read_checked(matching[0])
     if which in named():
         raise InputError(f"{store.root}: no measured run of {which}; `cocondenser run {which}` makes one")
-    if os.path.isfile(given(which)):  # Path.is_file() raises an error for a name that is too long
+    if os.path.isfile(expand_home(which)):  # Path.is_file() raises an error for a name that is too long
         raise InputError(
             f"{which}: no report of the store {store.root}: use the path of a report in this store, or an id that "
             "`cocondenser runs` shows"
@@ -115,7 +115,7 @@ def find_evaluated(store: Store, which: str) -> EvaluatedRun:
     raise InputError(f"{store.root}: no measured run {which!r}{hint(which, known)}; `cocondenser runs` lists them")
 
 
-def find_run(store: Store, which: str) -> Run:
+def find_run(store: Store, which: str) -> RunRecord:
     """As `find_evaluated`, but also the newest run of a recipe that has no evaluated run."""
     of_recipe = runs(store, which)
     if of_recipe and not any("evaluate" in run.nodes for run in of_recipe):
@@ -123,7 +123,7 @@ def find_run(store: Store, which: str) -> Run:
     return find_evaluated(store, which).run
 
 
-def _read_checked(run: Run) -> EvaluatedRun:
+def _read_checked(run: RunRecord) -> EvaluatedRun:
     evaluated = read_evaluated(run)
     assert evaluated is not None
     check_whole(run, "evaluate")

@@ -28,7 +28,7 @@ class Collection:
 
 def find_collection(source: str) -> Collection:
     """The collection of a folder, a recipe (name or file) or an id of ir_datasets. Raises InputError if it is none."""
-    path = paths.given(source, "collection").absolute()
+    path = paths.expand_home(source, "collection").absolute()
     if path.is_dir():
         return _of_folder(path)
     if source in yaml_layers.named() or source.endswith((".yaml", ".yml")):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.runs import Run, runs
+from artifacts.runs import RunRecord, runs
 from artifacts.store import Store
 from flows.recipes.yaml_layers import hint
 from flows.runs.evaluated import find_evaluated
@@ -43,7 +43,7 @@ def find_model(store: Store, source: str) -> Model:
 
     A node without a run belongs to the newest run that has it. RUN is a recipe or an id (flows/runs/evaluated.py).
     """
-    path = paths.given(source, "model").absolute()
+    path = paths.expand_home(source, "model").absolute()
     if path.is_dir():
         built = _by_digest(store, path.name) if path.resolve().parent == store.objects.resolve() else None
         return _of_run(*built) if built else _of_folder(path)
@@ -65,7 +65,7 @@ def _not_found(store: Store, source: str) -> str:
     return f"no such folder, and no node of a run in {store.root}{hint(source, sorted(nodes))}{hub}"
 
 
-def _by_node(store: Store, source: str) -> tuple[Run, str] | None:
+def _by_node(store: Store, source: str) -> tuple[RunRecord, str] | None:
     """The run and its node of `NODE` or `RUN:NODE`."""
     run_name, colon, node = source.rpartition(":")
     if not colon:
@@ -81,7 +81,7 @@ def _by_node(store: Store, source: str) -> tuple[Run, str] | None:
     return run, node
 
 
-def _by_digest(store: Store, source: str) -> tuple[Run, str] | None:
+def _by_digest(store: Store, source: str) -> tuple[RunRecord, str] | None:
     """The newest run with an artifact whose digest starts like this, and the node."""
     matches = [
         (run, node, ref) for run in runs(store) for node, ref in run.nodes.items() if ref.digest.startswith(source)
@@ -91,7 +91,7 @@ def _by_digest(store: Store, source: str) -> tuple[Run, str] | None:
     return next(((run, node) for run, node, ref in matches if ref.path.exists()), None)
 
 
-def _of_run(run: Run, node: str) -> Model:
+def _of_run(run: RunRecord, node: str) -> Model:
     """A run's model reads texts as the run's recipe says: its folder does not have all of these settings."""
     path = run.nodes[node].path
     what = f"{node} of the run of {run.name}"

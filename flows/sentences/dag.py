@@ -71,7 +71,7 @@ def repeated(training: TuneTraining, repeat: int) -> TuneTraining:
 
 def _check_tokenizer(tokenizer: Path) -> Path:
     if not tokenizer.exists():
-        raise InputError(f"tokenizer: {paths.shown(tokenizer)}: no such file or folder")
+        raise InputError(f"tokenizer: {paths.absolute_path(tokenizer)}: no such file or folder")
     return tokenizer.absolute()
 
 
@@ -88,7 +88,7 @@ def model_config(label: str, source: str, tokenizer: Path | None, store: Store) 
         path = _of_store(label, recipe, rest, store)
     if not path.is_dir():
         raise InputError(
-            f"models.{label}: {paths.shown(path)}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)"
+            f"models.{label}: {paths.absolute_path(path)}: no such folder (nor RECIPE:NODE of the store, nor hub:NAME)"
         )
     return SentenceModelConfig(checkpoint=path.absolute(), pretrained=None, revision="main", tokenizer=tokenizer)
 

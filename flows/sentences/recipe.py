@@ -26,7 +26,7 @@ ALL = "all"
 
 
 def _check_home(source: str) -> str:
-    paths.given(source)
+    paths.expand_home(source)
     return source
 
 
@@ -171,7 +171,7 @@ def folder_of(source: str, folder: Path | None = None) -> Path | None:
     """The folder of a model's source, whether it exists or not. None for hub:NAME, and for RECIPE:NODE of the store."""
     if source.startswith(HUB):
         return None
-    path = paths.beside(folder, source)
+    path = paths.relative_to(folder, source)
     nested = Path(source).parent != Path() and path.parent.is_dir()
     return path if ":" not in source or path.is_dir() or nested else None
 

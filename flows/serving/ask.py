@@ -14,7 +14,7 @@ import numpy as np
 from flows.serving.answers import Answers, describe_answers
 from flows.serving.question import LONGEST, Question
 from flows.serving.rankings import WIDER, Failure, Mask, Ranking, fuse_rankings
-from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.bm25 import JavaFailed
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
 from pipeline.formatting import counted
@@ -158,7 +158,7 @@ def rank_passages(
     if pending is not None:
         try:
             bm25 = dict(zip(bm25_places, pending.result(), strict=True))
-        except (InputError, Ended) as error:
+        except (InputError, JavaFailed) as error:
             failures |= dict.fromkeys(bm25_places, error)
     fused: dict[int, Ranking] = {}
     both = [n for n in tokens if n in bm25]

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from artifacts.runs import Run, readable_runs, runs
+from artifacts.runs import RunRecord, readable_runs, runs
 from artifacts.store import Store
 from flows.graph.run_schema import read_metrics, recipe_of
 from flows.recipes import yaml_layers
 from pipeline.bm25.settings import read_settings
-from pipeline.data.stored import again
+from pipeline.data.stored import rebuild_advice
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
 from pipeline.evaluate.short_tables import asked_first, not_tuned
@@ -27,7 +27,7 @@ By = Literal["dense", "fusion", "bm25"]
 class Engine:
     """The parts of a run that answer questions."""
 
-    run: Run
+    run: RunRecord
     metrics: dict[str, Any]
     requested: By | None = None
     """The search method that the user requests; None: the one of `short_tables.asked_first`."""
@@ -103,7 +103,7 @@ class Engine:
         return [node for node in needed if not self.run.nodes[node].path.exists()]
 
 
-def check_whole(run: Run, node: str) -> None:
+def check_whole(run: RunRecord, node: str) -> None:
     """Raises InputError, naming the file, if an artifact of a run has changed since it was written.
 
     A process hashes each artifact once.
@@ -112,7 +112,7 @@ def check_whole(run: Run, node: str) -> None:
     store = Store.of(ref)
     problem = store.whole(ref.digest)
     if problem:
-        raise InputError(f"{store.root}: {node} (objects/{ref.digest[:12]}): {problem}; {again(run.name)}")
+        raise InputError(f"{store.root}: {node} (objects/{ref.digest[:12]}): {problem}; {rebuild_advice(run.name)}")
 
 
 def _is_run_file(bm25: Path) -> bool:
@@ -154,7 +154,7 @@ def no_finished_run(store: Store, recipe: str | None, what: str, by: By | None =
     )
 
 
-def _lost_nodes(run: Run, by: By | None) -> list[str]:
+def _lost_nodes(run: RunRecord, by: By | None) -> list[str]:
     if "evaluate" not in run.nodes:
         return []
     if not run.nodes["evaluate"].path.exists():

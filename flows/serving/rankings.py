@@ -14,11 +14,11 @@ import numpy as np
 
 from artifacts.objects import digests
 from flows.serving.engine import Engine
-from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.bm25 import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.passages import Passages
 from pipeline.data.runs import ranked
-from pipeline.data.stored import again
+from pipeline.data.stored import rebuild_advice
 from pipeline.dense.approximate import ApproximateConfig
 from pipeline.dense.index_files import Index, open_index
 from pipeline.dense.search import check_model, top_k
@@ -40,7 +40,7 @@ FILTERS = 8
 """Filters that Lucene keeps for the next questions."""
 
 Mask = np.ndarray | None
-Failure = InputError | Ended
+Failure = InputError | JavaFailed
 """An error, instead of a question's list."""
 
 
@@ -85,7 +85,7 @@ class BM25Retriever:
         """
         try:
             return self._top(questions)
-        except Ended:
+        except JavaFailed:
             self.close()
             self.searcher = Searcher(self.artifact)
             self.filters.clear()
@@ -158,7 +158,7 @@ def open_dense(engine: Engine, passages: int, often: bool) -> DenseRetriever:
     try:
         encoder = question_encoder(checkpoint, EncoderConfig(**recipe["encoder"]))
     except InputError as error:
-        raise InputError(f"{error}; {again(engine.run.name)}") from error
+        raise InputError(f"{error}; {rebuild_advice(engine.run.name)}") from error
     known = {checkpoint / name: sha256 for name, sha256 in digests(checkpoint).items()}
     check_model(index, checkpoint, known)  # last: for a damaged model the loader has a better message
     approximate = recipe["search"]["approximate"]

@@ -28,7 +28,7 @@ from flows.serving.batching import Batches, Busy
 from flows.serving.engine import By
 from flows.serving.question import Question, Session
 from flows.serving.rankings import Mask
-from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.bm25 import JavaFailed
 from pipeline.errors import InputError
 from pipeline.templates import styles
 from tasks.printable import json_text
@@ -185,7 +185,7 @@ def application(session: Session, batches: Batches[MaskedQuestion, list[Answer]]
         return Response(status_code=400)  # the client does not read it
 
     @app.exception_handler(Busy)
-    @app.exception_handler(Ended)
+    @app.exception_handler(JavaFailed)
     async def on_parts(request: Request, error: Exception) -> Response:
         return refusal(str(error), 503)
 

@@ -11,7 +11,7 @@ from flows.serving.ask import ask
 from flows.serving.engine import By, Engine, check_whole
 from flows.serving.question import Question, Session
 from flows.serving.rankings import BM25Retriever, open_dense
-from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.bm25 import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.filter import Where
 from pipeline.data.passages import in_memory_map, in_parquet
@@ -63,7 +63,7 @@ def open_session(engine: Engine, ways: Iterable[By] | None = None, often: bool =
                 bm25 = running.enter_context(contextlib.closing(BM25Retriever(artifact, passages, searcher)))
             except InputError as error:
                 leave_out("bm25", error)
-            except Ended as error:
+            except JavaFailed as error:
                 leave_out("bm25", InputError(f"{artifact}: {error}"))
         all_questions = questions_by_passage(collection) if often else None
         known_questions = (

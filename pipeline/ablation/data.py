@@ -39,7 +39,7 @@ Asked = Mapping[tuple[str, Kind], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Run:
+class RunResults:
     """A system's results on a split."""
 
     figures: Mapping[str, Mapping[str, float]]
@@ -66,7 +66,7 @@ class Curves:
 class Cell:
     """A cell's results."""
 
-    runs: Mapping[tuple[str, Negatives], Run]
+    runs: Mapping[tuple[str, Negatives], RunResults]
     """{(split, negatives): run}."""
     curves: Curves | None
     """None: this cell has no curves."""
@@ -83,7 +83,7 @@ class AblationData:
     """In the order of the configuration's cells."""
     label: str
     """Label of the first stage."""
-    first_stage: Mapping[str, Run]
+    first_stage: Mapping[str, RunResults]
     """{split: run}, if it is the same in all cells."""
     training_questions: int
     """Training questions of a cell that uses all of them."""
@@ -105,12 +105,12 @@ def questions_text(size: int | None) -> str:
     return "all questions" if size is None else counted(size, "questions")
 
 
-def values(run: Run, kind: Kind) -> np.ndarray:
+def values(run: RunResults, kind: Kind) -> np.ndarray:
     """Returns the values of the questions of a kind, [Q, M]."""
     return of_kind(run, kind)[[*kind]].to_numpy(np.float64)
 
 
-def of_kind(run: Run, kind: Kind) -> pd.DataFrame:
+def of_kind(run: RunResults, kind: Kind) -> pd.DataFrame:
     """Returns the questions of a kind, with all columns."""
     return run.questions.dropna(subset=[*kind])
 
@@ -120,7 +120,7 @@ def known_cut(cut_at: int | None) -> dict[str, int]:
     return {} if cut_at is None else {"cut_at": cut_at}
 
 
-def asked(runs: Iterable[tuple[str, Run]]) -> Asked:
+def measured_questions(runs: Iterable[tuple[str, RunResults]]) -> Asked:
     """Returns the questions on which each (split, run) was measured."""
     every = {(split, kind): of_kind(run, kind)["query_id"].tolist() for split, run in runs for kind in (MEASURES, HITS)}
     return {place: query_ids for place, query_ids in every.items() if query_ids}
@@ -139,7 +139,7 @@ def collect(
     Raises InputError if a cell has other questions than the first cell.
     """
     cells: list[Cell] = []
-    baselines: list[dict[str, Run]] = []
+    baselines: list[dict[str, RunResults]] = []
     label = ""
     first: Asked = {}
     for n, cell in enumerate(config.cells):
@@ -149,7 +149,7 @@ def collect(
         metrics = read_json(evaluate / "metrics.json", "labels", "splits")
         systems = _systems(metrics, read_table(evaluate / "per_query.parquet"))
         label = label or metrics["labels"].get(BASELINE, "")
-        own = asked((split, run) for (split, _), run in systems.items())
+        own = measured_questions((split, run) for (split, _), run in systems.items())
         first = first or own
         _check_questions(config, n, first, own)
         negatives_of = {system: negatives for negatives, system in cell.systems.items()}
@@ -172,7 +172,7 @@ def _check_questions(config: AblationConfig, n: int, first: Asked, own: Asked) -
         )
 
 
-def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tuple[str, str], Run]:
+def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tuple[str, str], RunResults]:
     """Returns {(split, system): run} of an evaluation, by qrels and by answers."""
     runs = {}
     for (split, system), part in per_query.to_pandas().groupby(["split", "system"], sort=False):
@@ -180,11 +180,11 @@ def _systems(metrics: Mapping[str, Any], per_query: "pyarrow.Table") -> dict[tup
         kinds = (judged["systems"], judged.get("answers", {}).get("systems", {}))
         figures = {name: figure for systems in kinds for name, figure in systems.get(system, {}).items()}
         questions = part[["query_id", *MEASURES, *HITS]].astype(dict.fromkeys((*MEASURES, *HITS), float))
-        runs[str(split), str(system)] = Run(figures, questions, judged.get("cut_at", {}).get(system))
+        runs[str(split), str(system)] = RunResults(figures, questions, judged.get("cut_at", {}).get(system))
     return runs
 
 
-def _same(one: Run | None, other: Run) -> bool:
+def _same(one: RunResults | None, other: RunResults) -> bool:
     return one is not None and one.figures == other.figures
 
 

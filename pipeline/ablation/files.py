@@ -13,10 +13,20 @@ import pandas as pd
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pipeline.ablation.config import AblationConfig, Negatives
-from pipeline.ablation.data import RUN_COLUMNS, AblationData, Asked, Cell, Curves, Run, asked, differing, known_cut
+from pipeline.ablation.data import (
+    RUN_COLUMNS,
+    AblationData,
+    Asked,
+    Cell,
+    Curves,
+    RunResults,
+    differing,
+    known_cut,
+    measured_questions,
+)
 from pipeline.config import Config
 from pipeline.data.parquet import read_parquet, write_parquet
-from pipeline.data.stored import told
+from pipeline.data.stored import input_error_on_read
 from pipeline.evaluate.bootstrap import DIGITS
 from pipeline.evaluate.measures import HITS, MEASURES
 
@@ -133,11 +143,11 @@ def _schema() -> "pyarrow.Schema":
 
 def read_data(folder: Path) -> AblationData:
     """What `write` wrote there. Raises InputError where a file is missing, damaged, or does not fit the others."""
-    with told(folder / CELLS, AGAIN):
+    with input_error_on_read(folder / CELLS, AGAIN):
         cells = checked_cells(json.loads((folder / CELLS).read_bytes()))
-    with told(folder / CURVES, AGAIN):
+    with input_error_on_read(folder / CURVES, AGAIN):
         curves = checked_curves(json.loads((folder / CURVES).read_bytes()), cells)
-    with told(folder / QUESTIONS, AGAIN):
+    with input_error_on_read(folder / QUESTIONS, AGAIN):
         return build_data(cells, curves, _questions(read_parquet(folder / QUESTIONS)))
 
 
@@ -190,7 +200,7 @@ def build_data(
     _check_places(named, questions)
     wanted: dict[str, Asked] = {}
     for split, run in [*first.items(), *((split, run) for cell in built for (split, _), run in cell.runs.items())]:
-        own = asked([(split, run)])
+        own = measured_questions([(split, run)])
         if differing(wanted.setdefault(split, own), own) is not None:
             raise ValueError(f"runs of {split} have different questions")
     return AblationData(
@@ -253,7 +263,7 @@ def _run(
     questions: Mapping[RunPlace, pd.DataFrame],
     place: RunPlace,
     cut_at: int | None,
-) -> Run:
+) -> RunResults:
     """Returns the run of a place. Raises ValueError if its questions are missing or their means are not its figures."""
     if place not in questions:
         raise ValueError(f"no questions of {_name(place)}")
@@ -268,7 +278,7 @@ def _run(
             raise ValueError(
                 f"{measure} of {_name(place)}: the mean of its questions is not {figure.mean}, the figure in {CELLS}"
             )
-    return Run({measure: figure.model_dump() for measure, figure in figures.items()}, own, cut_at)
+    return RunResults({measure: figure.model_dump() for measure, figure in figures.items()}, own, cut_at)
 
 
 def _name(place: RunPlace) -> str:

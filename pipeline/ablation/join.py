@@ -9,7 +9,16 @@ from tempfile import TemporaryDirectory
 from pipeline.ablation import kept as ablation_kept
 from pipeline.ablation.ablation import render
 from pipeline.ablation.config import SEEDED, UNTUNED, AblationConfig, CellConfig
-from pipeline.ablation.data import AblationData, Asked, Cell, Place, Run, asked, differing, questions_text
+from pipeline.ablation.data import (
+    AblationData,
+    Asked,
+    Cell,
+    Place,
+    RunResults,
+    differing,
+    measured_questions,
+    questions_text,
+)
 from pipeline.ablation.files import FILES, read_data
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
@@ -105,7 +114,7 @@ def join(parts: Sequence[tuple[str, AblationData]], reference: str | None) -> Ab
     )
 
 
-def _with_cut(split: str, run: Run, parts: Sequence[tuple[str, AblationData]]) -> Run:
+def _with_cut(split: str, run: RunResults, parts: Sequence[tuple[str, AblationData]]) -> RunResults:
     """Returns the first stage's run with `cut_at` from any part: the runs are equal, but some lack `cut_at`."""
     return replace(run, cut_at=next((cut for _, part in parts if (cut := part.first_stage[split].cut_at)), None))
 
@@ -173,7 +182,7 @@ def _settings(cell: CellConfig) -> set[str]:
 
 def _asked(part: AblationData) -> Asked:
     runs = [(split, run) for cell in part.cells for (split, _), run in cell.runs.items()]
-    return asked([*part.first_stage.items(), *runs])
+    return measured_questions([*part.first_stage.items(), *runs])
 
 
 def _baseline(part: AblationData) -> tuple[str, Mapping[str, object]]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pipeline.ablation.data import AblationData, Run
+from pipeline.ablation.data import AblationData, RunResults
 from pipeline.ablation.files import AGAIN, RunPlace, Stored, build_data, checked_cells, checked_curves, places, stored
 from pipeline.data.parquet import read_parquet, write_parquet
-from pipeline.data.stored import told
+from pipeline.data.stored import input_error_on_read
 from pipeline.errors import InputError
 from pipeline.evaluate.measures import HITS, MEASURES
 
@@ -54,7 +54,7 @@ def write_data_file(data: AblationData, path: Path) -> None:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
 
-def _outcomes(runs: list[tuple[str, Run]]) -> dict[str, Any]:
+def _outcomes(runs: list[tuple[str, RunResults]]) -> dict[str, Any]:
     """`outcomes` and `questions` of (split, run), all runs of a split with the same questions."""
     query_ids: dict[str, list[str]] = {}
     for split, run in runs:
@@ -76,7 +76,7 @@ def _outcomes(runs: list[tuple[str, Run]]) -> dict[str, Any]:
 
 def read_data_file(path: Path) -> AblationData:
     """What `write` wrote there. Raises InputError where it is damaged, or its parts do not fit each other."""
-    with told(path, AGAIN):
+    with input_error_on_read(path, AGAIN):
         table = read_parquet(path)
         if table.schema != _schema() or len(table) != 1:
             raise ValueError("not one row with the columns of kept figures")

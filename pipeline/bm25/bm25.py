@@ -22,7 +22,7 @@ from pipeline.runtime.processes import ending, environment, listen, python, work
 from pipeline.runtime.work import Metrics, Work
 
 
-class Ended(RuntimeError):
+class JavaFailed(RuntimeError):
     """The Java process failed or was killed. The message is one line."""
 
 
@@ -144,9 +144,9 @@ def check_child(child: subprocess.Popen[str], answer: Mapping[str, Any], stderr:
     if "input_error" in answer:
         raise InputError(answer["input_error"])
     if "error" in answer:
-        raise Ended(f"BM25 failed: {answer['error']}")
+        raise JavaFailed(f"BM25 failed: {answer['error']}")
     if "result" not in answer:
-        raise Ended(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
+        raise JavaFailed(f"BM25 failed in its Java process, {ending(child.returncode)}: {last_line(stderr)}")
 
 
 def last_line(stderr: IO[str]) -> str:

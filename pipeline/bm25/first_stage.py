@@ -46,7 +46,7 @@ Find = Callable[[Sequence[Query], int], Sequence[Hits]]
 """(questions, k) -> hits, at most k for each."""
 
 
-def asked(collection: Path) -> list[Query]:
+def queries_to_search(collection: Path) -> list[Query]:
     """Reads the questions to search. Training questions without a judged passage, which train nothing, are left out."""
     queries = read_queries(collection)
     qrels = read_qrels(collection, query_ids=[q.query_id for q in queries])
@@ -132,7 +132,7 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     from pipeline.data.barred import by_id
 
     ids, dropped = passage_ids(collection), Dropped()
-    questions = asked(collection)
+    questions = queries_to_search(collection)
     place = {q.query_id: n for n, q in enumerate(questions)}
     row = {passage_id: n for n, passage_id in enumerate(ids)}
     examples: Examples = {}
@@ -148,6 +148,6 @@ def from_run(path: Path, depths: Mapping[str, int], collection: Path, work: Work
     return {**counts, **dropped.metrics(), **noticed(notices(counts, examples, dropped))}
 
 
-def hits(rows: run_files.Rows, span: slice, ids: Sequence[str]) -> Hits:
+def hits(rows: run_files.RunRows, span: slice, ids: Sequence[str]) -> Hits:
     """Returns the rows of one question as hits."""
     return [ids[row] for row in rows.passage_R[span]], rows.score_R[span].tolist()

@@ -137,7 +137,7 @@ def query(
 def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """Writes the artifact without its settings into `job["out"]`. Returns its counts and notices."""
     collection, out = Path(job["collection"]), Path(job["out"])
-    questions, barred, dropped = first_stage.asked(collection), by_id(collection), Dropped()
+    questions, barred, dropped = first_stage.queries_to_search(collection), by_id(collection), Dropped()
     names = ("questions_cut", "questions_with_control_characters", "questions_without_terms")
     counts: Counter[str] = Counter(dict.fromkeys(names, 0))
     examples: Examples = {}

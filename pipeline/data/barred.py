@@ -24,7 +24,7 @@ import numpy as np
 
 from pipeline.data.collection import passage_batches
 from pipeline.data.ids import hash_id
-from pipeline.data.stored import read_table, told
+from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.notices import EXAMPLES, notice
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read_texts(collection: Path) -> Texts:
     The result for the last collection is cached: the stages of a run follow each other in one process.
     """
     path = collection / "passages.parquet"
-    with told(path):
+    with input_error_on_read(path):
         stat = path.stat()
     return _read_texts(collection, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
 

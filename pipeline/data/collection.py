@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pipeline.data.parquet import parquet_file, parquet_writer
-from pipeline.data.stored import AGAIN, read_batches, read_table, told
+from pipeline.data.stored import AGAIN, input_error_on_read, read_batches, read_table
 from pipeline.errors import InputError
 from pipeline.notices import Examples, one_line
 
@@ -121,7 +121,7 @@ def at_rows(path: Path, rows: "Sequence[int] | np.ndarray", columns: Sequence[st
     import pyarrow as pa
 
     row_R = np.asarray(rows, np.int64)
-    with told(path), parquet_file(path) as file:
+    with input_error_on_read(path), parquet_file(path) as file:
         edges = np.cumsum([0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))])
         group_R = np.searchsorted(edges, row_R, side="right") - 1
         names = file.schema_arrow.names if columns is None else list(columns)
@@ -151,7 +151,7 @@ def passage_count(collection: Path) -> int:
     import pyarrow.parquet as pq
 
     path = collection / "passages.parquet"
-    with told(path):
+    with input_error_on_read(path):
         return pq.read_metadata(path).num_rows
 
 

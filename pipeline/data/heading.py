@@ -45,7 +45,7 @@ def without_heading(rows: Rows, columns: Columns) -> Rows:
     Raises InputError as `order` does.
     """
     for first in rows:
-        places = order(*first, columns)
+        places = column_positions(*first, columns)
         if places is None:
             yield first
         if places is None or places == sorted(places):
@@ -54,7 +54,7 @@ def without_heading(rows: Rows, columns: Columns) -> Rows:
             yield from ((place, [fields[i] for i in places]) for place, fields in rows)
 
 
-def order(place: str, fields: Sequence[str], columns: Columns) -> list[int] | None:
+def column_positions(place: str, fields: Sequence[str], columns: Columns) -> list[int] | None:
     """Returns the position of each of the `columns` in the first line's `fields`; None if it is not a heading.
 
     Raises InputError for a heading that does not name each column once.

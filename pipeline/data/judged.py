@@ -16,7 +16,7 @@ from pipeline.errors import InputError
 
 
 @dataclass(frozen=True)
-class Lists:
+class PassageLists:
     """n lists of passages in one flat array."""
 
     flat: np.ndarray
@@ -41,7 +41,7 @@ class Judged:
 
     queries: np.ndarray
     """[n] int64, ascending."""
-    lists: Lists
+    lists: PassageLists
     """All judged passages of each, in the order of qrels.parquet."""
     query_ids: pa.ChunkedArray
     """Ids of the n questions."""
@@ -96,7 +96,7 @@ def positions(
     return queries.to_numpy(), passages.to_numpy()
 
 
-def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> Lists:
+def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> PassageLists:
     """Groups pairs by question, in their order, without unknown ones and duplicates."""
     known = (queries >= 0) & (passages >= 0)
     queries, passages = queries[known].astype(np.int64), passages[known]
@@ -104,7 +104,7 @@ def _lists(queries: np.ndarray, passages: np.ndarray, n: int) -> Lists:
     queries, passages = queries[first], passages[first]
     order = np.argsort(queries, kind="stable")
     offsets = np.concatenate(([0], np.cumsum(np.bincount(queries, minlength=n))))
-    return Lists(passages[order].astype(np.int32), offsets)
+    return PassageLists(passages[order].astype(np.int32), offsets)
 
 
 def take(known: Judged, chosen: np.ndarray) -> Judged:
@@ -119,8 +119,8 @@ def judged_as(known: Judged, questions: np.ndarray, passages: np.ndarray) -> Jud
     return replace(known, lists=_lists(questions, passages, len(known.queries)))
 
 
-def _take(lists: Lists, chosen: np.ndarray) -> Lists:
+def _take(lists: PassageLists, chosen: np.ndarray) -> PassageLists:
     lengths = lists.lengths[chosen]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-    return Lists(lists.flat[np.repeat(lists.offsets[chosen], lengths) + inside], offsets)
+    return PassageLists(lists.flat[np.repeat(lists.offsets[chosen], lengths) + inside], offsets)

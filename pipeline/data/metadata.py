@@ -18,7 +18,7 @@ from pydantic import AfterValidator
 
 from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, Passage, at_rows, passage_count
 from pipeline.data.parquet import parquet_file, parquet_writer
-from pipeline.data.stored import AGAIN, read_json, told
+from pipeline.data.stored import AGAIN, input_error_on_read, read_json
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 from pipeline.runtime.work import Metrics
@@ -41,7 +41,7 @@ Value = bool | int | float | str | None
 """Dates are text: YYYY-MM-DD."""
 
 
-class Cell(str):
+class UntypedCell(str):
     """A value of an untyped file (CSV, TSV), as written."""
 
     __slots__ = ()
@@ -91,7 +91,7 @@ class _Column:
         """Returns the value as text. Raises InputError for a value that is not text, a number or a date."""
         if (
             value is None
-            or (isinstance(value, Cell) and not value)
+            or (isinstance(value, UntypedCell) and not value)
             or (isinstance(value, float) and not math.isfinite(value))
         ):
             self.nulls += 1
@@ -123,7 +123,7 @@ class _Column:
 
 def _written(value: object) -> tuple[str, str]:
     """Returns (kind, text) of a value; ("", "") if a column cannot hold it."""
-    if isinstance(value, Cell):
+    if isinstance(value, UntypedCell):
         return value.kind, str(value)
     if isinstance(value, str):
         return ("date" if _is_day(value) else "text"), value
@@ -223,7 +223,7 @@ def types(collection: Path) -> dict[str, str]:
     path = collection / FILE
     if not _keeps(collection):
         return {}
-    with told(path):
+    with input_error_on_read(path):
         footer = pq.read_metadata(path)
     passages = passage_count(collection)
     if footer.num_rows != passages:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pipeline.data import metadata
 from pipeline.data.collection import PASSAGE_COLUMNS, ROWS, at_rows, passage_count
 from pipeline.data.ids import hash_id
-from pipeline.data.stored import read_batches, told
+from pipeline.data.stored import input_error_on_read, read_batches
 from pipeline.errors import InputError
 from pipeline.notices import one_line
 
@@ -57,7 +57,7 @@ def in_parquet(collection: Path) -> Passages:
             at = np.flatnonzero(np.asarray(pc.is_valid(place)))
             row_U[place.take(pa.array(at)).to_numpy()] = start + at
             start += len(batch)
-        return known(row_U[pc.index_in(pa.array(ids, pa.string()), unique_ids).to_numpy()], ids, path)
+        return known_rows(row_U[pc.index_in(pa.array(ids, pa.string()), unique_ids).to_numpy()], ids, path)
 
     def documents(row_R: np.ndarray) -> np.ndarray:
         encoded = at_rows(path, row_R, ["doc_id"]).column(0).combine_chunks().dictionary_encode()
@@ -110,7 +110,7 @@ def in_memory_map(collection: Path) -> Passages:
             {name: metadata.plain(further_value(int(row), n)) for n, name in enumerate(further)} for row in rows
         ],
         ids=lambda row_R: [value(row, 0) for row in row_R.tolist()],
-        rows=lambda ids: known(np.array([row_of(one) for one in ids], np.int64), ids, path),
+        rows=lambda ids: known_rows(np.array([row_of(one) for one in ids], np.int64), ids, path),
         documents=lambda row_R: document_N[row_R].astype(np.int64),
     )
 
@@ -119,10 +119,10 @@ def _mapped(
     path: Path, columns: list[str], look: Callable[[pa.RecordBatch], None] = lambda batch: None
 ) -> tuple[int, Callable[[int, int], Any]]:
     """Returns (number of rows, function from row and column to the value) of a table; calls `look` on each batch."""
-    with told(path):
+    with input_error_on_read(path):
         whole = pq.read_schema(path)
         schema = pa.schema([whole.field(name) for name in columns])
-    with room_told(path), tempfile.TemporaryFile() as copy:
+    with input_error_on_write(path), tempfile.TemporaryFile() as copy:
         with pa.ipc.new_file(copy, schema) as writer:
             for batch in read_batches(path, columns, ROWS):
                 batch = batch.select(columns)
@@ -141,7 +141,7 @@ def _mapped(
 
 
 @contextmanager
-def room_told(path: Path) -> Iterator[None]:
+def input_error_on_write(path: Path) -> Iterator[None]:
     """Raises InputError instead of an OSError, such as that of a full disk."""
     try:
         yield
@@ -149,7 +149,7 @@ def room_told(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be copied to {tempfile.gettempdir()} ({error})") from None
 
 
-def known(row_R: np.ndarray, ids: Sequence[str], path: Path) -> np.ndarray:
+def known_rows(row_R: np.ndarray, ids: Sequence[str], path: Path) -> np.ndarray:
     """Returns the rows. Raises InputError if one is -1."""
     if (row_R < 0).any():
         raise InputError(

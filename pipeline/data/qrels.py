@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.data import collection
-from pipeline.data.heading import QRELS, order
+from pipeline.data.heading import QRELS, column_positions
 from pipeline.data.ids import check_id
 from pipeline.data.text_files import is_plain, split_line, table_lines
 from pipeline.errors import InputError
@@ -64,7 +64,7 @@ def read_qrels(path: Path, split: str = "dev") -> Qrels:
         fields = [field for field in line.split("\t") if field.strip()] if separator else split_line(line)
         if not width:
             width = 3 if len(fields) == 3 else 4
-            by_heading = order(place, fields, QRELS) if width == 3 else None
+            by_heading = column_positions(place, fields, QRELS) if width == 3 else None
             if by_heading:
                 places = by_heading
                 separator = "\t" if "\t" in line else None  # BEIR's ids may hold spaces

@@ -32,7 +32,7 @@ Number = Callable[[str], int | None]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RunRows:
     """The rows of known questions and passages, question by question, best first."""
 
     question_R: np.ndarray
@@ -92,7 +92,7 @@ def _score(place: str, text: str) -> float:
 
 def read_run_file(
     path: Path, question: Number, passage: Number, progress: Progress, examples: Examples | None = None
-) -> tuple[Rows, Counter[str]]:
+) -> tuple[RunRows, Counter[str]]:
     """Reads the rows with known question and passage, and counts all rows. Memory: 20 bytes per row.
 
     `examples` gets the first unknown ids.
@@ -135,7 +135,7 @@ def read_run_file(
     if (columns[0][1:] < columns[0][:-1]).any():
         by = np.argsort(columns[0], kind="stable")
         columns = [column[by] for column in columns]
-    known = Rows(*columns)
+    known = RunRows(*columns)
     _check_unique(path, known, known.passage_R, "passage")
     if by_rank:
         _check_unique(path, known, -known.score_R.astype(np.int64), "rank")
@@ -143,18 +143,18 @@ def read_run_file(
     return known, counts
 
 
-def _check_unique(path: Path, known: Rows, value_R: np.ndarray, name: str) -> None:
+def _check_unique(path: Path, known: RunRows, value_R: np.ndarray, name: str) -> None:
     """Raises InputError if a question has a value twice. A question's rows are in the order of the file."""
-    from pipeline.data.runs import again
+    from pipeline.data.runs import first_repeated
 
     for block in _blocks(known.question_R):
-        twice = again(known.question_R[block], value_R[block])
+        twice = first_repeated(known.question_R[block], value_R[block])
         if twice is not None:
             line = known.line_R[block.start + twice]
             raise InputError(f"{path}:{line}: this {name} appears twice for its question")
 
 
-def _put_in_order(known: Rows) -> None:
+def _put_in_order(known: RunRows) -> None:
     """Sorts the rows of each question by score, in place; equal scores keep the order of the file."""
     for block in _blocks(known.question_R):
         question_R, score_R = known.question_R[block], known.score_R[block]

@@ -66,7 +66,7 @@ class Run:
         return ranks(self.question_R)
 
 
-def order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
+def row_order(question_R: np.ndarray, tie_R: np.ndarray, score_R: np.ndarray) -> np.ndarray:
     """Returns the permutation that sorts rows by question, then descending score, then `tie_R`."""
     return np.lexsort((tie_R, -score_R, question_R))
 
@@ -94,7 +94,7 @@ def ranked(question_R: np.ndarray, passage_R: np.ndarray, score_R: np.ndarray, t
     keys = run.question_R, run.passage_R if tie_R is None else tie_R, run.score_R
     if in_order(*keys):
         return run
-    by = order(*keys)
+    by = row_order(*keys)
     return Run(run.question_R[by], run.passage_R[by], run.score_R[by])
 
 
@@ -144,13 +144,13 @@ def trec_lines(rows: pa.Table) -> str:
     equal as 32-bit floats are lowered until they differ, in the order of the ranks; all others are written in full.
     White space in ids is percent-encoded.
     """
-    score_R = told_apart(np.cumsum(rows["rank"].to_numpy() == 1), rows["score"].to_numpy(), np.float32)
+    score_R = distinct_scores(np.cumsum(rows["rank"].to_numpy() == 1), rows["score"].to_numpy(), np.float32)
     numbers = rows["rank"].cast(pa.string()), pa.array(score_R).cast(pa.string())
     ids = trec_ids(rows["query_id"]), trec_ids(rows["passage_id"])
     return "\n".join(pc.binary_join_element_wise(ids[0], "Q0", ids[1], *numbers, TAG, " ").to_pylist()) + "\n"
 
 
-def told_apart(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
+def distinct_scores(question_R: np.ndarray, score_R: np.ndarray, kind: type[np.floating]) -> np.ndarray:
     """Returns scores that strictly descend within a question, also when rounded to `kind`. Rows are best first.
 
     A score is unchanged if it is below the previous one in `kind`; otherwise it becomes the next lower number.
@@ -210,13 +210,13 @@ def read_run(folder: Path, split: str, query_ids: pa.Array, passage_ids: pa.Arra
     passage_R = index_R.to_numpy().astype(np.int64)
     tie_R = rows["rank"].to_numpy().astype(np.int64) * len(passage_ids) + passage_R
     run = ranked(rows["question"].to_numpy(), passage_R, score_R, tie_R)
-    twice = again(run.question_R, run.passage_R)
+    twice = first_repeated(run.question_R, run.passage_R)
     if twice is not None:
         raise InputError(f"{path}: query {query_ids[int(run.question_R[twice])]} lists a passage twice")
     return run
 
 
-def again(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
+def first_repeated(question_R: np.ndarray, passage_R: np.ndarray) -> int | None:
     """Returns the first row that repeats the question and passage of an earlier row, or None; rows in any order."""
     pair_R = question_R.astype(np.int64) * (int(passage_R.max(initial=0)) + 1) + passage_R
     by = np.argsort(pair_R, kind="stable")

@@ -22,18 +22,18 @@ NAME = re.compile(r"[\w./-]+")
 """A recipe's name, which needs no quotes in a shell."""
 
 
-def again(run: str) -> str:
+def rebuild_advice(run: str) -> str:
     """Returns the advice for missing and damaged files. `run`: a run's name, or that of its recipe."""
     command = f"`cocondenser run {run}`" if NAME.fullmatch(run) else f"the command of the run {run!r}"
     return f"`cocondenser artifacts verify` sets what is damaged aside, and {command} builds it again"
 
 
-AGAIN = again("RECIPE")
+AGAIN = rebuild_advice("RECIPE")
 """The advice if the recipe's name is not known."""
 
 
 @contextmanager
-def told(path: Path, again: str = AGAIN) -> Iterator[None]:
+def input_error_on_read(path: Path, again: str = AGAIN) -> Iterator[None]:
     """Replaces an error of reading `path` by an InputError with the path and the advice."""
     try:
         yield
@@ -55,7 +55,7 @@ def _faults() -> tuple[type[Exception], ...]:
 
 def read_json(path: Path, *fields: str) -> dict[str, Any]:
     """Reads a JSON object. Raises InputError, also if it lacks one of `fields`."""
-    with told(path):
+    with input_error_on_read(path):
         value = json.loads(path.read_bytes())
         if not isinstance(value, dict):
             raise ValueError("not a JSON object")
@@ -67,11 +67,11 @@ def read_json(path: Path, *fields: str) -> dict[str, Any]:
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> "pyarrow.Table":
     """Reads columns (None: all) of the rows of a Parquet file that pass pyarrow's `filters`. Raises InputError."""
-    with told(path):
+    with input_error_on_read(path):
         return read_parquet(path, columns=columns and list(columns), filters=filters)
 
 
 def read_batches(path: Path, columns: Sequence[str] | None, rows: int) -> "Iterator[pyarrow.RecordBatch]":
     """Yields the rows of a Parquet file in order, at most `rows` at a time. Memory: one batch. Raises InputError."""
-    with told(path), parquet_file(path) as file:
+    with input_error_on_read(path), parquet_file(path) as file:
         yield from file.iter_batches(batch_size=rows, columns=columns and list(columns))

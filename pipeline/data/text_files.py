@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from pipeline.errors import InputError
 from pipeline.notices import one_line
-from pipeline.paths import shown
+from pipeline.paths import absolute_path
 
 ENDINGS = (".gz", ".xz", ".zst")
 BEGINNINGS = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -75,7 +75,7 @@ def fault(path: Path, folder: bool = False, pipe: bool = False) -> str:
 def check_file(path: Path) -> None:
     """Raises InputError unless the path is a readable file or an open pipe (see `fault`)."""
     if wrong := fault(path, pipe=True):
-        raise InputError(f"{shown(path)}: {'no such file' if wrong == 'does not exist' else wrong}")
+        raise InputError(f"{absolute_path(path)}: {'no such file' if wrong == 'does not exist' else wrong}")
 
 
 def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]], folder: bool = False) -> list[str]:
@@ -91,7 +91,7 @@ def wrong_beginning(field: str, path: Path, read: Callable[[Path], Iterable[Any]
             next(iter(read(path)), None)
     except InputError as error:
         return [f"{field}: {error}"]
-    return [f"{field}: {shown(path)} {wrong}"] if wrong else []
+    return [f"{field}: {absolute_path(path)} {wrong}"] if wrong else []
 
 
 def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folders: bool = True) -> list[str]:
@@ -106,7 +106,7 @@ def missing(paths: Iterable[Path | None], commands: dict[str, list[str]], folder
         wrong = "" if path is None else fault(path, folders)
         if path is None or not wrong:
             continue
-        line = f"{shown(path)} {wrong}"
+        line = f"{absolute_path(path)} {wrong}"
         if "does not exist" not in wrong:
             lines.append(line)
             continue
@@ -161,9 +161,9 @@ def open_binary(path: Location) -> Iterator[BinaryIO]:
         with stream as opened:
             yield opened
     except FileNotFoundError:
-        raise InputError(f"{shown(path)}: no such file") from None
+        raise InputError(f"{absolute_path(path)}: no such file") from None
     except IsADirectoryError:
-        raise InputError(f"{shown(path)}: is a folder; a file is expected") from None
+        raise InputError(f"{absolute_path(path)}: is a folder; a file is expected") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: unreadable archive: {error}") from error
     except OSError as error:

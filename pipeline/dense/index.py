@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.collection import passage_batches
-from pipeline.data.stored import AGAIN, read_json, told
+from pipeline.data.stored import AGAIN, input_error_on_read, read_json
 from pipeline.dense import index_kinds
 from pipeline.dense.index_files import flat_header, write_description
 from pipeline.dense.index_kinds import IndexConfig
@@ -36,7 +36,7 @@ def index(config: IndexConfig, collection: Path, embeddings: Path, work: Work) -
     started_at = time.monotonic()
     path_of_embeddings = embeddings / "embeddings.json"
     description = read_json(path_of_embeddings, "dim", "shards", "model")
-    with told(path_of_embeddings):
+    with input_error_on_read(path_of_embeddings):
         rows, dimension = [int(shard["rows"]) for shard in description["shards"]], int(description["dim"])
     total = sum(rows)
     index_kinds.check_dimension(config, dimension)

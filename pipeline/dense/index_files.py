@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.data.stored import AGAIN, told
+from pipeline.data.stored import AGAIN, input_error_on_read
 from pipeline.dense.index_kinds import centroids
 from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
@@ -102,7 +102,7 @@ def read_description(folder: Path) -> Description:
     path = folder / "index.json"
     if not path.is_file():
         raise InputError(f"{path}: no such file: lost, or the index has an older format; {AGAIN}")
-    with told(path):
+    with input_error_on_read(path):
         description = Description.model_validate_json(path.read_bytes())
     for name, file in description.files.items():
         if Path(name).name != name:
@@ -122,7 +122,7 @@ def write_description(folder: Path, fields: dict[str, Any]) -> None:
 
 
 def _check(path: Path, size: int) -> None:
-    with told(path):
+    with input_error_on_read(path):
         stat = path.stat()
     if not S_ISREG(stat.st_mode):
         raise InputError(f"{path}: not a file; {AGAIN}")

@@ -30,7 +30,7 @@ SHOWN = 500
 
 
 @dataclass(frozen=True)
-class Looked:
+class CheckedPairs:
     """Checked pairs, ascending by question and passage."""
 
     question_P: np.ndarray
@@ -61,12 +61,12 @@ class Looked:
         return pa.table([names, *ids, pa.array(self.holds_P.astype(np.int32))], schema=schemas()["qrels"])
 
 
-NOTHING = Looked(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+NOTHING = CheckedPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
 
 
-def look(
-    collection: Path, runs: Sequence[Run], answers: Sequence[Sequence[str]], before: Looked, progress: Progress
-) -> Looked:
+def check_pairs(
+    collection: Path, runs: Sequence[Run], answers: Sequence[Sequence[str]], before: CheckedPairs, progress: Progress
+) -> CheckedPairs:
     """Returns `before` and the other pairs in the runs' first DEPTH ranks.
 
     `answers`: of each question by number, from `normalised`; none: its passages are not checked. A passage's text is
@@ -88,7 +88,7 @@ def look(
     pair_P = np.concatenate([old_P, pair_P])
     holds_P = np.concatenate([before.holds_P, _holding(collection, question_P, passage_P, answers, progress)])
     by = np.argsort(pair_P)
-    return Looked(pair_P[by] // passages, pair_P[by] % passages, holds_P[by])
+    return CheckedPairs(pair_P[by] // passages, pair_P[by] % passages, holds_P[by])
 
 
 def _holding(

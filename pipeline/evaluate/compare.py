@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
 from pipeline.evaluate.bootstrap import interval, resampled_means, rounded
-from pipeline.evaluate.measures import known
+from pipeline.evaluate.measures import measure_name
 from pipeline.evaluate.significance import SAMES, Test, holm, outcomes, p_values, rounded_p
 
 Figures = Mapping[str, Mapping[str, float]]
@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedPair:
     """A system of a compared with one of b."""
 
     a: float
@@ -69,7 +69,7 @@ def read_figures(folder: Path, split: str, measure: str) -> Figures:
 def known_measure(measure: str) -> str:
     """Returns the measure's name in the tables. Raises InputError for an unknown measure."""
     try:
-        return known(measure)
+        return measure_name(measure)
     except ValueError as error:
         raise InputError(f"--measure {measure}: {error}") from None
 
@@ -80,7 +80,7 @@ def questions_of(figures: Figures) -> set[str]:
 
 def compare_systems(
     a: Figures, b: Figures, query_ids: Sequence[str], pairs: Sequence[Pair], test: Test, samples: int, seed: int
-) -> list[Row]:
+) -> list[ComparedPair]:
     """Returns a row for each pair, over the questions `query_ids`, which both have. `samples` and `seed`: of the
     bootstrap and of the randomisation test."""
     a_QS = figures_of(a, query_ids, [name for name, _ in pairs])
@@ -91,7 +91,7 @@ def compare_systems(
     holm_S = holm(p_S[:, None])[:, 0]
     wins_S, ties_S, losses_S = outcomes(difference_QS)
     return [
-        Row(
+        ComparedPair(
             a=rounded(a_QS[:, s].mean()),
             b=rounded(b_QS[:, s].mean()),
             mean=rounded(difference_QS[:, s].mean()),

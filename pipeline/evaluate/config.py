@@ -13,9 +13,9 @@ SPLITS = ("dev", "test")
 
 
 def _known(name: str) -> str:
-    from pipeline.evaluate.measures import known
+    from pipeline.evaluate.measures import measure_name
 
-    return known(name)
+    return measure_name(name)
 
 
 Measure = Annotated[str, AfterValidator(_known)]

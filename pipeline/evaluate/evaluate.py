@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from pipeline.data.runs import Run
-    from pipeline.evaluate.split import Chosen
+    from pipeline.evaluate.split import FusionChoice
 
 
 def missing(config: EvaluateConfig) -> list[str]:
@@ -32,10 +32,10 @@ def check_collection(node: Planned) -> None:
     import pyarrow.compute as pc
 
     from pipeline.data.stored import read_table
-    from pipeline.evaluate.questions import read_asked
+    from pipeline.evaluate.questions import read_split_questions
 
     collection, config = node.input("collection").path, node.config
-    asked = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
+    asked = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
     if not any(len(found.query_ids) for found in asked.values()):
         of = [("split", "in", SPLITS)]
         grades = read_table(collection / "qrels.parquet", columns=["relevance"], filters=of)["relevance"]
@@ -69,17 +69,17 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     import pyarrow as pa
 
     from pipeline.evaluate import per_query
-    from pipeline.evaluate.questions import read_asked
+    from pipeline.evaluate.questions import read_split_questions
     from pipeline.evaluate.split import Common, split_figures
 
     folders = {name: folder for name, folder in {"bm25": bm25, **runs}.items() if folder is not None}
     joined = fusion_rows(config, [*folders])
     passage_ids = passage_id_array(collection)
-    by_split = {split: read_asked(collection, split, config.relevance) for split in SPLITS}
+    by_split = {split: read_split_questions(collection, split, config.relevance) for split in SPLITS}
     query_ids = {split: questions.query_ids for split, questions in by_split.items()}
     others, counts = systems.read_systems(config.systems, query_ids, passage_ids, work.progress)
     common = Common(config, collection, passage_ids, joined, depths(bm25), work)
-    choices: dict[str, Chosen] = {}
+    choices: dict[str, FusionChoice] = {}
     splits: dict[str, Any] = {}
     tables: dict[str, list[pa.Table]] = {"per_query": [], "answers": [], "answer_qrels": []}
     for split, questions in by_split.items():
@@ -105,7 +105,7 @@ def assembled(
     config: EvaluateConfig,
     folders: Mapping[str, Path],
     joined: Mapping[str, Sequence[str]],
-    choices: Mapping[str, "Chosen"],
+    choices: Mapping[str, "FusionChoice"],
     counts: Mapping[str, Mapping[str, Any]],
     splits: Mapping[str, Any],
 ) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pipeline.data.text_files import check_file
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Method, choose, fuse, is_relevant, mean_reciprocal_rank, untuned
 from pipeline.evaluate.short_tables import NO_DEV, NOTHING_FOUND
-from pipeline.paths import shown
+from pipeline.paths import absolute_path
 from pipeline.runtime.work import silent
 
 METHODS: tuple[Method, ...] = ("reciprocal_rank", "weighted_sum")
@@ -108,7 +108,7 @@ def _check(paths: Sequence[Path], out: Path, qrels: Path | None, weight: float |
     for path in (*paths, *([qrels] if qrels else [])):
         check_file(path)
     if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"--out {shown(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
+        raise InputError(f"--out {absolute_path(out)}: {'a folder' if out.is_dir() else 'its folder does not exist'}")
     for path in (out.resolve(), _part(out).resolve()):
         if path in read:
             raise InputError(f"--out {out}: would overwrite {path}, an input file")

@@ -49,7 +49,7 @@ HIT_PROVIDERS: Providers = (
 HITS = tuple(name for _, _, measures in HIT_PROVIDERS for name in measures)
 
 
-def known(name: str) -> str:
+def measure_name(name: str) -> str:
     """Returns the measure's name here: `RR@10` also for `MRR@10`, its mean. Raises ValueError for an unknown one."""
     own = re.sub(r"^MRR(?=@)", "RR", name)
     if own not in (*MEASURES, *HITS):

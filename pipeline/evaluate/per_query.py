@@ -9,7 +9,7 @@ from pipeline.data.parquet import write_parquet
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.evaluate.measures import HITS, MEASURES
-from pipeline.evaluate.questions import Asked
+from pipeline.evaluate.questions import SplitQuestions
 
 
 def measure_rows(
@@ -33,7 +33,7 @@ def measure_rows(
 
 
 def answer_rows(
-    split: str, system: str, run: Run, questions: Asked, passage_ids: pa.Array, hits: Qrels, depth: int
+    split: str, system: str, run: Run, questions: SplitQuestions, passage_ids: pa.Array, hits: Qrels, depth: int
 ) -> pa.Table:
     """Returns the first `depth` passages of each question, with their judgements (or null) and whether they hold an
     answer (null if the question has none). `hits`: {question: {passage that holds an answer: 1}}."""

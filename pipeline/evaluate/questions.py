@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SplitQuestions:
     """Questions of one split."""
 
     query_ids: "pyarrow.Array"
@@ -27,7 +27,7 @@ class Asked:
     """Questions of the split without a relevant passage."""
 
 
-def read_asked(collection: Path, split: str, relevance: int) -> Asked:
+def read_split_questions(collection: Path, split: str, relevance: int) -> SplitQuestions:
     """Returns the questions of a split. `relevance`: the smallest relevant judgement."""
     import pyarrow as pa
 
@@ -38,7 +38,7 @@ def read_asked(collection: Path, split: str, relevance: int) -> Asked:
     answers = {q.query_id: [a for answer in q.answers if (a := normalised(answer)).strip()] for q in queries}
     answers = {query_id: texts for query_id, texts in answers.items() if texts}
     measured = [q.query_id for q in queries if q.query_id in qrels or q.query_id in answers]
-    return Asked(pa.array(measured, pa.string()), qrels, answers, without)
+    return SplitQuestions(pa.array(measured, pa.string()), qrels, answers, without)
 
 
 def judged(

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from pipeline.data.qrels import Qrels
 from pipeline.data.runs import Run
 from pipeline.evaluate import answer_qrels, per_query
-from pipeline.evaluate.answer_qrels import Looked, look
+from pipeline.evaluate.answer_qrels import CheckedPairs, check_pairs
 from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
 from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
-from pipeline.evaluate.questions import Asked, among
+from pipeline.evaluate.questions import SplitQuestions, among
 from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
 from pipeline.evaluate.significance import tabulated
@@ -40,7 +40,7 @@ class SplitFigures:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class FusionChoice:
     """Method and weight of a fusion."""
 
     choice: Choice
@@ -66,10 +66,10 @@ class Common:
 def split_figures(
     common: Common,
     split: str,
-    questions: Asked,
+    questions: SplitQuestions,
     own_runs: Mapping[str, Run],
     others: Mapping[str, Run],
-    choices: MutableMapping[str, Chosen],
+    choices: MutableMapping[str, FusionChoice],
 ) -> SplitFigures:
     """Returns measures of the flow's own runs, `own_runs`, of `others`, and of their fusions.
 
@@ -79,10 +79,10 @@ def split_figures(
     query_ids = questions.query_ids.to_pylist()
     answers = [questions.answers.get(query_id, ()) for query_id in query_ids]
     runs = {**own_runs, **others}
-    looked = look(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
+    looked = check_pairs(common.collection, [*runs.values()], answers, answer_qrels.NOTHING, progress)
     joined = fused(common, split, questions, runs, looked, choices)
     runs |= joined
-    looked = look(common.collection, [*joined.values()], answers, looked, progress)
+    looked = check_pairs(common.collection, [*joined.values()], answers, looked, progress)
     hits = looked.qrels(questions.query_ids, passage_ids)
     done = 0
 
@@ -91,7 +91,7 @@ def split_figures(
         done += 1
         progress(done, len(runs) * (bool(questions.qrels) + bool(questions.answers)), "runs")
 
-    judged, without = measured(
+    judged, without = run_figures(
         runs, own_runs, questions, questions.qrels, config.relevance, PROVIDERS, passage_ids, tick
     )
     dense = {name: run for name, run in own_runs.items() if is_dense(name)}
@@ -104,7 +104,7 @@ def split_figures(
         "neighbours": nb_recall(dense, len(query_ids), config.nb_recall),
     }
     holding = {query_id: hits.get(query_id, {}) for query_id in questions.answers}
-    hit, without = measured(runs, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)
+    hit, without = run_figures(runs, own_runs, questions, holding, 1, HIT_PROVIDERS, passage_ids, tick)
     if hit:
         counts = {"questions": len(holding), "questions_without_results": without}
         figures["answers"] = {**counts, **_table(common, hit, HITS)}
@@ -121,10 +121,10 @@ def split_figures(
 def fused(
     common: Common,
     split: str,
-    questions: Asked,
+    questions: SplitQuestions,
     runs: Mapping[str, Run],
-    looked: Looked,
-    choices: MutableMapping[str, Chosen],
+    looked: CheckedPairs,
+    choices: MutableMapping[str, FusionChoice],
 ) -> dict[str, Run]:
     """Returns the fusions that have all of their runs."""
     fusions: dict[str, Run] = {}
@@ -137,10 +137,10 @@ def fused(
     return fusions
 
 
-def measured(
+def run_figures(
     runs: Mapping[str, Run],
     own_runs: Container[str],
-    questions: Asked,
+    questions: SplitQuestions,
     qrels: Qrels,
     relevance: int,
     providers: Providers,
@@ -190,13 +190,15 @@ def _table(common: Common, values: Values, measures: Sequence[str]) -> dict[str,
     return tabulated(values, measures, pairs, config.test, **samples)
 
 
-def choose_fusion(common: Common, split: str, runs: Sequence[Run], questions: Asked, looked: Looked) -> Chosen:
+def choose_fusion(
+    common: Common, split: str, runs: Sequence[Run], questions: SplitQuestions, looked: CheckedPairs
+) -> FusionChoice:
     """Returns the best fusion on dev, by qrels, or by answers if there are none (passages below the first 100 of each
     run then count as no hit). Test never chooses: without dev runs, or if nothing relevant is found on dev, the result
     is `fusion.untuned`."""
     config = common.config
     methods, weights = config.fusion_methods, config.fusion_weights
-    default = Chosen(untuned(len(runs), methods, weights), on_dev=False)
+    default = FusionChoice(untuned(len(runs), methods, weights), on_dev=False)
     if split != "dev":
         return default
     relevant = looked.question_P[looked.holds_P], looked.passage_P[looked.holds_P]
@@ -207,4 +209,4 @@ def choose_fusion(common: Common, split: str, runs: Sequence[Run], questions: As
         known_R = passage_R.is_valid()
         relevant = question_R.filter(known_R).to_numpy().astype(np.int64), passage_R.drop_null().to_numpy()
     best = choose(runs, relevant, len(questions.query_ids), methods, weights, config.reciprocal_k)
-    return Chosen(best, on_dev=True) if best else default
+    return FusionChoice(best, on_dev=True) if best else default

@@ -11,7 +11,7 @@ from pipeline.evaluate.short_tables import shallow_notes
 from pipeline.export.source import Source
 from pipeline.formatting import counted
 from pipeline.pretrain.config import read_budget
-from pipeline.report.results import HEADS, parts, system_rows
+from pipeline.report.results import HEADS, split_measures, system_rows
 from pipeline.report.trainings import TRAININGS, training
 
 COUNTS = {"documents": "documents", "passages": "passages", "train_queries": "training questions"}
@@ -90,7 +90,7 @@ def tables(source: Source) -> list[dict[str, Any]]:
     if not source.metrics.get("splits"):
         return []
     every = []
-    for part in parts(source.metrics, []):
+    for part in split_measures(source.metrics, []):
         shown = system_rows(source.metrics, part)
         every.append(
             {

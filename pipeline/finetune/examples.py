@@ -29,7 +29,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ExampleBatch:
     """Q examples of n negatives each."""
 
     queries_Q: np.ndarray
@@ -51,7 +51,7 @@ def filled(pools: Pools, negatives_per_query: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def order(seed: int, epoch: int, size: int) -> np.ndarray:
+def epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
     """Returns the examples of an epoch in training order, a permutation of range(size)."""
     return np.random.default_rng([ORDER, seed, epoch]).permutation(size)
 
@@ -115,12 +115,12 @@ def positive(pools: Pools, epoch: int, index: int, draw: Draw) -> int:
     return int(np.random.default_rng([POSITIVE, draw.seed, epoch, index]).choice(considered))
 
 
-def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> Batch:
+def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> ExampleBatch:
     """Returns the batch of the examples `indices` of an epoch."""
     drawn = [example(pools, epoch, int(index), draw) for index in indices]
     places = np.array([place for place, _ in drawn])
     passages_QN = np.stack([passages for _, passages in drawn])
-    return Batch(pools.queries[places], passages_QN, _excluded(pools.barred, places, passages_QN))
+    return ExampleBatch(pools.queries[places], passages_QN, _excluded(pools.barred, places, passages_QN))
 
 
 def _excluded(barred: Barred, places: np.ndarray, passages_QN: np.ndarray) -> np.ndarray:

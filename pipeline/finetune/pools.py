@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, reasons
 from pipeline.data.barred import read_barred as read_barred
-from pipeline.data.judged import Judged, Lists, _lists, positions, read_judged, take
-from pipeline.data.stored import read_table, told
+from pipeline.data.judged import Judged, PassageLists, _lists, positions, read_judged, take
+from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.errors import InputError
 
 NEGATIVES = "negatives.parquet"
@@ -26,11 +26,11 @@ class Pools:
 
     queries: np.ndarray
     """[n] int64, ascending."""
-    judged: Lists
+    judged: PassageLists
     """All judged passages of each question, in the order of qrels.parquet."""
     barred: Barred
     """The passages that are not negatives of each question, the judged ones included."""
-    negatives: tuple[Lists, ...]
+    negatives: tuple[PassageLists, ...]
     """One or two kinds of negatives (first, mined); without barred passages and duplicates."""
     passages: int
     """Passages of the collection."""
@@ -97,7 +97,7 @@ def with_barred(collection: Path, known: Judged) -> Judged:
 
 def read_lists(
     path: Path, known: Judged, barred: Barred, depth: int | None = None, dropped: Dropped | None = None
-) -> Lists:
+) -> PassageLists:
     """Reads the passages that a table (query_id, passage_id, optional rank and split) lists per question, best first.
 
     Leaves barred passages out, and counts them in `dropped`. `depth`: number of ranks to read, or of first passages in
@@ -105,7 +105,7 @@ def read_lists(
     """
     if not path.is_file():
         raise InputError(f"{path}: missing; fine-tuning reads its negatives from this file")
-    with told(path):
+    with input_error_on_read(path):
         ranked = "rank" in pq.read_schema(path).names  # imported triples have no ranks
     table = read_table(
         path,
@@ -125,17 +125,17 @@ def read_lists(
     return _lists(*_best(lists, depth), len(known.queries))
 
 
-def joined(*kinds: Lists) -> Lists:
+def joined(*kinds: PassageLists) -> PassageLists:
     """Returns each question's passages of all `kinds`, in their order, without duplicates."""
     queries, passages = (np.concatenate(column) for column in zip(*map(_pairs, kinds), strict=True))
     return _lists(queries, passages, len(kinds[0]))
 
 
-def _pairs(lists: Lists) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(lists: PassageLists) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(np.arange(len(lists)), lists.lengths), lists.flat
 
 
-def _best(lists: Lists, depth: int) -> tuple[np.ndarray, np.ndarray]:
+def _best(lists: PassageLists, depth: int) -> tuple[np.ndarray, np.ndarray]:
     queries, passages = _pairs(lists)
     inside = np.arange(len(passages)) - lists.offsets[queries] < depth
     return queries[inside], passages[inside]
@@ -156,5 +156,5 @@ def load_pools(path: Path) -> Pools:
         kinds = [name for name in ("negatives0", "negatives1") if f"{name}_flat" in arrays]
         names = ("judged", *kinds)
         barred = Barred(*(arrays[f"barred_{field}"] for field in Barred._fields))
-        judged, *negatives = (Lists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in names)
+        judged, *negatives = (PassageLists(arrays[f"{n}_flat"], arrays[f"{n}_offsets"]) for n in names)
         return Pools(arrays["queries"], judged, barred, tuple(negatives), int(arrays["passages"]))

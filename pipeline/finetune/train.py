@@ -22,7 +22,7 @@ from pipeline.finetune.score_table import Scores
 from pipeline.finetune.soft_targets import targets
 from pipeline.finetune.step import update
 from pipeline.finetune.validation import Candidates
-from pipeline.finetune.validator import Judge
+from pipeline.finetune.validator import Validator
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import passage_rows, question_rows, read_form, unread
 from pipeline.runtime.ranks import rank
@@ -61,7 +61,7 @@ def train_encoders(
     judge = None
     if "candidates" in files:
         candidates = Candidates(**np.load(files["candidates"]))
-        judge = Judge(
+        judge = Validator(
             towers, candidates, data, form, settings.passage_tokens, machine_settings.token_budget, Path(checkpoints)
         )
 
@@ -111,7 +111,7 @@ def train_encoders(
 
 
 def loss_of(
-    config: FinetuneConfig, batch: examples.Batch, scores: Scores | None, scorer: nn.Linear | None, device: str
+    config: FinetuneConfig, batch: examples.ExampleBatch, scores: Scores | None, scorer: nn.Linear | None, device: str
 ) -> Callable[[Tensor], Tensor]:
     """Returns the loss of a batch as a function of its vectors [R, E]."""
     questions = len(batch.queries_Q)
@@ -132,7 +132,7 @@ def loss_of(
     return loss
 
 
-def exclusions(batch: examples.Batch, config: FinetuneConfig) -> np.ndarray:
+def exclusions(batch: examples.ExampleBatch, config: FinetuneConfig) -> np.ndarray:
     """Returns the passages that are left out of a question's softmax, bool [Q, P]."""
     excluded_QP = batch.excluded_QP if config.mask_positives else np.zeros_like(batch.excluded_QP)
     questions, own = batch.passages_QN.shape

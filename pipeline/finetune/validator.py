@@ -14,12 +14,12 @@ from pipeline.finetune.validation import Candidates, reciprocal_rank
 from pipeline.modeling.inputs import Form, passage_rows, question_rows
 from pipeline.runtime import ranks
 from pipeline.tokenization.token_files import Tokens
-from pipeline.training.best_weights import Best, Row
+from pipeline.training.best_weights import BestWeights, Row
 
 MEASURE = "RR@10"
 
 
-class Judge:
+class Validator:
     """Validates after each epoch. Rows and best weights are in `folder`, next to the checkpoints (best_weights.py)."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Judge:
         self._questions = question_rows(data, candidates.queries_V, form)
         unique, self._place_VC = np.unique(candidates.passages_VC, return_inverse=True)
         self._passages = passage_rows(data, unique, form, passage_tokens)
-        self._best = Best(towers.trained, MEASURE, folder)
+        self._best = BestWeights(towers.trained, MEASURE, folder)
 
     @property
     def rows(self) -> list[Row]:

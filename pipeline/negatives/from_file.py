@@ -13,14 +13,14 @@ from pydantic import field_validator
 from pipeline.data import text_files
 from pipeline.data.barred import Dropped, by_id, free
 from pipeline.data.collection import ROWS, passage_batches, passage_id_array, train_positives
-from pipeline.data.heading import NEGATIVES, order
+from pipeline.data.heading import NEGATIVES, column_positions
 from pipeline.data.ids import check_id, hash_id
 from pipeline.data.parquet import parquet_file
 from pipeline.data.readers import dpr
 from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import Ranking, SamplingConfig, Taken, sample
+from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, sample
 from pipeline.negatives.write import write_negatives
 from pipeline.notices import one_line
 from pipeline.runtime.work import Metrics, Work
@@ -47,7 +47,7 @@ class NegativesFileConfig(SamplingConfig):
         return file
 
 
-class Row(NamedTuple):
+class FileNegative(NamedTuple):
     """One negative as in the file."""
 
     place: str
@@ -85,7 +85,7 @@ def negatives_file(config: NegativesFileConfig, collection: Path, work: Work) ->
     question_N, passage_N, score_N = numbered(config.file, known, collection, dropped, work)
     passage_ids, barred = passage_id_array(collection), by_id(collection)
 
-    def chosen() -> Iterator[Taken]:
+    def chosen() -> Iterator[QuestionNegatives]:
         starts = np.flatnonzero(np.diff(question_N, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, len(question_N)]):
             names = passage_ids.take(pa.array(passage_N[start:stop])).to_pylist()
@@ -93,7 +93,7 @@ def negatives_file(config: NegativesFileConfig, collection: Path, work: Work) ->
             reason_N = barred.of(ranking.query_id, names)
             dropped.count([ranking.query_id] * len(names), names, reason_N)
             pool = np.array(free(reason_N), dtype=np.int64)
-            yield Taken(ranking, sample(pool, config.number, config.seed, ranking.query_id))
+            yield QuestionNegatives(ranking, sample(pool, config.number, config.seed, ranking.query_id))
 
     try:
         return write_negatives(
@@ -126,7 +126,7 @@ def numbered(
     by_text = names_by_text(path)
     hashes, order = passage_order(collection)
     question_N, passage_N, score_N = array("i"), array("i"), array("f")
-    total, of_known, unknown_questions, unknown_passages = 0, 0, Unknown("query"), Unknown("passage")
+    total, of_known, unknown_questions, unknown_passages = 0, 0, UnknownNames("query"), UnknownNames("passage")
     stream = dpr_rows(path) if by_text else table_rows(path)
     while group := list(islice(stream, ROWS)):
         for row, passage in zip(group, rows_of([r.passage_id for r in group], hashes, order), strict=True):
@@ -158,7 +158,7 @@ def numbered(
     return columns[0][by_question], columns[1][by_question], columns[2][by_question]
 
 
-class Unknown:
+class UnknownNames:
     """Counts names that the collection does not have, and keeps the place of the first."""
 
     def __init__(self, kind: str) -> None:
@@ -189,7 +189,7 @@ def rows_of(ids: list[str], hashes: np.ndarray, order: np.ndarray) -> np.ndarray
     return np.where(hashes[at] == hash_N, order[at], -1)
 
 
-def dpr_rows(path: Path) -> Iterator[Row]:
+def dpr_rows(path: Path) -> Iterator[FileNegative]:
     """Yields the `hard_negative_ctxs` of DPR's format; the field of their ids is `passage_id`, `psg_id` or `id`."""
     for place, record in text_files.json_list(path):
         question = text_files.text_of(place, record, "question").strip()
@@ -197,10 +197,10 @@ def dpr_rows(path: Path) -> Iterator[Row]:
             key = next((k for k in ("passage_id", "psg_id") if k in context), "id")
             passage_id = text_files.text_of(place, context, key)
             check_id(place, "passage", passage_id)
-            yield Row(place, question, passage_id, score_of(place, context.get("score")))
+            yield FileNegative(place, question, passage_id, score_of(place, context.get("score")))
 
 
-def table_rows(path: Path) -> Iterator[Row]:
+def table_rows(path: Path) -> Iterator[FileNegative]:
     """Yields rows of a table; the first line of a .tsv may name its columns."""
     if path.suffix == PARQUET:
         records: Iterable[tuple[str, dict[str, Any]]] = parquet_records(path)
@@ -211,7 +211,7 @@ def table_rows(path: Path) -> Iterator[Row]:
         query_id, passage_id = (text_files.text_of(place, record, key) for key in ("query_id", "passage_id"))
         check_id(place, "query", query_id)
         check_id(place, "passage", passage_id)
-        yield Row(place, query_id, passage_id, score_of(place, record.get("score")))
+        yield FileNegative(place, query_id, passage_id, score_of(place, record.get("score")))
 
 
 def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -222,7 +222,7 @@ def tsv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if len(fields) not in (2, 3) or (named and len(fields) != len(named)):
             raise InputError(f"{place}: {len(named) if named else '2 or 3'} columns expected, {len(fields)} found")
         if n == 0:
-            named = order(place, fields, NEGATIVES[: len(fields)])
+            named = column_positions(place, fields, NEGATIVES[: len(fields)])
             if named:
                 continue
         in_order = [fields[i] for i in named] if named else fields

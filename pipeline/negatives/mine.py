@@ -11,9 +11,9 @@ from pydantic import Field
 from pipeline.data import barred
 from pipeline.data.collection import ROWS, train_positives
 from pipeline.data.parquet import parquet_file
-from pipeline.data.stored import read_batches, told
+from pipeline.data.stored import input_error_on_read, read_batches
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import Ranking, SamplingConfig, Taken, best_place, sample
+from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, best_place, sample
 from pipeline.negatives.write import write_negatives
 from pipeline.notices import keep
 from pipeline.runtime import shards
@@ -77,7 +77,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
     dropped = barred.Dropped()
     dropped.counts["margin"] = 0
 
-    def chosen() -> Iterator[Taken]:
+    def chosen() -> Iterator[QuestionNegatives]:
         for ranking, record in zip(rankings(path), (record for part in sampled for record in part), strict=True):
             if ranking.query_id in positives:
                 if record["margin"]:
@@ -85,7 +85,7 @@ def mine(config: MineConfig, collection: Path, run: Path, work: Work) -> Metrics
                     keep(dropped.first, "margin", f"of {ranking.query_id}")
                 candidates = ranking.passage_ids[: config.depth]
                 dropped.count([ranking.query_id] * len(candidates), candidates, record["reasons"][: len(candidates)])
-                yield Taken(ranking, record["places"][record["places"] >= 0])
+                yield QuestionNegatives(ranking, record["places"][record["places"] >= 0])
 
     return write_negatives(
         chosen(),
@@ -175,7 +175,7 @@ def rankings(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Ra
     import pyarrow.compute as pc
 
     last: Ranking | None = None  # its rows may continue in the next batch
-    with told(path), parquet_file(path) as file:
+    with input_error_on_read(path), parquet_file(path) as file:
         edges = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         stop = int(edges[-1]) if stop is None else stop
         groups = np.flatnonzero((edges[1:] > start) & (edges[:-1] < stop)).tolist()

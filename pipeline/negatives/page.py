@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.data.collection import ROWS
 from pipeline.data.stored import read_batches
-from pipeline.negatives.ranking import Taken, best_place
+from pipeline.negatives.ranking import QuestionNegatives, best_place
 from pipeline.runtime.work import Metrics
 from pipeline.templates import environment, styles
 
@@ -41,7 +41,7 @@ def write_page(
     path: Path,
     collection: Path,
     source: str,
-    drawn: Sequence[Taken],
+    drawn: Sequence[QuestionNegatives],
     positives: Mapping[str, tuple[str, ...]],
     metrics: Metrics,
 ) -> None:
@@ -74,7 +74,7 @@ def read_rows(path: Path, key: str, wanted: set[str]) -> dict[str, dict[str, Any
 
 
 def question(
-    row: Mapping[str, Any], taken: Taken, judged: Sequence[str], passages: Mapping[str, Mapping[str, Any]]
+    row: Mapping[str, Any], taken: QuestionNegatives, judged: Sequence[str], passages: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Returns the template's values for one question."""
     ranking = taken.ranking

@@ -32,7 +32,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Taken:
+class QuestionNegatives:
     """The negatives of one question."""
 
     ranking: Ranking

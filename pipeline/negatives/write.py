@@ -12,7 +12,7 @@ from pipeline.data.barred import Dropped
 from pipeline.data.collection import write_table
 from pipeline.data.ids import hash_id
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import SamplingConfig, Taken, best_place
+from pipeline.negatives.ranking import QuestionNegatives, SamplingConfig, best_place
 from pipeline.notices import notice, noticed
 from pipeline.runtime.work import Metrics, Work
 
@@ -21,7 +21,7 @@ SHORT = {"mined": "mine.depth, mine.number", "given": "negatives_file.number"}
 
 
 def write_negatives(
-    chosen: Iterable[Taken],
+    chosen: Iterable[QuestionNegatives],
     dropped: Dropped,
     config: SamplingConfig,
     *,
@@ -42,7 +42,7 @@ def write_negatives(
 
     counts = Counter(dict.fromkeys(("questions", "questions_short", "questions_empty", "negatives_above_positive"), 0))
     unlisted, empty, short = dict.fromkeys(positives), list[str](), list[str]()
-    drawn: list[tuple[int, str, Taken]] = []
+    drawn: list[tuple[int, str, QuestionNegatives]] = []
     enough = config.number or 0
 
     def rows() -> Iterator[tuple[str, str, str, int, float | None]]:

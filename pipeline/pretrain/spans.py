@@ -53,7 +53,7 @@ def spans(
     )
 
 
-class Passages(NamedTuple):
+class LongPassages(NamedTuple):
     """The passages that are long enough for a span, document by document."""
 
     begin_P: np.ndarray
@@ -62,14 +62,14 @@ class Passages(NamedTuple):
     """[documents + 1]: document d has passages edges[d] up to edges[d + 1] of them."""
 
 
-def long_passages(offsets: np.ndarray, doc_offsets: np.ndarray, span_min: int) -> Passages:
+def long_passages(offsets: np.ndarray, doc_offsets: np.ndarray, span_min: int) -> LongPassages:
     """Returns those passages at `offsets` of a flat text that have at least `span_min` tokens."""
     kept_P = np.flatnonzero(np.diff(offsets) >= span_min)
-    return Passages(offsets[kept_P], np.diff(offsets)[kept_P], np.searchsorted(kept_P, doc_offsets))
+    return LongPassages(offsets[kept_P], np.diff(offsets)[kept_P], np.searchsorted(kept_P, doc_offsets))
 
 
 def spans_of_passages(
-    passages: Passages, document_D: np.ndarray, span_min: int, span_max: int, seed: int, step: int
+    passages: LongPassages, document_D: np.ndarray, span_min: int, span_max: int, seed: int, step: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """As `spans`, but from two different passages of a document, for the documents that have two.
 

@@ -22,7 +22,7 @@ from pipeline.templates import environment, styles
 if TYPE_CHECKING:
     from pipeline.evaluate.compare import Figures
     from pipeline.report.figures import Picture
-    from pipeline.report.results import Part
+    from pipeline.report.results import SplitMeasures
 
 ATTENTION = "Entropy of [CLS]'s attention"
 
@@ -63,7 +63,7 @@ def report(
     from pipeline.report.figures import write_pngs
 
     metrics = read_json(evaluate / "metrics.json")
-    parts = results.parts(metrics, config.published)
+    parts = results.split_measures(metrics, config.published)
     figures = examples.places(evaluate, parts[0])
     pair = examples.main_pair(metrics, figures)
     pictures = draw(metrics, parts[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
@@ -113,7 +113,7 @@ def render(**values: Any) -> str:
 
 def draw(
     metrics: Mapping[str, Any],
-    part: "Part",
+    part: "SplitMeasures",
     histories: Mapping[str, dict[str, list[float]] | None],
     figures: "Figures",
     pair: tuple[str, str] | None,
@@ -157,7 +157,7 @@ def attention_picture(folder: Path) -> "Picture":
 def chosen(
     config: ReportConfig,
     metrics: Mapping[str, Any],
-    part: "Part",
+    part: "SplitMeasures",
     figures: "Figures",
     pair: tuple[str, str] | None,
     folders: tuple[Path, Path],

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.data.stored import read_table
 from pipeline.evaluate.compare import Figures, changes, questions_of
-from pipeline.report.results import Part
+from pipeline.report.results import SplitMeasures
 
 CHARACTERS = 240
 """Characters of a passage that are shown."""
@@ -24,7 +24,7 @@ def main_pair(metrics: Mapping[str, Any], figures: Figures) -> tuple[str, str] |
     return ("bm25", dense) if dense in figures and "bm25" in figures else None
 
 
-def places(evaluate: Path, part: Part) -> Figures:
+def places(evaluate: Path, part: SplitMeasures) -> Figures:
     """Returns {system: {question: 1 / rank of its first relevant passage (to depth 100), or its number of hits}}."""
     columns = ["query_id", "system", *MEASURES[part.kind]]
     rows = read_table(evaluate / "per_query.parquet", columns=columns, filters=[("split", "=", part.split)])
@@ -55,7 +55,7 @@ def picked(figures: Figures, number: int, seed: int) -> list[str]:
 
 def shown(
     metrics: Mapping[str, Any],
-    part: Part,
+    part: SplitMeasures,
     query_ids: Sequence[str],
     systems: Iterable[str],
     figures: Figures,
@@ -96,14 +96,14 @@ def shown(
     ]
 
 
-def is_relevant(metrics: Mapping[str, Any], part: Part, answer: Mapping[str, Any]) -> bool:
+def is_relevant(metrics: Mapping[str, Any], part: SplitMeasures, answer: Mapping[str, Any]) -> bool:
     """Whether a passage is judged relevant, or contains an answer."""
     if part.kind == "answers":
         return bool(answer.get("holds_answer"))
     return (answer["relevance"] or 0) >= metrics["config"]["relevance"]
 
 
-def where(part: Part, figure: float) -> str:
+def where(part: SplitMeasures, figure: float) -> str:
     """Returns a text about the rank of the first good passage."""
     if part.kind == "answers":
         return WITHIN.get(round(figure), "no answer in the first 100")

@@ -37,7 +37,7 @@ class Published(Config):
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitMeasures:
     """The measures of a split, by qrels or by answer strings."""
 
     split: str
@@ -65,7 +65,7 @@ class Part:
         return HEADS.get(self.lead, self.lead)
 
 
-def parts(metrics: Mapping[str, Any], published: Sequence[Published]) -> list[Part]:
+def split_measures(metrics: Mapping[str, Any], published: Sequence[Published]) -> list[SplitMeasures]:
     """Returns all parts, test before dev; the part with published figures and the most questions comes first."""
     every = []
     for split in [name for name in ("test", "dev") if name in metrics["splits"]]:
@@ -79,14 +79,14 @@ def parts(metrics: Mapping[str, Any], published: Sequence[Published]) -> list[Pa
     return [first, *(part for part in every if part is not first)]
 
 
-def _part(split: str, kind: str, figures: Mapping[str, Any], published: Sequence[Published]) -> Part:
+def _part(split: str, kind: str, figures: Mapping[str, Any], published: Sequence[Published]) -> SplitMeasures:
     measured = [*next(iter(figures["systems"].values()))]
     named = {measure for row in published for measure in row.measures}
     columns = [m for m in measured if kind == "answers" or m in TABLE or m in named]
     columns.sort(
         key=lambda m: [*TABLE].index(m) if m in TABLE else len(TABLE)
     )  # measures of the short table come first
-    return Part(
+    return SplitMeasures(
         split,
         kind,
         figures["questions"],
@@ -99,7 +99,7 @@ def _part(split: str, kind: str, figures: Mapping[str, Any], published: Sequence
     )
 
 
-def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
+def table(metrics: Mapping[str, Any], part: SplitMeasures) -> dict[str, Any]:
     """Returns the template's values for a part."""
     return {
         "split": part.split,
@@ -116,7 +116,7 @@ def table(metrics: Mapping[str, Any], part: Part) -> dict[str, Any]:
     }
 
 
-def system_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
+def system_rows(metrics: Mapping[str, Any], part: SplitMeasures) -> list[dict[str, Any]]:
     """Returns one row per system with its published rows; `best` marks the highest mean of each measure."""
     top = {m: max(figures[m]["mean"] for figures in part.systems.values()) for m in part.columns}
     return [
@@ -131,12 +131,12 @@ def system_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
     ]
 
 
-def published_row(part: Part, row: Published) -> dict[str, Any]:
+def published_row(part: SplitMeasures, row: Published) -> dict[str, Any]:
     cells = [share_text(row.measures[m]) if m in row.measures else "" for m in part.columns]
     return {"label": row.label, "source": row.source, "cells": cells}
 
 
-def difference_rows(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
+def difference_rows(metrics: Mapping[str, Any], part: SplitMeasures) -> list[dict[str, Any]]:
     """Returns one row per pair; `sure` as in pipeline/evaluate/significance.py, `counts` by the leading measure."""
     lines = []
     for pair, figures in part.differences.items():
@@ -159,7 +159,7 @@ def p_of(figure: Mapping[str, float]) -> str:
     return f"p {p}" if p.startswith("<") else f"p = {p}"
 
 
-def headline(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
+def headline(metrics: Mapping[str, Any], part: SplitMeasures) -> list[dict[str, Any]]:
     """Returns the page's first figures: the leading measure of BM25, the last dense retriever and their fusion."""
     systems = [name for name in ("bm25", metrics["dense"], "fusion") if name in part.systems]
     return [
@@ -180,7 +180,7 @@ def headline(metrics: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
     ]
 
 
-def verdict(metrics: Mapping[str, Any], part: Part) -> str | None:
+def verdict(metrics: Mapping[str, Any], part: SplitMeasures) -> str | None:
     """Returns a sentence about the last dense retriever and its first comparison; None if there is none."""
     dense = metrics["dense"]
     pair = next((pair for pair in part.differences if pair.split(" - ")[0] == dense), None)

@@ -34,7 +34,7 @@ from pipeline.sentences.tasks import LABELS, MEASURE, loss_of, measure, value_of
 from pipeline.sentences.tune import TuneConfig, TuneTraining
 from pipeline.tokenization.tokenizer import read_tokenizer, special_tokens
 from pipeline.training import loop
-from pipeline.training.best_weights import Best, Row
+from pipeline.training.best_weights import BestWeights, Row
 
 SUBSET = 5
 """First number of the subset's seed; no other draw of pipeline/finetune/examples.py uses it."""
@@ -47,7 +47,7 @@ class Validation:
     """
 
     def __init__(self, trained: nn.Module, name: str, measure: Callable[[], float | None], folder: Path) -> None:
-        self._measure, self._best = measure, Best(trained, name, folder)
+        self._measure, self._best = measure, BestWeights(trained, name, folder)
 
     @property
     def rows(self) -> list[Row]:
@@ -64,7 +64,7 @@ class Validation:
         return int(self._best.row()["epoch"])
 
 
-class Sentences:
+class SentenceTokenizer:
     """Tokenizes sentences, batch by batch, for a checkpoint of stage `sentence_model`; updates take far more time."""
 
     def __init__(self, checkpoint: Path, encoder: SentenceEncoder) -> None:
@@ -105,7 +105,7 @@ def train_sentences(
     seed = training.seed
     description = tables.describe(Path(table))
     kind = description["kind"]
-    sentences = Sentences(Path(start), encoder_config)
+    sentences = SentenceTokenizer(Path(start), encoder_config)
     towers = starting(Path(start), kind, training, encoder_config, sentences, device)
     rows = subset(tables.read_split(Path(table), "train"), tune_config.max_rows, training.subset_seed)
     edges = examples.batches(len(rows), training.batch)
@@ -125,7 +125,7 @@ def train_sentences(
 
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
-        chosen_Q = examples.order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
+        chosen_Q = examples.epoch_order(seed, epoch, len(rows))[edges[place] : edges[place + 1]]
         batch = rows.take(chosen_Q)
         ids = [row for name in TEXTS[kind] for row in sentences.rows(batch[name].to_pylist())]
         return update(
@@ -157,7 +157,7 @@ def train_sentences(
 
 
 def starting(
-    start: Path, kind: str, config: TuneTraining, encoder: SentenceEncoder, sentences: Sentences, device: str
+    start: Path, kind: str, config: TuneTraining, encoder: SentenceEncoder, sentences: SentenceTokenizer, device: str
 ) -> Towers:
     """Returns the encoder of checkpoint `start`; for labelled pairs with a new classifier, initialised by the seed."""
     one = load_encoders(start)[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.stored import read_json, told
+from pipeline.data.stored import input_error_on_read, read_json
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Tokens:
 
 def _read_specials(path: Path) -> Specials:
     fields = read_json(path)
-    with told(path):
+    with input_error_on_read(path):
         return Specials(**fields)
 
 
@@ -92,7 +92,7 @@ def _open_ragged(folder: Path) -> Ragged:
 
 
 def _map(path: Path) -> np.ndarray:
-    with told(path):
+    with input_error_on_read(path):
         try:
             return np.load(path, mmap_mode="r")
         except ValueError:  # an empty array cannot be mapped

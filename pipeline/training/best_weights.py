@@ -22,7 +22,7 @@ Row = dict[str, Any]
 """epoch, step, and the figure by its name; None if it has no value."""
 
 
-class Best:
+class BestWeights:
     """Keeps the best weights of the module `trained` by the figure `name`; higher is better."""
 
     def __init__(self, trained: nn.Module, name: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from packs import make_run
 
 from artifacts.keys import Key, make_key
-from artifacts.runs import Run
+from artifacts.runs import RunRecord
 from artifacts.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def until() -> Callable[[Callable[[], bool]], None]:
 
 
 @pytest.fixture
-def run(store: Store, key: Callable[..., Key], writes: Callable[..., Any]) -> Run:
+def run(store: Store, key: Callable[..., Key], writes: Callable[..., Any]) -> RunRecord:
     """A run of three artifacts, the newest of the store."""
     return make_run(store, key, writes)
 

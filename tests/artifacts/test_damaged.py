@@ -12,7 +12,7 @@ import pytest
 from artifacts import files, objects, records, runs, schema
 from artifacts.errors import Damaged
 from artifacts.explain import explain
-from artifacts.lineage import Made, ancestry
+from artifacts.lineage import BuiltArtifact, ancestry
 from artifacts.store import Hooks, Request, Store
 from artifacts.verify import verify
 
@@ -257,11 +257,11 @@ def test_once_verified_it_is_no_longer_listed_and_is_explained_until_it_is_built
     assert [record.node for record in store.records()] == ["report", "ingest"]
     assert verify(store) == []
     assert explain(store, keys[1], "evaluate") == ["was set aside: damaged, lost, or built from damaged bytes"]
-    [lost, _] = ancestry(store, [Made("report", refs[2].identity, store.record(keys[2].hex))])
+    [lost, _] = ancestry(store, [BuiltArtifact("report", refs[2].identity, store.record(keys[2].hex))])
     assert (lost.name, lost.record) == ("before", None)
     assert [build(n).hit for n in range(3)] == [True, False, True]
     assert explain(store, keys[1], "evaluate") == []
-    whole = ancestry(store, [Made("report", refs[2].identity, store.record(keys[2].hex))])
+    whole = ancestry(store, [BuiltArtifact("report", refs[2].identity, store.record(keys[2].hex))])
     assert [made.record and made.record.node for made in whole] == ["ingest", "evaluate", "report"]
 
 

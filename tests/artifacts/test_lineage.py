@@ -11,11 +11,11 @@ from packs import members
 
 from artifacts import records
 from artifacts.keys import make_key
-from artifacts.lineage import Made, ancestry
+from artifacts.lineage import BuiltArtifact, ancestry
 from artifacts.packs.pack import pack
 from artifacts.packs.unpack import unpack
 from artifacts.records import Record, Ref
-from artifacts.runs import Run, record_run, runs
+from artifacts.runs import RunRecord, record_run, runs
 from artifacts.store import Request, Store
 
 Build = Callable[..., Ref]
@@ -43,7 +43,7 @@ def build(store: Store, request: pytest.FixtureRequest) -> Build:
 
 def nodes_of(store: Store, *ends: Ref) -> list[str]:
     """The nodes that lead to `ends`; each once, after all of its inputs."""
-    found = ancestry(store, [Made("end", ref.identity, store.record(ref.key)) for ref in ends])
+    found = ancestry(store, [BuiltArtifact("end", ref.identity, store.record(ref.key)) for ref in ends])
     keys = [made.record.key for made in found if made.record]
     assert len({*keys}) == len(keys) == len(found)
     seen: set[str] = set()
@@ -89,7 +89,7 @@ def test_the_first_of_them_was_removed(store: Store, build: Build) -> None:
     encode = build("encode", "vectors", model=stage1)
     stage2 = build("stage2", "model", mined=build("mine", "negatives", vectors=encode))
     (store.keys / f"{stage1.key}.json").unlink()
-    found = ancestry(store, [Made("end", stage2.identity, store.record(stage2.key))])
+    found = ancestry(store, [BuiltArtifact("end", stage2.identity, store.record(stage2.key))])
     assert [(made.name, made.record and made.record.node) for made in found] == [
         ("model", None),
         ("vectors", "encode"),
@@ -155,7 +155,7 @@ def test_a_chain_longer_than_pythons_stack(store: Store) -> None:
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 300)
     try:
-        assert len(ancestry(store, [Made("end", last.identity, last)])) == 401
+        assert len(ancestry(store, [BuiltArtifact("end", last.identity, last)])) == 401
     finally:
         sys.setrecursionlimit(before)
 
@@ -166,7 +166,7 @@ def test_a_run_of_equal_artifacts_goes_through_a_pack(store: Store, build: Build
     stage2 = build("stage2", "model", vectors=encode)
     nodes = {"stage1": stage1, "encode-stage1": encode, "stage2": stage2, "encode-stage2": encode}
     record_run(store, "tiny", nodes, {"recipe": {}}, datetime(2026, 11, 22, tzinfo=UTC))
-    run: Run = runs(store)[0]
+    run: RunRecord = runs(store)[0]
     packed = pack(store, run, tmp_path / "run.tar.zst")
     assert packed.artifacts == 3
     names = [name for name, _ in members(tmp_path / "run.tar.zst")]

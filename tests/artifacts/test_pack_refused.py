@@ -19,12 +19,12 @@ from artifacts.keys import canonical
 from artifacts.packs import archive, staging
 from artifacts.packs.pack import pack
 from artifacts.packs.unpack import unpack
-from artifacts.runs import Run
+from artifacts.runs import RunRecord
 from artifacts.store import Store
 
 
 @pytest.fixture
-def refused(store: Store, run: Run, tmp_path: Path) -> Callable[..., str]:
+def refused(store: Store, run: RunRecord, tmp_path: Path) -> Callable[..., str]:
     """Imports a file, as `make(good pack, path)` writes it, into a store that must not change; gives the line."""
     good = tmp_path / "good.tar.zst"
     pack(store, run, good)
@@ -321,7 +321,7 @@ def test_names_of_files_that_no_store_could_hold(refused, run, name):
     assert line.isprintable()
 
 
-def manifest(run: Run, names: list[str], **more: Any) -> tuple[Path, str]:
+def manifest(run: RunRecord, names: list[str], **more: Any) -> tuple[Path, str]:
     """An object of that manifest, and its digest."""
     files = [{"name": name, "size": 1, "sha256": "0" * 64, **more} for name in names]
     data = json.dumps({"files": files}).encode()

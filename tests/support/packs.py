@@ -14,13 +14,13 @@ import pyarrow as pa
 from artifacts import schema
 from artifacts.keys import canonical
 from artifacts.records import Ref
-from artifacts.runs import Run, record_run, runs
+from artifacts.runs import RunRecord, record_run, runs
 from artifacts.store import Request, Store
 
 LONG = "a-name-of-more-letters-than-a-tar-header-has-room-for" * 3
 
 
-def make_run(store: Store, key: Any, writes: Any) -> Run:
+def make_run(store: Store, key: Any, writes: Any) -> RunRecord:
     """tokens -> bm25 (whose bytes vary) and stage1; the newest run of the store."""
 
     def long_named(out: Path, checkpoints: Path) -> dict[str, Any]:

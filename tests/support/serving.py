@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from flows.serving.answers import Answer
 from flows.serving.engine import Engine
 from flows.serving.question import Question
-from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.bm25 import JavaFailed
 from pipeline.errors import InputError
 
 SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"
@@ -16,7 +16,7 @@ SCRIPT = "<script>document.title = 'taken over'</script> <b>w1</b> & w2"
 
 def computed(wanted: Sequence[tuple[Question, Any]]) -> list[list[Answer] | Exception]:
     failures = {
-        "broken": Ended("BM25 failed:\nkilled"),
+        "broken": JavaFailed("BM25 failed:\nkilled"),
         "fault": KeyError("secret"),
         "torch": RuntimeError("secret"),
         "bad": InputError("where: x"),

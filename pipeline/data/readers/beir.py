@@ -16,7 +16,7 @@ from pipeline.data.qrels import grade, some
 from pipeline.data.readers.unread import unread
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
-from pipeline.paths import shown
+from pipeline.paths import absolute_path
 from pipeline.runtime.work import Progress
 
 ARCHIVES = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets"
@@ -48,7 +48,7 @@ def missing(config: BeirConfig) -> list[str]:
     if not folder.is_dir():
         name, parent = folder.name, quote(str(folder.parent))
         how = f": wget -P {parent} {ARCHIVES}/{name}.zip && unzip {parent}/{name}.zip -d {parent}"
-        return [f"ingest.folder: {shown(folder)} is not a folder{how if name in NAMES else ''}"]
+        return [f"ingest.folder: {absolute_path(folder)} is not a folder{how if name in NAMES else ''}"]
     try:
         judged = qrels_files(folder)
     except InputError as error:
@@ -57,7 +57,9 @@ def missing(config: BeirConfig) -> list[str]:
         folder / name: text_files.find(folder, name)
         for name in ("corpus.jsonl", *(["queries.jsonl"] if (folder / "qrels").is_dir() else []))
     }
-    absent = [f"{shown(plain)} does not exist, plain or compressed" for plain, path in found.items() if path is None]
+    absent = [
+        f"{absolute_path(plain)} does not exist, plain or compressed" for plain, path in found.items() if path is None
+    ]
     return absent + text_files.missing([*found.values(), *judged.values()], {}, folders=False)
 
 

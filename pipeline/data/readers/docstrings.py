@@ -19,7 +19,7 @@ PARAGRAPH_END = re.compile(r"\n\s*\n")
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Document(NamedTuple):
+class Docstring(NamedTuple):
     """`name`: the qualified name, made unique by a suffix. `question` None: the first paragraph is not a question."""
 
     name: str
@@ -70,7 +70,7 @@ def question_of(text: str, remaining_words: int) -> tuple[str, str] | None:
     return (question, rest) if prose and count(rest) >= remaining_words else None
 
 
-def documents(found: Iterable[tuple[str, str, str]], remaining_words: int) -> list[Document]:
+def documents(found: Iterable[tuple[str, str, str]], remaining_words: int) -> list[Docstring]:
     """Returns documents from (file, qualified name, docstring), in order.
 
     Of equal docstrings, and of equal texts without the question, the first is kept. A first paragraph that occurs in
@@ -82,7 +82,7 @@ def documents(found: Iterable[tuple[str, str, str]], remaining_words: int) -> li
     split = {text: question_of(text, remaining_words) for text in unique}
     occurrences = Counter(_normal(parts[0]) for parts in split.values() if parts)
 
-    by_body: dict[str, Document] = {}
+    by_body: dict[str, Docstring] = {}
     names: Counter[str] = Counter()
     for text, (file, name) in unique.items():
         parts = split[text]
@@ -91,7 +91,7 @@ def documents(found: Iterable[tuple[str, str, str]], remaining_words: int) -> li
         if key not in by_body:
             names[name] += 1
             unique_name = name if names[name] == 1 else f"{name}~{names[name]}"
-            by_body[key] = Document(unique_name, name, file, body, question)
+            by_body[key] = Docstring(unique_name, name, file, body, question)
     return list(by_body.values())
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from pipeline.config import Config
 from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
-from pipeline.data.metadata import EXACT, Cell, Names, demand
+from pipeline.data.metadata import EXACT, Names, UntypedCell, demand
 from pipeline.data.qrels import grade, some
 from pipeline.data.readers.cut import cut_text
 from pipeline.data.readers.tables import KINDS, by_splits, separator_hint, table_rows
@@ -228,8 +228,8 @@ def _passages(config: HuggingFaceConfig) -> Iterator[tuple[str, Passage]]:
 
 def _check_exact(place: str, column: str, value: object) -> None:
     """Raises InputError for a float of CSV or JSON that may be a rounded number."""
-    number = float(value) if isinstance(value, Cell) and value.kind == "float" else value
-    if isinstance(number, float) and (isinstance(value, Cell) or isfinite(number)) and abs(number) >= EXACT:
+    number = float(value) if isinstance(value, UntypedCell) and value.kind == "float" else value
+    if isinstance(number, float) and (isinstance(value, UntypedCell) or isfinite(number)) and abs(number) >= EXACT:
         raise InputError(
             f"{place}: ingest.metadata: '{one_line(column)}' was read as {number!r}, which may be a rounded number: "
             "write the column as text, or its numbers in Parquet"

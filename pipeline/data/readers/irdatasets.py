@@ -18,7 +18,7 @@ from pipeline.data.metadata import Names, demand
 from pipeline.data.qrels import grade, some
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
-from pipeline.paths import given
+from pipeline.paths import expand_home
 from pipeline.runtime.network import answers
 from pipeline.runtime.work import Progress
 
@@ -46,7 +46,7 @@ class IrDatasetsConfig(Config):
 
 def missing(config: IrDatasetsConfig) -> list[str]:
     """Returns a line for each id that is not on this machine and whose host does not answer quickly."""
-    home = given(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"), "IR_DATASETS_HOME")
+    home = expand_home(os.environ.get("IR_DATASETS_HOME", "~/.ir_datasets"), "IR_DATASETS_HOME")
     names = (config.collection, config.train, config.dev, config.test, config.negatives)
     roots = sorted({name.split("/")[0] for name in names if name})
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.data.delimited import has_semicolons, records, tab_separated, unquoted
-from pipeline.data.metadata import Cell
+from pipeline.data.metadata import UntypedCell
 from pipeline.data.text_files import ENDINGS, Location, json_rows, plain_name
 from pipeline.errors import InputError
 from pipeline.notices import one_line
@@ -108,7 +108,7 @@ def _named(
     for place, fields in cells:
         if len(fields) < len(names) or any(field.strip() for field in fields[len(names) :]):
             raise InputError(f"{place}: {len(names)} columns expected, {len(fields)} found{separator_hint(names)}")
-        yield place, {name: Cell(field) for name, field in zip(names, fields, strict=False) if name}
+        yield place, {name: UntypedCell(field) for name, field in zip(names, fields, strict=False) if name}
 
 
 def separator_hint(names: Sequence[str]) -> str:

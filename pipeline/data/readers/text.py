@@ -12,7 +12,7 @@ from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.ids import hash_id
 from pipeline.data.readers.folder import documents_of, listing
-from pipeline.data.readers.questions import Made, asking, make, split_of
+from pipeline.data.readers.questions import Generated, asking, generate_questions, split_of
 from pipeline.data.readers.sections import Document, comparable_words
 from pipeline.data.readers.text_config import Kind, TextConfig
 from pipeline.errors import InputError
@@ -76,9 +76,11 @@ def _with_progress(documents: Iterator[tuple[str, Document]], progress: Progress
         yield found
 
 
-def _generate(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Document, Made]]:
+def _generate(
+    documents: Documents, config: TextConfig, repeated: set[int]
+) -> Iterator[tuple[str, Document, Generated]]:
     for place, found in documents():
-        yield place, found, make(found, config, lambda text: _hash(text) in repeated)
+        yield place, found, generate_questions(found, config, lambda text: _hash(text) in repeated)
 
 
 def _passages(documents: Documents, config: TextConfig, repeated: set[int]) -> Iterator[tuple[str, Passage]]:

@@ -31,7 +31,7 @@ def fixed(config: FinetuneConfig, edges: np.ndarray) -> Order:
 
     def order(epoch: int, place: int) -> np.ndarray:
         size = int(edges[-1])
-        indices = examples.order(config.seed, epoch, size) if config.batch_order == "random" else np.arange(size)
+        indices = examples.epoch_order(config.seed, epoch, size) if config.batch_order == "random" else np.arange(size)
         return indices[edges[place] : edges[place + 1]]
 
     return order
@@ -111,9 +111,9 @@ class Scheduled:
             self._batches = self._process.enter_context(process.scheduled(folder, job))
         self._epoch = epoch
 
-    def _job(self, epoch: int) -> process.Job:
+    def _job(self, epoch: int) -> process.ScheduleJob:
         own = self._config.batch_scheduling
-        return process.Job(
+        return process.ScheduleJob(
             method="beam" if self._config.batch_order == "abs_beam" else "greedy",
             sizes=np.diff(self._edges).tolist(),
             seed=self._config.seed,

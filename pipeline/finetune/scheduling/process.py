@@ -41,7 +41,7 @@ JOB, BATCHES, HARDNESS = "job.json", "batches.i32", "hardness.json"
 
 
 @dataclass(frozen=True)
-class Job:
+class ScheduleJob:
     method: Literal["greedy", "beam"]
     sizes: Sequence[int]
     """Pairs of each batch; together all N."""
@@ -57,7 +57,7 @@ class Job:
 
 
 @contextlib.contextmanager
-def scheduled(folder: Path, job: Job) -> Iterator[Iterator[np.ndarray]]:
+def scheduled(folder: Path, job: ScheduleJob) -> Iterator[Iterator[np.ndarray]]:
     """Runs the process: `with scheduled(folder, job) as batches: for batch in batches: ...`, in training order.
 
     A batch is int64 numbers of pairs, ascending. The iterator waits for the next one. The process ends with the `with`,
@@ -89,7 +89,7 @@ def hardness(folder: Path) -> dict[str, float]:
     return json.loads((folder / HARDNESS).read_text())
 
 
-def _prepare(folder: Path, job: Job) -> None:
+def _prepare(folder: Path, job: ScheduleJob) -> None:
     """Checks the files, writes the job, and keeps the complete batches of an interrupted call."""
     pairs = sum(job.sizes)
     if not (folder / CANDIDATES).exists():
@@ -144,7 +144,7 @@ def search_batches(folder: Path) -> None:
     """Searches the missing batches of `folder`. Memory: see `DENSE`; 1.3 GB for 100,000 pairs with lists of 100."""
     from pipeline.finetune.scheduling import batch_search as scheduling
 
-    job = Job(**json.loads((folder / JOB).read_text()))
+    job = ScheduleJob(**json.loads((folder / JOB).read_text()))
     improve = scheduling.greedy if job.method == "greedy" else scheduling.beam(job.width)
     found = _complete_batches(folder / BATCHES, job.sizes) if (folder / BATCHES).exists() else []
     edges, sums = np.cumsum([0, *job.sizes]), {"scheduled": 0.0, "random": 0.0}
@@ -178,7 +178,7 @@ def pools(sizes: Sequence[int], most: int | None) -> list[tuple[int, int]]:
     return list(zip(firsts, [*firsts[1:], len(sizes)], strict=True))
 
 
-def read_similarity(folder: Path, members: np.ndarray, n: int, job: Job):
+def read_similarity(folder: Path, members: np.ndarray, n: int, job: ScheduleJob):
     """Reads the similarities between `members` (ascending) of the `n` pairs from the folder's files."""
     from pipeline.finetune.scheduling import similarity
 

@@ -12,18 +12,18 @@ from artifacts.objects import seal
 from flows.cli.main import app
 from pipeline.ablation import files
 from pipeline.ablation.config import AblationConfig, CellConfig
-from pipeline.ablation.data import AblationData, Cell, Run
+from pipeline.ablation.data import AblationData, Cell, RunResults
 from pipeline.errors import InputError
 from pipeline.evaluate.bootstrap import summary
 from pipeline.evaluate.measures import HITS, MEASURES
 
 
-def run(seed: int) -> Run:
+def run(seed: int) -> RunResults:
     values_QM = np.random.default_rng(seed).random((9, len(MEASURES)))
     figures = summary({"run": values_QM}, MEASURES, [], 100, 0)["systems"]["run"]
     questions = pd.DataFrame(values_QM, columns=[*MEASURES]).assign(**dict.fromkeys(HITS, np.nan))
     questions.insert(0, "query_id", [f"q{n}" for n in range(len(questions))])
-    return Run(figures, questions)
+    return RunResults(figures, questions)
 
 
 def part(folder: Path, row: str, drawn: int) -> Path:

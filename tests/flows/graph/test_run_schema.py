@@ -8,7 +8,7 @@ import pytest
 from encoders import ENCODER
 
 from artifacts.records import Ref
-from artifacts.runs import Run
+from artifacts.runs import RunRecord
 from flows.graph.run_schema import read_metrics, recipe_of
 from flows.serving.engine import Engine
 from pipeline.errors import InputError
@@ -32,9 +32,9 @@ METRICS = {
 }
 
 
-def run(details: dict[str, Any]) -> Run:
+def run(details: dict[str, Any]) -> RunRecord:
     ref = Ref("bm25", "k", "d", "d", Path("nowhere"), {})
-    return Run("tiny", "2026-01-01T00:00:00+00:00", {"bm25": ref}, details)
+    return RunRecord("tiny", "2026-01-01T00:00:00+00:00", {"bm25": ref}, details)
 
 
 def test_a_whole_one() -> None:

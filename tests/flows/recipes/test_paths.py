@@ -30,7 +30,7 @@ from flows.sentences import recipe as sentences
 from pipeline.data import text_files
 from pipeline.errors import InputError
 from pipeline.evaluate.run_files import evaluate_files
-from pipeline.paths import given
+from pipeline.paths import expand_home
 from tasks.keys import paths
 
 
@@ -55,7 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_the_home_is_expanded(home: Path, written: str, meant: str) -> None:
-    assert given(written) == Path(meant.format(home=home))
+    assert expand_home(written) == Path(meant.format(home=home))
 
 
 UNKNOWN = "~nobody-has-this-name/x: there is no user nobody-has-this-name; give the absolute path"
@@ -160,7 +160,7 @@ def test_every_option_that_takes_a_path_knows_the_home() -> None:
     hints = [hint for one in functions(app) for hint in get_type_hints(one, include_extras=True).values()]
     of_paths = [hint for hint in hints if "pathlib" in str(get_args(hint)[:1])]
     assert len(of_paths) > 20
-    assert all(get_args(hint)[1].parser is given for hint in of_paths)
+    assert all(get_args(hint)[1].parser is expand_home for hint in of_paths)
 
 
 def test_relative_paths_of_a_recipe_count_from_its_file(home: Path) -> None:

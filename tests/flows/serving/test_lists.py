@@ -8,7 +8,7 @@ import pytest
 from searched import CONFIG, build, write_collection
 
 from flows.serving.rankings import FILTERS, SPARE, BM25Retriever, Ranking
-from pipeline.bm25.bm25 import Ended
+from pipeline.bm25.bm25 import JavaFailed
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.passages import in_parquet
 
@@ -116,6 +116,6 @@ def test_filters_outlive_java(lexical) -> None:
     asked = [("word1 word2", 5, SHARES[0.05])]
     found = by(lexical, SENT, asked)
     lexical.searcher._child.kill()
-    with pytest.raises(Ended, match="killed by SIGKILL"):
+    with pytest.raises(JavaFailed, match="killed by SIGKILL"):
         by(lexical, SENT, asked)
     assert equal(by(lexical, SENT, asked), found)

@@ -6,7 +6,7 @@ import pytest
 from writing import put
 
 from pipeline.bm25 import other_systems
-from pipeline.data.heading import DPR, QRELS, QUESTIONS, order
+from pipeline.data.heading import DPR, QRELS, QUESTIONS, column_positions
 from pipeline.data.qrels import read_qrels
 from pipeline.data.readers import beir, dpr, msmarco
 from pipeline.errors import InputError
@@ -27,13 +27,13 @@ from pipeline.negatives import from_file
     ],
 )
 def test_order_of_the_columns(columns, line, expected):
-    assert order("here", line.split(), columns) == expected
+    assert column_positions("here", line.split(), columns) == expected
 
 
 @pytest.mark.parametrize("line", ["a b score", "query-id x score", "query-id query-id score", "id corpus-id score"])
 def test_a_heading_of_other_names_is_refused(line):
     with pytest.raises(InputError, match=r"^f:1: the first line names .*write it .* query-id, corpus-id, score$"):
-        order("f:1", line.split(), QRELS)
+        column_positions("f:1", line.split(), QRELS)
 
 
 def _triples(path: Path):

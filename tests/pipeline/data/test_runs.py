@@ -29,7 +29,7 @@ def test_order_is_score_then_passage_order():
     question = np.array([1, 0, 0, 0])
     passage = np.array([0, 3, 1, 2])
     score = np.array([9.0, 1.0, 1.0, 2.0])
-    assert runs.order(question, passage, score).tolist() == [3, 2, 1, 0]
+    assert runs.row_order(question, passage, score).tolist() == [3, 2, 1, 0]
 
 
 def test_ranks_restart_at_each_question():
@@ -89,9 +89,9 @@ def test_scores_are_distinguished_by_the_smallest_steps(kind):
         for rank, score in enumerate(scores):
             tied = rank > 0 and score >= expected[-1]
             expected.append(np.nextafter(kind(expected[-1]), kind(-np.inf)) if tied else score)
-    found = runs.told_apart(question_R, np.concatenate(lists).astype(np.float64), kind)
+    found = runs.distinct_scores(question_R, np.concatenate(lists).astype(np.float64), kind)
     assert found.tolist() == [float(score) for score in expected]
-    assert runs.told_apart(np.zeros(0, np.int32), np.zeros(0), kind).tolist() == []
+    assert runs.distinct_scores(np.zeros(0, np.int32), np.zeros(0), kind).tolist() == []
 
 
 CLOSE = {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.stored import read_batches, read_json, read_table, told
+from pipeline.data.stored import input_error_on_read, read_batches, read_json, read_table
 from pipeline.errors import InputError
 
 ROWS = pa.table({"a": ["x" * n for n in range(500)], "b": range(500)})
@@ -82,7 +82,7 @@ def test_a_table_that_is_none(tmp_path, damage):
 )
 def test_what_reading_raises(error: Exception, said: str):
     def read() -> None:
-        with told(Path("x")):
+        with input_error_on_read(Path("x")):
             raise error
 
     line = line_of(read)
@@ -91,7 +91,7 @@ def test_what_reading_raises(error: Exception, said: str):
 
 
 def test_what_is_no_fault_of_a_file_goes_through():
-    with pytest.raises(ZeroDivisionError), told(Path("x")):
+    with pytest.raises(ZeroDivisionError), input_error_on_read(Path("x")):
         raise ZeroDivisionError
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.evaluate.compare import Change, Pair, Row, changes, compare_systems, questions_of, read_figures
+from pipeline.evaluate.compare import Change, ComparedPair, Pair, changes, compare_systems, questions_of, read_figures
 from pipeline.evaluate.measures import MEASURES
 from pipeline.evaluate.per_query import measure_rows
 
@@ -23,7 +23,7 @@ def evaluated(folder: Path, **systems: dict[str, float]) -> Path:
     return folder
 
 
-def call(a: Path, b: Path, *pairs: Pair) -> list[Row]:
+def call(a: Path, b: Path, *pairs: Pair) -> list[ComparedPair]:
     of_a, of_b = (read_figures(folder, "test", "RR@10") for folder in (a, b))
     shared = sorted(questions_of(of_a) & questions_of(of_b))
     assert shared == ["q", "r", "s"]

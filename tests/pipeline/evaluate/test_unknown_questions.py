@@ -8,19 +8,19 @@ import pytest
 from searched import write_collection
 
 from flows.serving.answers import questions_by_passage
-from pipeline.bm25.first_stage import asked
+from pipeline.bm25.first_stage import queries_to_search
 from pipeline.data.collection import read_qrels, schemas, train_positives, write_table
 from pipeline.data.judged import read_judged
 from pipeline.data.qrels import read_qrels as read_file
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.evaluate.questions import read_asked
+from pipeline.evaluate.questions import read_split_questions
 from pipeline.negatives.pseudo_labels import unjudged
 
 READERS: dict[str, Callable[[Path], object]] = {
     "read_qrels": read_qrels,
-    "evaluate": lambda collection: read_asked(collection, "train", 1),
-    "bm25": asked,
+    "evaluate": lambda collection: read_split_questions(collection, "train", 1),
+    "bm25": queries_to_search,
     "mine": train_positives,
     "training pools": lambda collection: read_judged(collection, "train"),
     "pseudo": unjudged,

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data import barred
-from pipeline.data.judged import Lists
+from pipeline.data.judged import PassageLists
 from pipeline.finetune import examples
 from pipeline.finetune.examples import Draw
 from pipeline.finetune.pools import Pools
 
 
-def lists(*values) -> Lists:
+def lists(*values) -> PassageLists:
     offsets = np.cumsum([0, *map(len, values)])
-    return Lists(np.array([v for one in values for v in one], dtype=np.int32), offsets)
+    return PassageLists(np.array([v for one in values for v in one], dtype=np.int32), offsets)
 
 
-def refused(listed: Lists) -> barred.Barred:
+def refused(listed: PassageLists) -> barred.Barred:
     """Of each question the passages listed: each has a text of its own."""
     n, number = len(listed), np.arange(40, dtype=np.uint64)
     own_n, asked_n = np.full(n, -1), np.arange(100, 100 + n, dtype=np.uint64)
@@ -55,7 +55,7 @@ def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, con
     edges = examples.batches(size, batch_size)
     batches = []
     for epoch in range(3):
-        order, seen = examples.order(seed, epoch, size), []
+        order, seen = examples.epoch_order(seed, epoch, size), []
         for start, stop in itertools.pairwise(edges):
             assert 0 < stop - start <= batch_size
             draw = Draw(negatives, considered, seed)
@@ -112,4 +112,4 @@ def test_batches_are_a_function_of_seed_and_position():
     np.testing.assert_array_equal(whole.passages_QN[4:7], part.passages_QN)
     other = examples.batch(drawn, 1, np.arange(9), Draw(3, None, seed=3))
     assert (whole.passages_QN != other.passages_QN).any()
-    assert (examples.order(2, 0, 9) != examples.order(3, 0, 9)).any()
+    assert (examples.epoch_order(2, 0, 9) != examples.epoch_order(3, 0, 9)).any()

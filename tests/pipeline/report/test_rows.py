@@ -14,7 +14,7 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.evaluate.evaluate import evaluate
 from pipeline.evaluate.measures import MEASURES
 from pipeline.report.build import report
-from pipeline.report.results import Published, difference_rows, parts, verdict
+from pipeline.report.results import Published, difference_rows, split_measures, verdict
 
 FIGURES = {"mean": 0.012, "low": -0.001, "high": 0.025}
 
@@ -108,7 +108,7 @@ def test_a_differences_sign(page):
     found = split("stage1", "stage2", differences=("stage2 - stage1", "stage1 - stage2"))
     found["differences"]["stage1 - stage2"] = dict.fromkeys(MEASURES, loss)
     metrics = metrics_of(test=found)
-    gain, fall = difference_rows(metrics, parts(metrics, [])[0])
+    gain, fall = difference_rows(metrics, split_measures(metrics, [])[0])
     assert gain["cells"][0] == {"sure": False, "mean": "+.012", "interval": "[−.001, .025]", "p": ""}
     assert (fall["label"], fall["cells"][0]["mean"]) == ("stage 1 − stage 2", "−.012")
     assert gain["counts"] is None
@@ -117,7 +117,7 @@ def test_a_differences_sign(page):
 
 def test_a_tested_difference_has_p_and_counts():
     metrics = metrics_of(test=split("stage1", "stage2", differences=("stage2 - stage1",), tested=True))
-    part = parts(metrics, [])[0]
+    part = split_measures(metrics, [])[0]
     (row,) = difference_rows(metrics, part)
     assert row["cells"][0]["p"] == "p = .043"
     assert row["counts"] == {"wins": 1200, "ties": 30, "losses": 7}
@@ -134,18 +134,18 @@ def test_a_difference_is_sure_by_its_corrected_p_alone(p_holm, sure):
     for interval in ({"low": -0.001, "high": 0.025}, {"low": 0.001, "high": 0.023}):
         found["differences"]["stage2 - stage1"] = {key: {**FIGURES, **interval, "p_holm": p_holm} for key in MEASURES}
         metrics = metrics_of(test=found)
-        (row,) = difference_rows(metrics, parts(metrics, [])[0])
+        (row,) = difference_rows(metrics, split_measures(metrics, [])[0])
         assert {cell["sure"] for cell in row["cells"]} == {sure}
 
 
 def test_what_was_published_leads_and_has_its_columns():
     metrics = metrics_of(dev=split("bm25", "stage2"), test={**split("bm25", "stage2"), "questions": 43})
-    assert [part.split for part in parts(metrics, [])] == ["test", "dev"]
+    assert [part.split for part in split_measures(metrics, [])] == ["test", "dev"]
     rows = [published("stage2", "dev", RR_10=0.382, R_1000=0.984), published("stage2", "test", nDCG_10=0.7)]
-    dev, test = parts(metrics, rows)
+    dev, test = split_measures(metrics, rows)
     assert (dev.split, dev.columns, dev.lead) == ("dev", ("RR@10", "nDCG@10", "R@100", "R@1000"), "RR@10")
     assert (test.columns, test.lead) == (("RR@10", "nDCG@10", "R@100"), "nDCG@10")
-    documents = parts(metrics, [published("stage2", "dev", RR_100=0.404)])[0]
+    documents = split_measures(metrics, [published("stage2", "dev", RR_100=0.404)])[0]
     assert (documents.split, documents.lead, documents.head) == ("dev", "RR@100", "MRR@100")
 
 

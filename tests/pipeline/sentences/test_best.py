@@ -11,14 +11,14 @@ from safetensors.numpy import load_file
 from sentences import ENCODER, TRAINING, scored
 
 from pipeline.finetune.validation import ValidationConfig
-from pipeline.finetune.validator import Judge
+from pipeline.finetune.validator import Validator
 from pipeline.runtime.checkpoints import saved_steps
 from pipeline.runtime.work import Work, silent
 from pipeline.sentences.model import SentenceModelConfig, sentence_model
 from pipeline.sentences.tables import sentence_table
 from pipeline.sentences.training import Validation
 from pipeline.sentences.tune import TuneConfig, tune
-from pipeline.training.best_weights import Best
+from pipeline.training.best_weights import BestWeights
 
 
 class Killed(Exception):
@@ -50,7 +50,7 @@ def seen_by(monkeypatch: pytest.MonkeyPatch, figures: list[float]) -> list[dict[
         seen.append({name: x.detach().numpy().copy() for name, x in module.state_dict().items()})
         return next(given)
 
-    monkeypatch.setattr(Judge, "measure", lambda self: figure(self._towers.trained))
+    monkeypatch.setattr(Validator, "measure", lambda self: figure(self._towers.trained))
     init = Validation.__init__
 
     def begun(self, trained, name, measure, folder) -> None:
@@ -102,9 +102,9 @@ def test_a_sentence_task_forgets_an_epoch_that_was_undone(pair_start, tmp_path, 
 
 def test_a_kill_while_the_log_is_written_leaves_it_whole(tmp_path, monkeypatch) -> None:
     module = torch.nn.Linear(1, 1)
-    Best(module, "AP", tmp_path).add(1, 4, 0.5)
+    BestWeights(module, "AP", tmp_path).add(1, 4, 0.5)
     (tmp_path / "step-6").mkdir()
-    begun = Best(module, "AP", tmp_path)
+    begun = BestWeights(module, "AP", tmp_path)
 
     def killed(descriptor: int) -> None:
         raise Killed
@@ -112,4 +112,4 @@ def test_a_kill_while_the_log_is_written_leaves_it_whole(tmp_path, monkeypatch) 
     monkeypatch.setattr("os.fsync", killed)
     with pytest.raises(Killed):
         begun.add(2, 8, 0.1)
-    assert Best(module, "AP", tmp_path).rows == [{"epoch": 1, "step": 4, "AP": 0.5}]
+    assert BestWeights(module, "AP", tmp_path).rows == [{"epoch": 1, "step": 4, "AP": 0.5}]

@@ -22,7 +22,7 @@ from pipeline.runtime.work import Work, silent
 from pipeline.sentences.model import SentenceEncoder, SentenceModelConfig, missing, sentence_model
 from pipeline.sentences.summary import SummaryConfig, Training, summary
 from pipeline.sentences.tables import sentence_table
-from pipeline.sentences.training import Sentences, subset
+from pipeline.sentences.training import SentenceTokenizer, subset
 from pipeline.sentences.tune import TuneConfig, tune
 from pipeline.tokenization.tokenizer import read_tokenizer
 
@@ -216,15 +216,15 @@ def test_a_model_keeps_its_pooling_by_default(pair_start, tmp_path) -> None:
 
 def test_a_prefix_comes_before_each_sentence(given, pair_start, tmp_path) -> None:
     told = ENCODER.model_copy(update={"prefix": "w7 ", "tokens": 6})
-    sentences = Sentences(model(pair_start, tmp_path / "model", told), told)
+    sentences = SentenceTokenizer(model(pair_start, tmp_path / "model", told), told)
     assert [row.tolist() for row in sentences.rows(["w1", "w1 w2 w3 w4"])] == [[2, 12, 6, 3], [2, 12, 6, 7, 8, 3]]
     with pytest.raises(InputError, match=r"encoder\.prefix: .* no room"):
-        Sentences(tmp_path / "model", told.model_copy(update={"tokens": 3}))
+        SentenceTokenizer(tmp_path / "model", told.model_copy(update={"tokens": 3}))
 
 
 def test_roberta_with_bytes_is_read_too(tmp_path) -> None:
     start = model(make_roberta(tmp_path / "roberta", ["some text of a few words"]), tmp_path / "model")
-    [row] = Sentences(start, ENCODER).rows(["a few words"])
+    [row] = SentenceTokenizer(start, ENCODER).rows(["a few words"])
     assert (row[0], row[-1], len(row) <= 24) == (0, 2, True)
 
 
@@ -236,15 +236,15 @@ def test_a_model_without_tokenizer_takes_the_given_one(pair_start, tmp_path) -> 
     with pytest.raises(InputError, match="bare: no tokenizer: "):
         model(bare, tmp_path / "without")
     texts = ["Sorted LISTS of words", "words"]
-    wanted = Sentences(model(pair_start, tmp_path / "own"), ENCODER).rows(texts)
+    wanted = SentenceTokenizer(model(pair_start, tmp_path / "own"), ENCODER).rows(texts)
     for name, given in (("vocabulary", vocabulary), ("folder", pair_start)):
-        found = Sentences(model(bare, tmp_path / name, tokenizer=given), ENCODER).rows(texts)
+        found = SentenceTokenizer(model(bare, tmp_path / name, tokenizer=given), ENCODER).rows(texts)
         assert [row.tolist() for row in found] == [row.tolist() for row in wanted]
     vocabulary.write_text("no\nvocabulary\n", "utf-8")
     config = SentenceModelConfig(checkpoint=bare, pretrained=None, revision="main", tokenizer=vocabulary)
     [told] = missing(config)
     assert told.startswith(f"models: {vocabulary}: no line [PAD]"), "before anything is trained"
-    found = Sentences(model(pair_start, tmp_path / "its own", tokenizer=vocabulary), ENCODER).rows(texts)
+    found = SentenceTokenizer(model(pair_start, tmp_path / "its own", tokenizer=vocabulary), ENCODER).rows(texts)
     assert [row.tolist() for row in found] == [row.tolist() for row in wanted], "a model's own tokenizer comes first"
 
 

@@ -20,11 +20,11 @@ from benchmarks.abs import CHILD, MOST
 from pipeline.errors import InputError
 from pipeline.finetune.scheduling import batch_search as scheduling
 from pipeline.finetune.scheduling import process as scheduler
-from pipeline.finetune.scheduling.process import BATCHES, Job, hardness, pools, scheduled
+from pipeline.finetune.scheduling.process import BATCHES, ScheduleJob, hardness, pools, scheduled
 from pipeline.finetune.scheduling.similarity import dense, nearest, sparse
 
 N = 203
-JOB = Job("greedy", sizes(N, 8), seed=3, epoch=2, width=4, depth=20, pool=0)
+JOB = ScheduleJob("greedy", sizes(N, 8), seed=3, epoch=2, width=4, depth=20, pool=0)
 LONG = replace(JOB, method="beam", sizes=sizes(2000, 200), width=200)  # seconds for each batch
 NONE = np.zeros((0, 2), np.int64)
 
