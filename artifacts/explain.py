@@ -21,11 +21,11 @@ def explain(store: Store, key: Key, node: str) -> list[str]:
         return [] if problem is None else [f"artifact missing or broken: {problem}"]
     if any(store.broken.glob(f"{key.hex}.json-*")):
         return ["was set aside: damaged, lost, or built from damaged bytes"]
-    earlier = nearest(store, key, node)
+    earlier = nearest_record(store, key, node)
     return ["nothing built yet"] if earlier is None else differences(earlier, key)
 
 
-def nearest(store: Store, key: Key, node: str) -> Record | None:
+def nearest_record(store: Store, key: Key, node: str) -> Record | None:
     """Returns the record of the same stage (and node, if any) that differs least from `key`; the newest of equals."""
     records = store.records(key.stage)
     records = [record for record in records if record.node == node] or records

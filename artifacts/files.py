@@ -61,14 +61,14 @@ def check_path(path: Path) -> None:
         ) from None
 
 
-def empty(folder: Path) -> Path:
+def empty_folder(folder: Path) -> Path:
     """Creates an empty folder; removes its earlier content."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
 
-def listed(folder: Path, ending: str) -> list[Path]:
+def list_paths(folder: Path, ending: str) -> list[Path]:
     """Returns a folder's paths that end with `ending`, sorted; none if it is missing. `StoreError` if unreadable."""
     try:
         return sorted(path for path in folder.iterdir() if path.name.endswith(ending) and path.name[0] != ".")

@@ -75,7 +75,7 @@ def _artifacts(store: Store, count: int, oldest: float, began: float, free: Free
                 yield Removed(path.relative_to(store.root), 0, f"{record.stage}: not used lately")
             else:
                 kept.add(record.digest)
-    for folder in files.listed(store.objects, ""):
+    for folder in files.list_paths(store.objects, ""):
         if folder.name not in kept:
             yield Removed(folder.relative_to(store.root), objects.size(folder), "no key is left")
 
@@ -91,7 +91,7 @@ def _being_read(store: Store, free: Free) -> set[str]:
 
 
 def _work(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
-    for folder in files.listed(store.work, ""):
+    for folder in files.list_paths(store.work, ""):
         with free(store.lock_file(folder.name)) as unlocked:
             if unlocked and _newest(folder) <= oldest:
                 yield Removed(folder.relative_to(store.root), objects.size(folder), "left by a build that did not end")
@@ -102,7 +102,7 @@ def _newest(folder: Path) -> float:
 
 
 def _left_over(store: Store, oldest: float, free: Free) -> Iterator[Removed]:
-    for path in files.listed(store.broken, ""):
+    for path in files.list_paths(store.broken, ""):
         yield Removed(path.relative_to(store.root), objects.size(path), "broken")
     for folder in (store.root, store.keys, store.runs, store.verified):
         for path in folder.glob(".*"):

@@ -19,7 +19,7 @@ _number = count()
 
 
 @contextmanager
-def live(store: Store, name: str) -> Iterator[None]:
+def protect_from_gc(store: Store, name: str) -> Iterator[None]:
     """Keeps `gc` from all that is built or used within the block, or until this process is killed."""
     path = store.lock_file(f"{PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_number)}")
     with ExitStack() as held:

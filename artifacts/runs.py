@@ -58,13 +58,13 @@ def record_run(
     """Writes runs/TIMESTAMP-NAME.json. The same `created` (default: now) and name again replace the record."""
     store.prepare()
     created = (created or datetime.now(UTC)).astimezone(UTC)
-    path = store.runs / f"{called(name, created)}.json"
+    path = store.runs / f"{run_name(name, created)}.json"
     with files.storage_errors(store.root):
         files.write_file(path, dump_run(name, nodes, details, created))
     return path
 
 
-def called(name: str, created: datetime) -> str:
+def run_name(name: str, created: datetime) -> str:
     """Returns TIMESTAMP-NAME, with characters that are valid in file names."""
     return f"{stamp(created)}-{in_file_name(name)}"
 
@@ -113,7 +113,7 @@ def in_file_name(name: str) -> str:
 
 def _newest_first(store: Store) -> list[Path]:
     """Sorts by the time in the file names; a time in the future (`dates`) counts as the oldest."""
-    paths = files.listed(store.runs, ".json")
+    paths = files.list_paths(store.runs, ".json")
     return sorted(paths, key=lambda path: (not dates.is_future(_created(path)), path), reverse=True)
 
 

@@ -178,7 +178,7 @@ class Store:
 
     def records(self, stage: str | None = None) -> list[Record]:
         """Returns all records (of one stage), newest first."""
-        found = [record for path in files.listed(self.keys, ".json") if (record := self._read(path)) is not None]
+        found = [record for path in files.list_paths(self.keys, ".json") if (record := self._read(path)) is not None]
         wanted = [record for record in found if stage in (None, record.stage)]
         return sorted(wanted, key=lambda record: dates.age(record.created), reverse=True)
 
@@ -325,7 +325,7 @@ class Store:
             with files.storage_errors(self.root):
                 self.check(inputs.values())
                 checkpoints = _start(work, request.refresh_since)
-                files.empty(out)
+                files.empty_folder(out)
                 with nullcontext() if hooks.clock else clock.at_work(work):
                     metrics = records.plain_metrics(make(out, checkpoints))
                 self.check(inputs.values())
@@ -340,7 +340,7 @@ class Store:
                     bytes=size,
                     seconds=round(clock.seconds, 3),
                     host=socket.gethostname(),
-                    versions=versions.recorded(),
+                    versions=versions.recorded_versions(),
                     created=_now(),
                     kept_from=None,
                     recipe=request.recipe,

@@ -19,9 +19,9 @@ def verify(store: Store, which: str | None = None) -> list[str]:
     if which is not None:
         record = store.show(which)
         return [*_key(store, store.keys / f"{record.key}.json"), *_object(store, store.objects / record.digest)]
-    keys = [line for path in files.listed(store.keys, ".json") for line in _key(store, path)]
-    of_objects = [line for path in files.listed(store.objects, "") for line in _object(store, path)]
-    of_runs = [line for path in files.listed(store.runs, ".json") for line in _run(store, path)]
+    keys = [line for path in files.list_paths(store.keys, ".json") for line in _key(store, path)]
+    of_objects = [line for path in files.list_paths(store.objects, "") for line in _object(store, path)]
+    of_runs = [line for path in files.list_paths(store.runs, ".json") for line in _run(store, path)]
     return [*keys, *of_objects, *of_runs, *(f"{store.sources.name}: {line}" for line in sources.verify(store.sources))]
 
 
@@ -58,7 +58,7 @@ def _run(store: Store, path: Path) -> list[str]:
     run = runs.read_run(store, path)
     if run is None:
         return _unreadable(store, path)
-    if path.stem != runs.called(run.name, dates.moment(run.created)):
+    if path.stem != runs.run_name(run.name, dates.moment(run.created)):
         return [f"runs/{path.name}: was changed{_set_aside(store, path)}"]
     return [f"runs/{path.name}: {line}" for line in _dated(run.created)]
 

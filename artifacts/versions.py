@@ -17,13 +17,13 @@ BUILDS = {"faiss": ("faiss-cpu", "faiss-gpu")}
 
 
 @cache
-def recorded() -> dict[str, str]:
+def recorded_versions() -> dict[str, str]:
     """Returns the versions of Python and of the installed `RECORDED` distributions: for lineage, never for a key."""
     installed = {name: _version(name) for name in RECORDED}
     return {"python": platform.python_version()} | {name: v for name, v in installed.items() if v is not None}
 
 
-def of(libraries: Iterable[str]) -> dict[str, str]:
+def library_versions(libraries: Iterable[str]) -> dict[str, str]:
     """Returns the version of each of `libraries`, for `make_key`. Raises `StoreError` if one is not installed."""
     installed = {name: next(filter(None, map(_version, BUILDS.get(name, (name,)))), None) for name in libraries}
     for name, v in installed.items():

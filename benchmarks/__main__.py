@@ -77,7 +77,7 @@ def cpu() -> str:
     return found[1] if found else platform.processor()
 
 
-def save(ratios: dict[str, float]) -> None:
+def save_ratios(ratios: dict[str, float]) -> None:
     """Keeps what was measured before and not now."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     note = {
@@ -128,7 +128,7 @@ def main() -> None:
         ratios[key] = round(known[key](), 4)
         print(f"{key}: {ratios[key]} ({time.monotonic() - started:.0f} s)", file=sys.stderr)
         if given.write:
-            save({key: ratios[key]})
+            save_ratios({key: ratios[key]})
     if given.write:
         write_tables()
     print(json.dumps(ratios))

@@ -22,7 +22,7 @@ def cost() -> float:
     return ratio(figures["always"], figures["never"])
 
 
-def measured(sequences: int) -> Step:
+def peak_step(sequences: int) -> Step:
     """A cached step that tells the peak of the process's memory above what it held before."""
     step = ours(**GIVEN, sequences=sequences, cache="always")
     step_of_two = ours(**GIVEN, sequences=2, cache="always")
@@ -40,7 +40,7 @@ def measured(sequences: int) -> Step:
 def memory() -> float:
     peaks = {}
     for sequences in (512, 2048):
-        process = start_way(Way("benchmarks.cache:measured", {"sequences": sequences}, tuned=True))
+        process = start_way(Way("benchmarks.cache:peak_step", {"sequences": sequences}, tuned=True))
         peaks[sequences] = ask(process, 0)["peak"]
         process.kill()
         process.wait()

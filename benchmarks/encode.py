@@ -88,7 +88,7 @@ def product_operations(config: Any, lengths: list[int]) -> float:
 
 
 @cache
-def measured(shape: str) -> tuple[float, float]:
+def measure(shape: str) -> tuple[float, float]:
     """(seconds of sentence-transformers over ours, ours in shares of the machine's products of matrices)."""
     with tempfile.TemporaryDirectory() as place:
         write_model(shape, Path(place))
@@ -116,8 +116,8 @@ def check_vectors(theirs: Figures, ours: Figures) -> None:
 
 
 ROWS = {
-    "encode_mini": lambda: measured("mini")[0],
-    "encode_minilm": lambda: measured("minilm")[0],
-    "encode_base": lambda: measured("base")[0],
-    "encode_sgemm": lambda: min(measured(shape)[1] for shape in TEXTS),
+    "encode_mini": lambda: measure("mini")[0],
+    "encode_minilm": lambda: measure("minilm")[0],
+    "encode_base": lambda: measure("base")[0],
+    "encode_sgemm": lambda: min(measure(shape)[1] for shape in TEXTS),
 }

@@ -22,7 +22,7 @@ from pipeline.data.barred import Texts, between
 from pipeline.data.judged import PassageLists
 from pipeline.finetune import examples, losses
 from pipeline.finetune.pools import Pools
-from pipeline.finetune.step import Piece, backward, pieces
+from pipeline.finetune.step import Piece, backward, rank_pieces
 from pipeline.modeling.biencoder import Encoder, vectors
 from pipeline.modeling.inputs import Form, pack, passage_rows, question_rows
 from pipeline.pretrain.spans import long_enough
@@ -60,7 +60,7 @@ class Source:
     def __call__(self, i: int) -> list[np.ndarray]:
         """The rows of batch i, questions first; drawn again at each call as in training."""
         order = examples.epoch_order(0, 0, examples.epoch_size(self.pools))
-        batch = examples.batch(self.pools, 0, order[i * self.questions :][: self.questions], self.draw)
+        batch = examples.draw_batch(self.pools, 0, order[i * self.questions :][: self.questions], self.draw)
         ids = question_rows(self.data, batch.queries_Q, self.form)
         return ids + passage_rows(self.data, batch.passages_QN.ravel(), self.form, LIMIT)
 
@@ -83,7 +83,7 @@ def ours(questions: int, own: int, titles: bool) -> Step:
     def step(i: int) -> Figures:
         ids = source(i)
         length_R = np.array([len(row) for row in ids])
-        given = pieces(length_R, questions, True, None, BUDGET)
+        given = rank_pieces(length_R, questions, True, None, BUDGET)
         keep = keeps(encoder.model.config, len(given), int(length_R.sum()), int(length_R.max()), "auto", "cpu")
 
         def encode(piece: Piece) -> Tensor:

@@ -23,7 +23,7 @@ SAME = 0.999
 """Share of the lists' passages that both find: FAISS's last bits decide some of the last ones."""
 
 
-def make(folder: Path) -> None:
+def write_index(folder: Path) -> None:
     """A flat index of random passages, and questions."""
     from pipeline.dense.index_files import flat_header, write_description
 
@@ -78,7 +78,7 @@ def flat(folder: str, always_blas: bool) -> Step:
 def compare_searches() -> float:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        make(folder)
+        write_index(folder)
         ways = {
             "default": Way("benchmarks.search_flat:flat", {"folder": place, "always_blas": False}, tuned=True),
             "ours": Way("benchmarks.search_flat:ours", {"folder": place}, tuned=True),

@@ -16,8 +16,8 @@ from benchmarks.paired import Figures, Step, Way, interleave, seconds
 from pipeline.modeling import bert
 from pipeline.modeling.packing import Batch
 from pipeline.pretrain import step as pretraining
-from pipeline.pretrain.blocks import blocks
-from pipeline.pretrain.masking import batch
+from pipeline.pretrain.blocks import cut_documents
+from pipeline.pretrain.masking import masked_batch
 from pipeline.pretrain.objectives import objective
 from pipeline.pretrain.spans import long_enough, spans
 from pipeline.runtime.work import Machine
@@ -68,7 +68,7 @@ class Source:
             self.begin_N, self.length_N = edges[fits_N], np.diff(edges)[fits_N]
         else:
             assert self.data.passages.sentence_starts is not None
-            self.begin_N, self.length_N = blocks(self.data.passages.sentence_starts, edges, LIMIT - 2, 0.1, 0)
+            self.begin_N, self.length_N = cut_documents(self.data.passages.sentence_starts, edges, LIMIT - 2, 0.1, 0)
 
     def draw(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Beginning, length and number of each sequence of batch i."""
@@ -84,7 +84,9 @@ class Source:
         """Batch i, collated again at each call as in training."""
         begin_S, length_S, row_S = self.draw(i)
         data = self.data
-        return batch(data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, self.device)
+        return masked_batch(
+            data.passages, begin_S, length_S, row_S, 0.15, 0, i, data.specials, self.machine, self.device
+        )
 
 
 def adam(module: torch.nn.Module, fused: bool) -> torch.optim.Optimizer:

@@ -34,17 +34,17 @@ def step(store: Store, record: Record) -> Step:
         seconds=record.seconds,
         gpus=record.gpus,
         versions=record.versions,
-        created=made(store, record).created,
+        created=building_record(store, record).created,
         notices=tuple(read_notices(record.metrics)),
     )
 
 
 def code_of(store: Store, record: Record) -> str:
     """A digest of the code that made it, which for a kept artifact is the older one's."""
-    return hashlib.sha256(canonical(made(store, record).code)).hexdigest()
+    return hashlib.sha256(canonical(building_record(store, record).code)).hexdigest()
 
 
-def made(store: Store, record: Record) -> Record:
+def building_record(store: Store, record: Record) -> Record:
     """The record of the making: of a kept artifact that which it was kept from, as far as it is there."""
     seen = {record.key}
     while record.kept_from is not None and record.kept_from not in seen:  # code changed there and back is a ring

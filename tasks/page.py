@@ -56,7 +56,7 @@ def show_recipe(details: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def live(node: str) -> Iterator[Progress]:
+def progress_artifact(node: str) -> Iterator[Progress]:
     """A progress artifact that follows the stage; sent from a thread of its own, every few seconds at most."""
     latest: dict[str, Any] = {}
     ended = threading.Event()
@@ -111,13 +111,13 @@ def show_metrics(node: str, ref: Ref, how: str, since: float) -> None:
         *((name, value) for name, value in ref.metrics.items() if value is not None and name != METRIC),
         *((METRIC, line) for line in read_notices(ref.metrics)),
     ]
-    table = "\n".join(f"| {escaped(name)} | {escaped(value)} |" for name, value in rows)
+    table = "\n".join(f"| {escaped_markdown(name)} | {escaped_markdown(value)} |" for name, value in rows)
     create_markdown_artifact(
         f"| {node} | |\n|---|---|\n{table}\n", key=key("metrics", node), description=f"{node}: {how}"
     )
 
 
-def escaped(value: object) -> str:
+def escaped_markdown(value: object) -> str:
     text = value if isinstance(value, str) else number(value) if isinstance(value, int | float) else str(value)
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 

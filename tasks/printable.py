@@ -54,14 +54,14 @@ def json_text(value: Any, encoding: str = "utf-8", **form: Any) -> str:
     return UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def stand_in(error: UnicodeError) -> tuple[str, int]:
+def ascii_replacement(error: UnicodeError) -> tuple[str, int]:
     """A codec's error handler: the nearest in ASCII, else Python's escape, which loses nothing."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(map(nearest, error.object[error.start : error.end])), error.end
+    return "".join(map(nearest_ascii, error.object[error.start : error.end])), error.end
 
 
-def nearest(character: str) -> str:
+def nearest_ascii(character: str) -> str:
     """`é` -> `e`, `−` -> `-`, `α` -> `\\u03b1`, a byte of a file's name that is no text -> `\\xe9`."""
     if character in STAND_INS:
         return STAND_INS[character]
@@ -72,7 +72,7 @@ def nearest(character: str) -> str:
     return letters if letters.isascii() else character.encode("ascii", "backslashreplace").decode()
 
 
-codecs.register_error("stand-in", stand_in)
+codecs.register_error("stand-in", ascii_replacement)
 
 
 def guard_streams() -> None:

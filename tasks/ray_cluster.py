@@ -65,7 +65,7 @@ def cluster(machine: Machine, log: Callable[[str], None]) -> Iterator["RayTaskRu
             with contextlib.chdir(ROOT):  # Ray's workers look for modules there first
                 runner = stack.enter_context(RayTaskRunner(address=machine.ray, init_kwargs=given))
         except Exception as error:  # ConnectionError, ValueError, RuntimeError, gRPC's own
-            raise InputError(f"machine.ray: {machine.ray}: {brief(error.__cause__ or error)}") from error
+            raise InputError(f"machine.ray: {machine.ray}: {one_line_error(error.__cause__ or error)}") from error
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, handler)  # Ray's own would end a run before it has tidied up
@@ -80,7 +80,7 @@ class Lines(io.TextIOBase):
 
     def write(self, text: str) -> int:
         for line in filter(None, map(str.strip, text.splitlines())):
-            self.log(brief(line))
+            self.log(one_line_error(line))
         return len(text)
 
 
@@ -127,7 +127,7 @@ def check_cluster(machine: Machine, store: Path, api: str | None, log: Callable[
     token.write_text(token.name)
     try:
         with cluster(machine, log):
-            for host, seen in look_around(token, api):
+            for host, seen in inspect_machines(token, api):
                 said = complaint(seen, store, api)
                 if said:
                     raise InputError(f"machine.ray: {host} {said}")
@@ -135,7 +135,7 @@ def check_cluster(machine: Machine, store: Path, api: str | None, log: Callable[
         token.unlink(missing_ok=True)
 
 
-def look_around(token: Path, api: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def inspect_machines(token: Path, api: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """(host, what `look` gives there) of each machine that makes parts."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -144,16 +144,16 @@ def look_around(token: Path, api: str | None) -> Iterator[tuple[str, dict[str, A
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU"):
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            on_it = ray.remote(look).options(num_cpus=0, scheduling_strategy=there)
+            on_it = ray.remote(inspect_machine).options(num_cpus=0, scheduling_strategy=there)
             asked.append((node["NodeManagerHostname"], on_it.remote(str(token), api)))
     for host, answer in asked:
         try:
             yield host, ray.get(answer, timeout=SECONDS_TO_LOOK)
         except ray.exceptions.RayError as error:
-            raise InputError(f"machine.ray: {host} cannot run cocondenser: {brief(error)}") from error
+            raise InputError(f"machine.ray: {host} cannot run cocondenser: {one_line_error(error)}") from error
 
 
-def look(token: str, api: str | None) -> dict[str, Any]:
+def inspect_machine(token: str, api: str | None) -> dict[str, Any]:
     """What the machine that runs this sees."""
     path = Path(token)
     return {
@@ -191,9 +191,9 @@ def code() -> str:
 
 def libraries() -> dict[str, str]:
     """Versions of what computes a part's bytes, whatever their build: this machine may have no GPU where others do."""
-    return {name: version.partition("+")[0] for name, version in versions.of(COMPUTING).items()}
+    return {name: version.partition("+")[0] for name, version in versions.library_versions(COMPUTING).items()}
 
 
-def brief(said: BaseException | str) -> str:
+def one_line_error(said: BaseException | str) -> str:
     """One line of it, without colours."""
     return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(said)).split()[:WORDS]) or type(said).__name__

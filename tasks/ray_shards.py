@@ -24,7 +24,7 @@ from pipeline.runtime.launch import ENCODING, launch
 from pipeline.runtime.work import Job, Machine, Progress, silent
 from tasks.api import send_the_rest
 from tasks.locks import turn_on_gpus
-from tasks.ray_cluster import SHARED, brief, cluster, resources
+from tasks.ray_cluster import SHARED, cluster, one_line_error, resources
 
 PARTS = 3
 """For each core or GPU of the cluster: a part takes seconds to begin, and the last ones are waited for."""
@@ -48,7 +48,7 @@ class Part:
     finished: bool
 
 
-def tell(_task: Any, _run: Any, state: State[Any]) -> None:
+def report_part(_task: Any, _run: Any, state: State[Any]) -> None:
     """Where a part ran, before Ray ends its worker: the page would miss its end."""
     if state.name != FOUND:  # those are told where the flow runs, which sends all at its end
         send_the_rest()
@@ -58,10 +58,10 @@ def tell(_task: Any, _run: Any, state: State[Any]) -> None:
     cache_policy=NO_CACHE,
     persist_result=False,
     task_run_name="{part.name}",
-    on_completion=[tell],
-    on_failure=[tell],
+    on_completion=[report_part],
+    on_failure=[report_part],
 )
-def make(part: Part) -> State[str]:
+def build_part(part: Part) -> State[str]:
     """Makes what is missing of a part's shards, in one child process; a state named Cached tells that nothing was."""
     host = socket.gethostname()
     if part.finished:
@@ -90,9 +90,9 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
         with stopping(waiting), remote_options(num_cpus=1, num_gpus=int(device == "cuda"), max_retries=RETRIES):
             for part in parts:
                 if part.finished:
-                    make(part, return_state=True)
+                    build_part(part, return_state=True)
                 else:
-                    future = runner.submit(make, {"part": part})
+                    future = runner.submit(build_part, {"part": part})
                     waiting[future.wrapped_future] = part.name, future
             total = shards.row_count(job.spans, range(len(job.spans)))
             looks = 0
@@ -105,9 +105,11 @@ def spread(node: str, progress: Progress, job: Job, machine: Machine) -> None:
                     try:
                         future.result()
                     except ray.exceptions.RayTaskError as error:  # before the part began: its code cannot be imported
-                        raise RuntimeError(f"{name}: {brief(error)}") from error
+                        raise RuntimeError(f"{name}: {one_line_error(error)}") from error
                     except ray.exceptions.RayError as error:
-                        raise RuntimeError(f"{name}: Ray gave it up after {RETRIES} retries: {brief(error)}") from error
+                        raise RuntimeError(
+                            f"{name}: Ray gave it up after {RETRIES} retries: {one_line_error(error)}"
+                        ) from error
                 if ended or looks % LOOKS_BETWEEN_LISTINGS == 0:
                     progress(shards.row_count(job.spans, shards.present(job.folder, job.spans)), total, job.unit)
     if left := shards.missing(job.folder, job.spans):

@@ -32,7 +32,7 @@ from tasks.node import Node, Order
 from tasks.notices import with_notices
 from tasks.ray_shards import spread
 from tasks.stages import STAGES
-from tasks.terminal import bar, duration, lines, say
+from tasks.terminal import bar, duration, lines, print_line
 
 EARLIER = 32
 """Artifacts at most that a stage may take parts of."""
@@ -65,7 +65,7 @@ def stage(order: Order, inputs: Mapping[str, Ref | None]) -> State[Ref]:
             return with_notices(entry.notices, metrics)
 
     built = store.build(request, make, hooks(order, clock))
-    tell_of(node, built, begun, order.width)
+    report_artifact(node, built, begun, order.width)
     return Completed(name="Cached" if built.hit else "Completed", message=built.ref.digest, data=built.ref)
 
 
@@ -79,24 +79,26 @@ def at_work(order: Order, out: Path, checkpoints: Path, clock: Clock) -> Iterato
     """While a stage's function computes: its turn on the GPUs, its time, and where its progress is shown."""
     node, machine = order.node, order.machine
     waits = STAGES[node.stage].gpu and not is_on_ray(order)
-    turn = turn_on_gpus(machine.device, partial(tell_gpu, node)) if waits else nullcontext()
+    turn = turn_on_gpus(machine.device, partial(report_gpu, node)) if waits else nullcontext()
     if state := saved_state(checkpoints):
-        tell(f"{node.name}: resumes from update {state['step']:,}")
+        report_line(f"{node.name}: resumes from update {state['step']:,}")
     if machine.torchrun and "optimiser" in type(node.config).model_fields:
-        tell(f"{node.name}: other nodes take part by `cocondenser train-node --store {order.store}`")
+        report_line(f"{node.name}: other nodes take part by `cocondenser train-node --store {order.store}`")
     with (
         # first, and so the last to end: what a tracker takes then holds no GPU
-        tracking.live(order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out) as in_trackers,
+        tracking.tracked_progress(
+            order.logs, node.name, node.stage, without_paths(node.config), checkpoints, out
+        ) as in_trackers,
         turn,
         bar(node.name) as in_terminal,
-        page.live(node.name) as on_page,
+        page.progress_artifact(node.name) as on_page,
         clock.at_work(checkpoints.parent),
     ):
         yield each(in_terminal, on_page, lines(node.name, get_run_logger().info), in_trackers)
 
 
-def tell_gpu(node: Node, index: int) -> None:
-    tell(f"{node.name}: waiting for GPU {index}, which another run holds")
+def report_gpu(node: Node, index: int) -> None:
+    report_line(f"{node.name}: waiting for GPU {index}, which another run holds")
 
 
 def hooks(order: Order, clock: Clock) -> Hooks:
@@ -105,10 +107,10 @@ def hooks(order: Order, clock: Clock) -> Hooks:
     computes = STAGES[node.stage].gpu and machine.device != "cpu"
 
     def wait_for(holder: Holder) -> None:
-        tell(f"{node.name}: waiting for process {holder.pid} on {holder.host}, which is building it")
+        report_line(f"{node.name}: waiting for process {holder.pid} on {holder.host}, which is building it")
 
     def damaged(line: str) -> None:
-        tell(f"{node.name}: {line}; it is built again")
+        report_line(f"{node.name}: {line}; it is built again")
 
     def held() -> int | None:
         """GPUs that the stage holds; those of other machines are not known here."""
@@ -118,15 +120,15 @@ def hooks(order: Order, clock: Clock) -> Hooks:
     return Hooks(on_wait=wait_for, on_damage=damaged, gpus=held, clock=clock)
 
 
-def tell_of(node: Node, built: Built, begun: float, width: int) -> None:
+def report_artifact(node: Node, built: Built, begun: float, width: int) -> None:
     """The log, the terminal and the page of a node's artifact. `begun`: by the monotonic clock."""
     how = "kept from older code" if built.kept else "cached" if built.hit else "built"
     took = duration(time.monotonic() - begun)
     get_run_logger().info("%s %s in %s: %s", node.name, how, took, built.ref.digest)
     colour = "cyan" if built.hit else "green"
-    say(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
+    print_line(f"  {node.name:<{width}} [{colour}]{how:<6}[/] [dim]{took:>8}  {built.ref.digest[:12]}[/]")
     for line in read_notices(built.ref.metrics):
-        tell(f"{node.name}: {line}")
+        report_line(f"{node.name}: {line}")
     page.best_effort(page.show_metrics, node.name, built.ref, how, begun)
     page.best_effort(page.show_loss, node.name, built.ref.path)
     page.best_effort(page.show_pictures, node.name, built.ref.path)
@@ -145,9 +147,9 @@ def earlier(store: Store, key: Key, since: datetime | None) -> list[Path]:
     return [store.ref(record).path for record in islice(made, EARLIER) if store.problem(record) is None]
 
 
-def tell(text: str) -> None:
+def report_line(text: str) -> None:
     get_run_logger().info(text)
-    say(f"  [yellow]{escape(text)}[/]")
+    print_line(f"  [yellow]{escape(text)}[/]")
 
 
 def each(*given: Progress) -> Progress:

@@ -39,7 +39,7 @@ def shown_in(console: Console) -> Iterator[None]:
         TERMINAL.reset(token)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """One line, in rich's markup."""
     console = TERMINAL.get()
     if console is not None:
@@ -87,12 +87,16 @@ def bar(node: str) -> Iterator[Progress]:
 
             def move(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None = None) -> None:
                 bars.update(
-                    task, completed=done, total=total, counts=counts(done, total, unit), numbers=brief(numbers, QUIET)
+                    task,
+                    completed=done,
+                    total=total,
+                    counts=count_text(done, total, unit),
+                    numbers=brief_numbers(numbers, QUIET),
                 )
 
             yield move
     else:
-        yield lines(node, lambda text: say(f"  {text}"))
+        yield lines(node, lambda text: print_line(f"  {text}"))
 
 
 def lines(node: str, write: Callable[[str], None]) -> Progress:
@@ -110,14 +114,14 @@ def lines(node: str, write: Callable[[str], None]) -> Progress:
 
 def figures(done: int, total: int | None, unit: str, numbers: Mapping[str, float] | None) -> str:
     """`85/243 updates · loss 5.21 · 12,300 tokens/s`."""
-    return " · ".join(part for part in (counts(done, total, unit), brief(numbers)) if part)
+    return " · ".join(part for part in (count_text(done, total, unit), brief_numbers(numbers)) if part)
 
 
-def counts(done: int, total: int | None, unit: str) -> str:
+def count_text(done: int, total: int | None, unit: str) -> str:
     return f"{done:,} {unit}" if total is None else f"{done:,}/{total:,} {unit}"
 
 
-def brief(numbers: Mapping[str, float] | None, without: Collection[str] = SILENT) -> str:
+def brief_numbers(numbers: Mapping[str, float] | None, without: Collection[str] = SILENT) -> str:
     """`loss 5.21 · 12,300 tokens/s · MFU 41 % · 5 min left`."""
     return " · ".join(figure(name, value) for name, value in (numbers or {}).items() if name not in without)
 

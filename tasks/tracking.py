@@ -27,7 +27,7 @@ from pipeline.data.parquet import read_parquet
 from pipeline.runtime.checkpoints import saved_state
 from pipeline.runtime.work import Progress, silent
 from pipeline.training.history_file import history_file
-from tasks.terminal import say
+from tasks.terminal import print_line
 from tasks.trackers import MLflow, Point, TensorBoard, TrackedNode, Tracker, WeightsAndBiases
 
 UNTRACKED = ("step", "seconds_left")
@@ -106,7 +106,7 @@ def installed(package: str) -> bool:
 
 
 @contextmanager
-def live(
+def tracked_progress(
     logs: Logs | None, node: str, stage: str, config: Mapping[str, Any], checkpoints: Path, out: Path
 ) -> Iterator[Progress]:
     """Follows what is built in `out`: a training by update, an evaluation at its end; of other stages nothing."""
@@ -257,7 +257,7 @@ def _say_once(logs: Logs) -> None:
     places = [f"tensorboard --logdir {logs.root}"] if tracking.tensorboard else []
     places += [f"Weights & Biases, project {tracking.wandb}"] if tracking.wandb else []
     places += [f"MLflow, {tracking.mlflow}"] if tracking.mlflow else []
-    say(f"  logs: {escape('; '.join(places))}")
+    print_line(f"  logs: {escape('; '.join(places))}")
 
 
 def _best_effort(function: Callable[[], Any]) -> Any:
@@ -277,4 +277,4 @@ def _warn(text: str) -> None:
 
     with suppress(Exception):
         get_run_logger().warning(text)
-    say(f"  [yellow]{escape(text)}[/]")
+    print_line(f"  [yellow]{escape(text)}[/]")

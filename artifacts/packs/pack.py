@@ -148,7 +148,9 @@ def _members(
     by_key = {record.key: record for record in lineage_records}
     nodes = {node: store.ref(by_key[ref.key]) for node, ref in run.nodes.items()}
     created = datetime.fromisoformat(run.created)
-    yield _of_bytes(f"runs/{runs.called(run.name, created)}.json", runs.dump_run(run.name, nodes, run.details, created))
+    yield _of_bytes(
+        f"runs/{runs.run_name(run.name, created)}.json", runs.dump_run(run.name, nodes, run.details, created)
+    )
     for record in lineage_records:
         yield _of_bytes(f"keys/{record.key}.json", records.dump_record(record))
     for digest in sorted({record.digest for record in lineage_records if record.key not in without}):

@@ -158,7 +158,7 @@ def _run(store: Store, reader: Reader, staged: Path, member: Member, records: It
         run = runs.parse_run(store, (staged / member.name).read_bytes())
     except ValueError as error:
         raise reader.wrong(f"{member.name} is not a record of a run: {error}") from None
-    if member.name != f"runs/{runs.called(run.name, datetime.fromisoformat(run.created))}.json":
+    if member.name != f"runs/{runs.run_name(run.name, datetime.fromisoformat(run.created))}.json":
         raise reader.wrong(f"{member.name} is not a record of a run of that name")
     if not any(isinstance(run.details.get(kind), dict) for kind in KINDS):
         raise reader.wrong(f"{member.name} does not contain its recipe")

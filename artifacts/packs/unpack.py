@@ -62,7 +62,7 @@ def unpack(
             files.storage_errors(store.root),
             locks.hold(lock, who, on_wait),
         ):
-            staged = files.empty(store.work / name)
+            staged = files.empty_folder(store.work / name)
             try:
                 run, records = stage(store, reader, index, staged, replace, report)
                 store.prepare()

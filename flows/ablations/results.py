@@ -63,7 +63,7 @@ def tables(config: AblationConfig, folder: Path) -> "list[Table]":
     found = []
     for measure in table.measures_of(config, figures, split):
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        lines = table.lines(config, figures, tests, split, measure)
+        lines = table.table_lines(config, figures, tests, split, measure)
         rows = {line.row: [table.cell_text(cell) for cell in line.cells] for line in lines}
         shown.add_column(f"{table.heading(measure)}, {split}", min_width=10)
         for heading, texts in zip(table.headings(config), zip(*rows.values(), strict=True), strict=True):

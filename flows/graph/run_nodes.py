@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Failed
 
 from artifacts.errors import Damaged, StoreError
-from artifacts.live import live
+from artifacts.live import protect_from_gc
 from artifacts.records import Ref
 from artifacts.runs import in_file_name, record_run, stamp
 from artifacts.store import Store
@@ -25,7 +25,7 @@ from flows.recipes.yaml_layers import RECIPES, Family
 from pipeline.errors import InputError
 from tasks import page, ray_cluster
 from tasks.node import Node
-from tasks.run import stage, tell
+from tasks.run import report_line, stage
 from tasks.stages import STAGES
 from tasks.tracking import Logs, Tracking
 
@@ -88,7 +88,7 @@ def run_graph(run: Run[Any], ready: Ready, show: Callable[[Done], None]) -> dict
     def record() -> None:
         record_run(run.store, run.name, done.refs, run.details, started_at)
 
-    with live(run.store, run.name):
+    with protect_from_gc(run.store, run.name):
         try:
             until_whole(run.store, build_all, run.wanted)
         except BaseException:
@@ -149,7 +149,7 @@ def until_whole(store: Store, build: Callable[[], Mapping[str, Ref]], wanted: It
             if str(error) in seen:
                 raise
             seen.add(str(error))
-            tell(f"{error}; it is built again" if complete else str(error))
+            report_line(f"{error}; it is built again" if complete else str(error))
 
 
 def nodes_to_check(wanted: Iterable[Node]) -> list[str]:

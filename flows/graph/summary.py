@@ -14,9 +14,9 @@ from artifacts.records import Ref
 from flows.graph.run_schema import read_metrics
 from flows.graph.selection import store_folder
 from flows.recipes.recipe import Recipe
-from pipeline.evaluate.short_tables import headed, notes, tables
+from pipeline.evaluate.short_tables import headed_tables, notes, tables
 from tasks import page
-from tasks.terminal import TERMINAL, print_whole, say
+from tasks.terminal import TERMINAL, print_line, print_whole
 
 
 def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
@@ -36,11 +36,11 @@ def show(recipe: Recipe, refs: Mapping[str, Ref], store: Path) -> None:
         page.best_effort(on_page, metrics, report)
         get_run_logger().info("results\n%s", markdown(metrics))
     if report:
-        say(f"\nReport: {escape(str(report))}")
+        print_line(f"\nReport: {escape(str(report))}")
         get_run_logger().info("report: %s", report)
         for path in mined_pages(refs):
-            say(f"Mined:  {escape(str(path))}")
-        say(f"Next:   {escape(next_line(recipe.example_question, store))}")
+            print_line(f"Mined:  {escape(str(path))}")
+        print_line(f"Next:   {escape(next_line(recipe.example_question, store))}")
 
 
 def mined_pages(refs: Mapping[str, Ref]) -> list[Path]:
@@ -66,7 +66,7 @@ def on_page(metrics: Mapping[str, Any], report: Path | None) -> None:
 def markdown(metrics: Mapping[str, Any]) -> str:
     """The short tables and their notes, for the page."""
     parts = []
-    for head, rows in headed(metrics):
+    for head, rows in headed_tables(metrics):
         lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
         parts.append("\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]))
     return "\n\n".join([*parts, *notes(metrics)])

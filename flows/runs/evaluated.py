@@ -12,7 +12,7 @@ from flows.graph.run_schema import read_metrics
 from flows.recipes.yaml_layers import hint, named
 from flows.serving.engine import check_whole
 from pipeline.errors import InputError
-from pipeline.evaluate.short_tables import asked_first, on_dev, shallow_notes
+from pipeline.evaluate.short_tables import default_system, on_dev, shallow_notes
 from pipeline.paths import expand_home
 
 ID_LENGTH = 8
@@ -44,7 +44,7 @@ class EvaluatedRun:
     @property
     def best(self) -> str:
         """The best system on dev; without dev the one that answers questions (`short_tables.asked_first`)."""
-        winner = asked_first(self.metrics)
+        winner = default_system(self.metrics)
         return str(self.metrics["dense"]) if winner == "dense" else winner
 
     @property

@@ -246,11 +246,11 @@ def _write(
     reading = measured = None
     if "model" in parts:
         from pipeline.export.model import differing_inputs, write_model
-        from pipeline.export.source import sample
+        from pipeline.export.source import read_sample
 
         with bar("model") as progress:
             write_model(source.checkpoint, target / "model", source.encoder, source.passage_tokens)
-            reading = differing_inputs(source, target / "model", sample(source), progress)
+            reading = differing_inputs(source, target / "model", read_sample(source), progress)
     if "onnx" in parts:
         from pipeline.export.onnx_files import write_onnx
 

@@ -14,7 +14,7 @@ from pipeline.bm25.settings import read_settings
 from pipeline.data.stored import rebuild_advice
 from pipeline.errors import InputError
 from pipeline.evaluate.rows import FUSION
-from pipeline.evaluate.short_tables import asked_first, not_tuned
+from pipeline.evaluate.short_tables import default_system, not_tuned
 from tasks.stages import STAGES
 
 PRETRAINED = tuple(name for name in reversed(STAGES) if STAGES[name].pretrains)
@@ -35,7 +35,7 @@ class Engine:
     @property
     def by(self) -> By:
         """The search method."""
-        return self.requested or ("dense" if self.dense_instead else cast(By, asked_first(self.metrics)))
+        return self.requested or ("dense" if self.dense_instead else cast(By, default_system(self.metrics)))
 
     @cached_property
     def recipe(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def render(data: "AblationData", out: Path) -> Metrics:
     page, pictures = ablation_page.page(data, figures, tests, all_gains)
     (out / "ablation.html").write_text(page, encoding="utf-8", newline="\n")
     write_pngs(out, pictures)
-    return table.flat(data.config, figures)
+    return table.flat_figures(data.config, figures)
 
 
 def _json(value: object) -> str:

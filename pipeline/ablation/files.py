@@ -169,7 +169,7 @@ def checked_curves(found: Any, cells: Stored) -> list[Curves | None]:
     return curves
 
 
-def places(cells: Stored) -> list[RunPlace]:
+def run_places(cells: Stored) -> list[RunPlace]:
     """Of all runs: the first stage's, then those of each cell."""
     first: list[RunPlace] = [(cells.first_stage.label, None, None, None, split) for split in cells.first_stage.figures]
     return first + [
@@ -183,7 +183,7 @@ def build_data(
     cells: Stored, curves: Sequence[Curves | None], questions: Mapping[RunPlace, pd.DataFrame]
 ) -> AblationData:
     """The data of which these are the parts. Raises ValueError where they do not fit each other."""
-    named = places(cells)
+    named = run_places(cells)
     place = iter(named)
     first = {
         split: _run(figures, questions, next(place), cells.first_stage.cut_at.get(split))

@@ -14,7 +14,16 @@ import numpy as np
 import pandas as pd
 
 from pipeline.ablation.data import AblationData, RunResults
-from pipeline.ablation.files import AGAIN, RunPlace, Stored, build_data, checked_cells, checked_curves, places, stored
+from pipeline.ablation.files import (
+    AGAIN,
+    RunPlace,
+    Stored,
+    build_data,
+    checked_cells,
+    checked_curves,
+    run_places,
+    stored,
+)
 from pipeline.data.parquet import read_parquet, write_parquet
 from pipeline.data.stored import input_error_on_read
 from pipeline.errors import InputError
@@ -92,7 +101,7 @@ def _questions(
     """{run: its questions}. Raises ValueError, or LookupError for an outcome that is not there."""
     values = pd.DataFrame(outcomes, columns=VALUES, dtype=float)
     found = {}
-    of_runs = places(cells)
+    of_runs = run_places(cells)
     for split in dict.fromkeys(place[-1] for place in of_runs):
         own = [question for question in questions if question["split"] == split]
         query_ids = [question["query_id"] for question in own]

@@ -48,11 +48,11 @@ def page(
         tables=[(split, list(split_tables(config, figures, tests, split))) for split in table.splits(figures)],
         note=table.note(config, figures, tests),
         missing=without_run(config, figures),
-        differences=[(name, difference_rows(tests, split, first, *column)) for name, column in headed(config)],
+        differences=[(name, difference_rows(tests, split, first, *column)) for name, column in column_headings(config)],
         reference=config.reference,
         gains=[
             (name, compared_with(gains, *column), difference_rows(gains, unseen, unseen_first, *column))
-            for name, column in headed(config)
+            for name, column in column_headings(config)
         ],
         gains_first=f"{table.heading(unseen_first)}, {unseen}",
         gains_note=table.tested_text(config, gains, "p"),
@@ -86,7 +86,7 @@ def lead(config: AblationConfig) -> str:
     return ", ".join([counted(len(rows), "rows"), *several, counted(len(seeds), "seeds")])
 
 
-def shown(line: table.Line) -> dict[str, Any]:
+def row_values(line: table.Line) -> dict[str, Any]:
     """Returns a row of a table, its figures as text; the first stage has one figure for all columns."""
     cells = []
     alone = any(figure and figure["negatives"] is None for figure, _ in line.cells)
@@ -97,8 +97,8 @@ def shown(line: table.Line) -> dict[str, Any]:
     return {"row": line.row, "cells": cells}
 
 
-def headed(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
-    return list(zip(table.headings(config), table.columns(config), strict=True))
+def column_headings(config: AblationConfig) -> list[tuple[str, tuple[str, int | None]]]:
+    return list(zip(table.headings(config), table.table_columns(config), strict=True))
 
 
 def split_tables(
@@ -106,8 +106,8 @@ def split_tables(
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yields (heading, rows) of each measure."""
     for measure in table.measures_of(config, figures, split):
-        lines = table.lines(config, figures, tests, split, measure)
-        yield table.heading(measure), [shown(line) for line in lines]
+        lines = table.table_lines(config, figures, tests, split, measure)
+        yield table.heading(measure), [row_values(line) for line in lines]
 
 
 def without_run(config: AblationConfig, figures: Sequence[Figure]) -> list[str]:
@@ -128,7 +128,7 @@ def difference_rows(
             "mean": f"{'+' if t['mean'] > 0 else ''}{share_text(t['mean'])}",
             "interval": f"[{share_text(t['low'])}, {share_text(t['high'])}]",
             "p": p_text(t["p_holm"]),
-            "sure": significance.sure(t),
+            "sure": significance.is_significant(t),
             "counts": " / ".join(f"{t[name]:,}" for name in ("wins", "ties", "losses")),
         }
         for t in matching
@@ -149,7 +149,7 @@ def size_pictures(data: AblationData, figures: Sequence[Figure], split: str, mea
     config = data.config
     if len({cell.size for cell in config.cells}) < 2:
         return
-    for negatives in dict.fromkeys(kind for kind, _ in table.columns(config) if kind != UNTUNED):
+    for negatives in dict.fromkeys(kind for kind, _ in table.table_columns(config) if kind != UNTUNED):
         rows: dict[str, list[tuple[float, float, float, float]]] = {}
         for f in figures:
             here = (f["negatives"], f["split"], f["measure"], f["seed"]) == (negatives, split, measure, None)
@@ -197,7 +197,7 @@ def seed_rows(
     return [
         (row, heading, [share_text(own[row, *column, seed]) if (row, *column, seed) in own else "–" for seed in seeds])
         for row in dict.fromkeys(cell.row for cell in config.cells)
-        for heading, column in headed(config)
+        for heading, column in column_headings(config)
         if column[0] != UNTUNED
     ]
 

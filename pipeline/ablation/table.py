@@ -142,14 +142,14 @@ def measures_of(config: AblationConfig, figures: Sequence[Figure], split: str) -
     return [measure for measure in config.measures if measure in existing]
 
 
-def columns(config: AblationConfig) -> list[tuple[str, int | None]]:
+def table_columns(config: AblationConfig) -> list[tuple[str, int | None]]:
     """Returns (negatives, size) of the tables' columns."""
     sizes = list(dict.fromkeys(cell.size for cell in config.cells))
     shown = [negatives for negatives in HEADINGS if any(negatives in cell.systems for cell in config.cells)]
     return [(negatives, size) for negatives in shown for size in (sizes if negatives != UNTUNED else [None])]
 
 
-def lines(
+def table_lines(
     config: AblationConfig, figures: Sequence[Figure], tests: Sequence[Figure], split: str, measure: str
 ) -> list[Line]:
     """Returns the table of a measure: the first stage, then the rows in their order."""
@@ -158,12 +158,12 @@ def lines(
     sure = {
         (t["row"], t["negatives"], t["size"])
         for t in tests
-        if (t["split"], t["measure"]) == (split, measure) and significance.sure(t)
+        if (t["split"], t["measure"]) == (split, measure) and significance.is_significant(t)
     }
     rows = dict.fromkeys([f["row"] for f in own if f["negatives"] is None] + [cell.row for cell in config.cells])
     shown = []
     for row in rows:
-        places = [(row, negatives, size) for negatives, size in columns(config)]
+        places = [(row, negatives, size) for negatives, size in table_columns(config)]
         cells = [(by_place.get(place), place in sure) for place in places]
         if (row, None, None) in by_place:  # it uses no training questions: one figure for all columns
             cells = [(by_place[row, None, None], False), *[(None, False)] * (len(places) - 1)][: len(places)]
@@ -179,7 +179,7 @@ def column_text(negatives: str, size: int | None, sizes: int) -> str:
 
 def headings(config: AblationConfig) -> list[str]:
     sizes = len({cell.size for cell in config.cells})
-    return [column_text(negatives, size, sizes) for negatives, size in columns(config)]
+    return [column_text(negatives, size, sizes) for negatives, size in table_columns(config)]
 
 
 def heading(measure: str) -> str:
@@ -256,13 +256,15 @@ def markdown(config: AblationConfig, figures: Sequence[Figure], tests: Sequence[
     for split in splits(figures):
         for measure in measures_of(config, figures, split):
             head = [f"{heading(measure)}, {split}", *headings(config)]
-            body = [[line.row, *map(cell_text, line.cells)] for line in lines(config, figures, tests, split, measure)]
+            body = [
+                [line.row, *map(cell_text, line.cells)] for line in table_lines(config, figures, tests, split, measure)
+            ]
             rows = [f"| {' | '.join(row)} |" for row in (head, *body)]
             parts.append("\n".join([rows[0], "|---" * len(head) + "|", *rows[1:]]))
     return "\n\n".join([*parts, note(config, figures, tests)]) + "\n"
 
 
-def flat(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
+def flat_figures(config: AblationConfig, figures: Sequence[Figure]) -> Metrics:
     """Returns the shown figures as `dev/coCondenser/mined/all/RR@10`."""
     return {
         "/".join([f["split"], f["row"], f["negatives"], str(f["size"] or "all"), f["measure"]]): f["mean"]

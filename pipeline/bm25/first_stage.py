@@ -82,7 +82,7 @@ def write_first_stage(
             for piece in (members[i : i + QUESTIONS] for i in range(0, len(members), QUESTIONS)):
                 hits_of = find(piece, depth)
                 ids = [q.query_id for q in piece]
-                write_run(split, *columns(ids, hits_of))
+                write_run(split, *run_columns(ids, hits_of))
                 counts["questions"] += len(piece)
                 without_hits = [query_id for query_id, (passages, _) in zip(ids, hits_of, strict=True) if not passages]
                 counts["questions_without_hits"] += len(without_hits)
@@ -102,7 +102,7 @@ def notices(counts: Mapping[str, int], examples: Examples, dropped: Dropped) -> 
     return [*of_counts(NOTICES, {**counts, **least}, examples), *dropped.notices(expected=("judged",))]
 
 
-def columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:
+def run_columns(query_ids: Sequence[str], found: Sequence[Hits]) -> tuple[list[str], list[str], np.ndarray]:
     """Returns the hits of each question as columns of a run: query ids, passage ids, scores."""
     return (
         [q for q, (ids, _) in zip(query_ids, found, strict=True) for _ in ids],

@@ -14,9 +14,9 @@ from typing import Any
 from pipeline.bm25 import first_stage, other_systems
 from pipeline.bm25.first_stage import Hits
 from pipeline.bm25.java import in_java
-from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, best, index, opened
+from pipeline.bm25.lucene import QUERY_CHARACTERS, Document, best_hits, index, open_lucene
 from pipeline.data.barred import Dropped, by_id
-from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample
+from pipeline.data.collection import Query, at_rows, passage_batches, passage_count, passage_ids, sample_rows
 from pipeline.data.words import run_share
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, Examples, keep, notice, noticed, one_line
@@ -37,7 +37,7 @@ def contents(title: str, text: str, job: Mapping[str, Any]) -> str:
     return split_identifiers("\n".join([title] * job["titles"] + [text]).strip(), job)
 
 
-def cleaned(text: str, job: Mapping[str, Any]) -> str:
+def clean_question(text: str, job: Mapping[str, Any]) -> str:
     """Returns a question for Lucene: cut, with spaces instead of control characters and lone surrogates."""
     text = CONTROL.sub(" ", text[:QUERY_CHARACTERS])
     return " ".join(WORD.findall(text.lower())) if job["scores"] == "weights" else split_identifiers(text, job)
@@ -48,14 +48,14 @@ def split_identifiers(text: str, job: Mapping[str, Any]) -> str:
     return IDENTIFIER.sub(" ", text) if job["split_identifiers"] else text
 
 
-def own(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:
+def own_documents(collection: Path, job: Mapping[str, Any]) -> Iterator[Document]:
     """Yields the documents from the collection's own passages."""
     for batch in passage_batches(collection, ["passage_id", "title", "text"]):
         for passage_id, title, text in zip(*batch.values(), strict=True):
             yield passage_id, contents(title, text, job)
 
 
-def given(
+def other_documents(
     job: Mapping[str, Any], row: Mapping[str, int], counts: Counter[str], examples: Examples
 ) -> Iterator[Document]:
     """Yields the documents from passages of another system. `row`: row number by passage id of the collection.
@@ -131,7 +131,7 @@ def query(
         keep(examples, reason, query_id)
     if isinstance(content, dict):
         return other_systems.repeated(dict(islice(content.items(), QUERY_TERMS)))
-    return cleaned(content, job)
+    return clean_question(content, job)
 
 
 def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str, Any]:
@@ -144,15 +144,15 @@ def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str
     empty: set[str] = set()
     topics = read_topics(job, questions, counts, examples) if job["topics"] else {q.query_id: q.text for q in questions}
     row = {passage_id: n for n, passage_id in enumerate(passage_ids(collection))}
-    documents = given(job, row, counts, examples) if job["passages"] else own(collection, job)
+    documents = other_documents(job, row, counts, examples) if job["passages"] else own_documents(collection, job)
     counts.update(index(autoclass, job, documents, say, examples))
-    lucene = opened(autoclass, out / "index", job)
+    lucene = open_lucene(autoclass, out / "index", job)
 
     with ThreadPoolExecutor(job["threads"]) as pool:
 
         def find(piece: Sequence[Query], depth: int) -> list[Hits]:
             texts = [query(q.query_id, topics.get(q.query_id, ""), job, counts, examples) for q in piece]
-            hits = list(pool.map(lambda text: best(lucene.search, text, depth, row), texts))
+            hits = list(pool.map(lambda text: best_hits(lucene.search, text, depth, row), texts))
             for q, text, (ids, _) in zip(piece, texts, hits, strict=True):
                 if not ids and lucene.terms(text) == 0:
                     counts["questions_without_terms"] += 1
@@ -176,7 +176,7 @@ def build_artifact(autoclass: Any, job: Mapping[str, Any], say: Say) -> dict[str
 
 def runs_of_letters(collection: Path) -> list[str]:
     """Returns a notice if passages are in scripts that the analyser cannot split into words."""
-    rows = sample(passage_count(collection))
+    rows = sample_rows(passage_count(collection))
     passages = at_rows(collection / "passages.parquet", rows, ["passage_id", "text"]).to_pylist()
     ids = [passage["passage_id"] for passage in passages if run_share(passage["text"]) > 0.5]
     what = f"passages in a script without spaces, which the analyser cannot split, in a sample of {len(rows):,}"

@@ -45,7 +45,7 @@ class Lucene(NamedTuple):
     """Text -> number of terms after the analyser."""
 
 
-def pieces(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def document_lists(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Yields lists of at most DOCUMENTS documents; a list also ends once it has CHARACTERS."""
     piece: list[Document] = []
     size = 0
@@ -81,7 +81,7 @@ def index(
     ])
     # fmt: on
     counts: Counter[str] = Counter(passages=0, passages_empty=0)
-    for piece in pieces(documents):
+    for piece in document_lists(documents):
         raw = []
         for passage_id, text in piece:
             if is_empty_in_java(text):
@@ -103,7 +103,7 @@ def index(
     return counts
 
 
-def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
+def open_lucene(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     """Opens the index in `folder`, to search by BM25 or by weights.
 
     Lucene is called directly: Anserini's searchers round scores to four decimals and lower equal ones to make them
@@ -140,7 +140,7 @@ def opened(autoclass: Any, folder: Path, job: Mapping[str, Any]) -> Lucene:
     return Lucene(lucene, query, search, lambda text: AnalyzerUtils.analyze(analyser, text).size())
 
 
-def best(search: Callable[[str, int], Hits], text: str, depth: int, row: Mapping[str, int]) -> Hits:
+def best_hits(search: Callable[[str, int], Hits], text: str, depth: int, row: Mapping[str, int]) -> Hits:
     """Returns the first `depth` hits by score, then passage order (`row`), also if `depth` falls among equal scores."""
     requested = depth + 16
     while True:

@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.bm25.index_process import cleaned
+from pipeline.bm25.index_process import clean_question
 from pipeline.bm25.java import in_java
-from pipeline.bm25.lucene import Lucene, opened
+from pipeline.bm25.lucene import Lucene, open_lucene
 from pipeline.data.stored import AGAIN
 from pipeline.errors import InputError
 from pipeline.runtime.processes import Say
@@ -40,7 +40,7 @@ def readable(autoclass: Any, job: Mapping[str, Any]) -> Lucene:
     from jnius import JavaException
 
     try:
-        return opened(autoclass, Path(job["index"]), job)
+        return open_lucene(autoclass, Path(job["index"]), job)
     except JavaException as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{job['index']}: damaged: Lucene cannot read it ({reason}); {AGAIN}") from error
@@ -120,7 +120,7 @@ def answer(autoclass: Any, job: Mapping[str, Any], say: Say) -> None:
                 say({"filter": request["drop"]})
             else:
                 questions = request["questions"]
-                queries = [lucene.query(cleaned(text, job), filters[number]) for text, _, number in questions]
+                queries = [lucene.query(clean_question(text, job), filters[number]) for text, _, number in questions]
                 depths = [k for _, k, _ in questions]
                 say({"hits": [*pool.map(lucene.hits, queries, depths)]})
 

@@ -72,7 +72,7 @@ def check_collection(node: Planned) -> Iterator[InputError]:
     """Questions and passages enough; an early check."""
     yield from training_pools.check_questions(node)
     if node.config.checkpoint is None:
-        known, subset = training_pools.judged(node.input("collection"), "train"), node.shared["train_subset"]
+        known, subset = training_pools.judged_questions(node.input("collection"), "train"), node.shared["train_subset"]
         yield from training_pools.check_room(
             node,
             lambda c: training_pools.check_training_pools(c, subset, known),
@@ -132,5 +132,5 @@ def cross_encoder(
         "pipeline.cross_encoder.train:train_cross_encoder", arguments, work.machine, work.progress, work.checkpoints
     )
     cut = count_cut(Tokens.open(tokens), all_pools.queries, all_pools.listed(), lengths(config))
-    counts = training_pools.counts(all_pools, config.negatives_per_query, dropped)
+    counts = training_pools.pool_counts(all_pools, config.negatives_per_query, dropped)
     return result | counts | cut

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.model_config import input_limit, model_config
 
 if TYPE_CHECKING:
     from pipeline.tokenization.token_files import Tokens
@@ -53,9 +53,9 @@ def check_lengths(model: Path, tokens: Path, lengths: Lengths, field: str) -> No
             f"{field}: the model in {model} has {config['vocab_size']} tokens, but the tokenizer has {entries}"
         )
     longest = lengths.question_tokens + lengths.passage_tokens + SPECIAL_TOKENS[config["model_type"]]
-    if longest > positions(config):
+    if longest > input_limit(config):
         raise InputError(
-            f"{field}: pairs of {longest} tokens, but the model in {model} has {positions(config)} positions"
+            f"{field}: pairs of {longest} tokens, but the model in {model} has {input_limit(config)} positions"
         )
 
 

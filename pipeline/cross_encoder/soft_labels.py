@@ -51,14 +51,14 @@ def soft_labels(
     Raises InputError if the cross-encoder does not fit the tokens, or if no training question has a judged passage.
     """
     from pipeline.data.barred import Dropped
-    from pipeline.finetune.pools import joined, read_pools
+    from pipeline.finetune.pools import join_lists, read_pools
     from pipeline.tokenization.token_files import Tokens
 
     lengths = check_cross_encoder(cross_encoder, tokens)
     first = first_negatives(config.negatives_from, collection, bm25)
     dropped = Dropped()
     pools = read_pools(collection, first, config.negative_depth, mined=mined, dropped=dropped)
-    own = joined(pools.judged, *pools.negatives)
+    own = join_lists(pools.judged, *pools.negatives)
     query_N = pools.queries.repeat(own.lengths)
     score_N = score(cross_encoder, tokens, query_N, own.flat, work)
     _write(work.out / "scores.parquet", collection, query_N, own.flat, score_N)

@@ -16,7 +16,7 @@ from pipeline.cross_encoder.lengths import write_lengths
 from pipeline.cross_encoder.pairs import CrossEncoder, logits, pack_pairs, pair_rows, read_pair_form
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools
-from pipeline.finetune.step import Piece, backward, pieces
+from pipeline.finetune.step import Piece, backward, rank_pieces
 from pipeline.modeling.checkpoint import load_classifier, new_classifier, save_classifier
 from pipeline.runtime.ranks import rank, world
 from pipeline.runtime.work import Machine, Metrics, Progress
@@ -55,11 +55,13 @@ def train_cross_encoder(
     def step(i: int) -> dict[str, Any]:
         epoch, place = divmod(i, epoch_steps)
         indices = examples.epoch_order(settings.seed, epoch, size)[edges[place] : edges[place + 1]]
-        batch = examples.batch(all_pools, epoch, indices, draw)
+        batch = examples.draw_batch(all_pools, epoch, indices, draw)
         query_P = batch.queries_Q.repeat(batch.passages_QN.shape[1])
         rows = pair_rows(data, query_P, batch.passages_QN.ravel(), form)
         length_P = np.array([len(row) for row in rows.ids])
-        own_pieces = pieces(length_P, 0, True, machine_settings.gradient_cache_chunk, machine_settings.token_budget)
+        own_pieces = rank_pieces(
+            length_P, 0, True, machine_settings.gradient_cache_chunk, machine_settings.token_budget
+        )
         of_rank = [int(length_P[piece.row_B].sum()) for piece in own_pieces]
         keep = keeps(
             model.config, len(own_pieces), sum(of_rank), int(length_P.max()), machine_settings.gradient_cache, device

@@ -133,8 +133,8 @@ def between(
     positives, text_J = np.unique(texts.text_P[passage_J], return_inverse=True)
     words, words_n = np.unique(query_words_n, return_inverse=True)
     return Barred(
-        judged_J=_ended(keys(question_J, passage_J)),
-        copied_C=_ended(keys(question_J, text_J)),
+        judged_J=_ended(pair_keys(question_J, passage_J)),
+        copied_C=_ended(pair_keys(question_J, text_J)),
         text_P=_numbers(positives, texts.text_P),
         words_n=words_n.astype(np.int32),
         words_P=_numbers(words, texts.words_P),
@@ -154,7 +154,7 @@ def _numbers(known: np.ndarray, hash_P: np.ndarray) -> np.ndarray:
     return np.where(known[place_P] == hash_P, place_P, -1).astype(np.int32)
 
 
-def keys(question_N: np.ndarray, other_N: np.ndarray) -> np.ndarray:
+def pair_keys(question_N: np.ndarray, other_N: np.ndarray) -> np.ndarray:
     """Returns each pair (question, passage or text) as one number that sorts by question: the question's number << 32
     | the other number. int64 [N]. If one of the two is -1, the result is below 0 and not a key.
     """
@@ -167,8 +167,8 @@ def reasons(barred: Barred, question_N: np.ndarray, passage_N: np.ndarray) -> np
     at_K = np.flatnonzero((question_N >= 0) & (passage_N >= 0))
     question_K, passage_K = question_N[at_K], passage_N[at_K]
     holds = (
-        _among(barred.judged_J, keys(question_K, passage_K)),
-        _among(barred.copied_C, keys(question_K, barred.text_P[passage_K])),
+        _among(barred.judged_J, pair_keys(question_K, passage_K)),
+        _among(barred.copied_C, pair_keys(question_K, barred.text_P[passage_K])),
         (barred.own_n[question_K] == passage_K) | (barred.words_n[question_K] == barred.words_P[passage_K]),
     )
     reason_N[at_K] = np.select(holds, range(len(REASONS)), FREE)
@@ -181,14 +181,14 @@ def _among(sorted_K: np.ndarray, key_N: np.ndarray) -> np.ndarray:
 
 def barred_pairs(barred: Barred, question_Q: np.ndarray, passage_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (index in `question_Q`, index in `passage_M`) of every barred pair, by the rule of `reasons`."""
-    low_Q, high_Q = (np.searchsorted(barred.copied_C, keys(question_Q + more, np.zeros(1))) for more in (0, 1))
+    low_Q, high_Q = (np.searchsorted(barred.copied_C, pair_keys(question_Q + more, np.zeros(1))) for more in (0, 1))
     index_C = np.repeat(np.arange(len(question_Q)), high_Q - low_Q)
     inside_C = np.arange(len(index_C)) - np.repeat(np.cumsum(high_Q - low_Q) - (high_Q - low_Q), high_Q - low_Q)
     text_C = barred.copied_C[low_Q[index_C] + inside_C] & 0xFFFFFFFF
     copy_R, copied_R = matches(text_C, barred.text_P[passage_M])
     own = matches(barred.own_n[question_Q], passage_M)
     words = matches(barred.words_n[question_Q], barred.words_P[passage_M])
-    key_R = np.unique(np.concatenate([keys(index_C[copy_R], copied_R), keys(*own), keys(*words)]))
+    key_R = np.unique(np.concatenate([pair_keys(index_C[copy_R], copied_R), pair_keys(*own), pair_keys(*words)]))
     return key_R >> 32, key_R & 0xFFFFFFFF
 
 
@@ -202,14 +202,16 @@ def numbers_barred(barred: Barred) -> np.ndarray:
     n = len(barred.own_n)
     question_C, text_C = barred.copied_C[:-1] >> 32, barred.copied_C[:-1] & 0xFFFFFFFF
     copies_C = np.bincount(barred.text_P + 1)[1:][text_C] if len(text_C) else text_C
-    both, both_P = np.unique(keys(barred.words_P, barred.text_P), return_counts=True)
-    place_C = np.searchsorted(both, key_C := keys(barred.words_n[question_C], text_C)).clip(max=max(0, len(both) - 1))
+    both, both_P = np.unique(pair_keys(barred.words_P, barred.text_P), return_counts=True)
+    place_C = np.searchsorted(both, key_C := pair_keys(barred.words_n[question_C], text_C)).clip(
+        max=max(0, len(both) - 1)
+    )
     twice_C = np.where(both[place_C] == key_C, both_P[place_C], 0) if len(both) else np.zeros_like(text_C)
     by_words_n = np.bincount(barred.words_P + 1, minlength=n + 1)[1:][barred.words_n]
     by_text_n = np.bincount(question_C, copies_C - twice_C, n).astype(np.int64)
     own_n = np.flatnonzero(barred.own_n >= 0)
     row_n = barred.own_n[own_n]
-    copied_n = _among(barred.copied_C, keys(own_n, barred.text_P[row_n]))
+    copied_n = _among(barred.copied_C, pair_keys(own_n, barred.text_P[row_n]))
     by_id_n = np.zeros(n, np.int64)
     by_id_n[own_n] = ~copied_n & (barred.words_n[own_n] != barred.words_P[row_n])
     return by_text_n + by_words_n + by_id_n

@@ -155,7 +155,7 @@ def passage_count(collection: Path) -> int:
         return pq.read_metadata(path).num_rows
 
 
-def sample(passages: int) -> list[int]:
+def sample_rows(passages: int) -> list[int]:
     """Returns row numbers of a sample, ascending; all rows of a small collection. `passages`: their total number."""
     if passages <= PLACES * NEIGHBOURS:
         return list(range(passages))

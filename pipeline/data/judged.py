@@ -73,7 +73,7 @@ def read_questions(collection: Path, split: str, more: Path | None = None) -> Ju
         if len(unknown):
             raise unknown_question(path, unknown["query_id"][0].as_py())
     qrels = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables])
-    lists = _lists(*positions(qrels, query_ids, passage_ids), len(rows))
+    lists = _lists(*index_pairs(qrels, query_ids, passage_ids), len(rows))
     return Judged(rows.astype(np.int64), lists, query_ids, passage_ids)
 
 
@@ -87,7 +87,7 @@ def read_judged(collection: Path, split: str, more: Path | None = None) -> Judge
     return take(known, chosen)
 
 
-def positions(
+def index_pairs(
     table: pa.Table, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns (index in `query_ids`, index in `passage_ids`) of each row of a table, int32 [N]; -1: unknown."""

@@ -37,7 +37,7 @@ def grade(place: str, value: object) -> int:
     return int(number)
 
 
-def some(source: object, rows: Iterable[Row]) -> Iterator[Row]:
+def require_rows(source: object, rows: Iterable[Row]) -> Iterator[Row]:
     """Yields the rows. Raises InputError if there is none."""
     row = None
     for row in rows:

@@ -16,7 +16,7 @@ from pipeline.config import Config
 from pipeline.dense.exact import Found, check_questions, exact_top_k
 from pipeline.dense.index_files import Index
 from pipeline.dense.index_kinds import WITH_LISTS
-from pipeline.dense.rescore import best, rescore
+from pipeline.dense.rescore import best_k, rescore
 
 QUESTIONS = 1024  # searched at a time
 
@@ -49,7 +49,7 @@ def approximate_top_k(
         found_QC = rows_QC >= 0 if allowed_N is None else (rows_QC >= 0) & allowed_N[rows_QC]
         rows_QC = np.where(found_QC, rows_QC, 0)
         scores_QC = np.where(found_QC, rescore(questions_QD[some], rows_QC, index.vectors_ND), -np.float32(np.inf))
-        rows_QK[some], scores_QK[some] = best(rows_QC, scores_QC, k)
+        rows_QK[some], scores_QK[some] = best_k(rows_QC, scores_QC, k)
         short = start + np.flatnonzero(found_QC.sum(1) < k)
         if len(short):
             rows_A = None if allowed_N is None else np.flatnonzero(allowed_N)

@@ -57,7 +57,7 @@ def encode(config: EncodeConfig, encoder: EncoderConfig, tokens: Path, checkpoin
         "passage_prefix": encoder.passage_prefix,
     }
     settings = {"passage_tokens": config.passage_tokens, "encoder": of_passages, **asdict(artifact.specials)}
-    keys = shard_reuse.keys(artifact, spans, checkpoint, settings)
+    keys = shard_reuse.shard_keys(artifact, spans, checkpoint, settings)
     reused = shard_reuse.take_over(work.earlier, keys, folder)
     bounds = work.checkpoints / "spans.json"
     bounds.write_text(json.dumps(spans))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.dense.rescore import best, error_bound, is_certain, rescore, take_rows
+from pipeline.dense.rescore import best_k, error_bound, is_certain, rescore, take_rows
 from pipeline.errors import InputError
 
 SPARE = 20  # candidates beyond k (or k / 10 if larger), so that rounding rarely requires a second search
@@ -65,7 +65,7 @@ def exact_top_k(
             blocks = _blocks(vectors_ND, rows_A, block or _block_size(vectors_ND, rows_A, device))
             rows_QC, worst_Q = _candidates(questions_QD[some], blocks, width, device)
             rows_QC = rows_QC if rows_A is None else rows_A[rows_QC]
-            rows_QK[some], scores_QK[some] = best(rows_QC, rescore(questions_QD[some], rows_QC, vectors_ND), k)
+            rows_QK[some], scores_QK[some] = best_k(rows_QC, rescore(questions_QD[some], rows_QC, vectors_ND), k)
             uncertain_Q[some] = width < passages and ~is_certain(scores_QK[some, -1], worst_Q, bound_Q[some])
         pending = np.flatnonzero(uncertain_Q)
     for question in pending:
@@ -83,7 +83,7 @@ def _by_all(question_1D: np.ndarray, vectors_ND: np.ndarray, k: int, rows_A: np.
         block_1B = (places if rows_A is None else rows_A[places])[None]
         rows_1C = np.concatenate([rows_1C, block_1B], 1)
         scores_1C = np.concatenate([scores_1C, rescore(question_1D, block_1B, vectors_ND)], 1)
-        rows_1C, scores_1C = best(rows_1C, scores_1C, k)
+        rows_1C, scores_1C = best_k(rows_1C, scores_1C, k)
     return rows_1C, scores_1C
 
 

@@ -137,12 +137,12 @@ def build_index(
     faiss.omp_set_num_threads(1)
     settings, vectors_ND = IndexConfig(**config), np.load(vectors, mmap_mode="r")
     saved, total = Path(checkpoint), len(vectors_ND)
-    faiss_index = _resumed(saved) or index_kinds.empty(settings, vectors_ND)
+    faiss_index = _resumed(saved) or index_kinds.empty_index(settings, vectors_ND)
     centroids = index_kinds.centroids(faiss_index) if settings.kind in index_kinds.WITH_LISTS else None
     last = time.monotonic()
     for start in range(faiss_index.ntotal, total, BLOCK):
         block_BD, seed = vectors_ND[start : start + BLOCK], settings.seed + start // BLOCK
-        index_kinds.add(faiss_index, settings.kind, block_BD, seed, centroids)
+        index_kinds.add_vectors(faiss_index, settings.kind, block_BD, seed, centroids)
         progress(faiss_index.ntotal, total, "passages")
         if time.monotonic() - last > checkpoint_seconds and faiss_index.ntotal < total:
             _checkpoint(faiss_index, saved)

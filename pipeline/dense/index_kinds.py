@@ -99,7 +99,7 @@ def most_parts(most: int, *dimensions: int) -> int:
     return next(number for number in range(most, 0, -1) if common % number == 0)
 
 
-def empty(config: IndexConfig, vectors_ND: np.ndarray) -> Any:
+def empty_index(config: IndexConfig, vectors_ND: np.ndarray) -> Any:
     """Returns a trained index without vectors. Memory: the sample, 40 vectors per list and at least 65,536."""
     import faiss
 
@@ -131,7 +131,7 @@ def empty(config: IndexConfig, vectors_ND: np.ndarray) -> Any:
     return faiss_index
 
 
-def add(
+def add_vectors(
     faiss_index: Any, kind: str, vectors_BD: np.ndarray, seed: int, middles: tuple[np.ndarray, float] | None
 ) -> None:
     """Adds a block of passages. `seed`: of this block; `middles`: the index's `centroids`, None without lists."""

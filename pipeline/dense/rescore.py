@@ -32,7 +32,7 @@ def take_rows(vectors_ND: np.ndarray, row_R: np.ndarray) -> np.ndarray:
     return vectors_ND.view(np.uint8).take(row_R, axis=0).view(vectors_ND.dtype)
 
 
-def best(rows_QC: np.ndarray, scores_QC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def best_k(rows_QC: np.ndarray, scores_QC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best k of each question as (rows, scores), [Q, k], by score descending, then passage order."""
     bits_QC = (scores_QC + np.float32(0)).view(np.int32)  # -0 becomes 0
     # One integer for both: the complement of the score's ordered bits, then the row.

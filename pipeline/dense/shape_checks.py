@@ -10,7 +10,7 @@ from pipeline.errors import InputError
 from pipeline.modeling.adopt import dimension
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Form, check_room, read_form
-from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.model_config import input_limit, model_config
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.tokenization.token_files import Tokens
 
@@ -33,7 +33,7 @@ def check_lengths(node: Planned) -> None:
     start, encoder = first_model(node), node.shared["encoder"]
     if start is None:
         return
-    room = positions(model_config(start))
+    room = input_limit(model_config(start))
     limits = {f"{node.section}.passage_tokens": node.config.passage_tokens}
     limits |= {"encoder.question_tokens": encoder.question_tokens}
     for field, limit in limits.items():

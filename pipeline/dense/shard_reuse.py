@@ -56,7 +56,7 @@ def _numbers(tokens: Tokens) -> Iterator[int]:
             yield zlib.crc32(text_ids[text_at[i] : text_at[i + 1]], before)
 
 
-def keys(tokens: Tokens, spans: Iterable[Span], checkpoint: Path, settings: Mapping[str, Any]) -> list[str]:
+def shard_keys(tokens: Tokens, spans: Iterable[Span], checkpoint: Path, settings: Mapping[str, Any]) -> list[str]:
     """Returns each shard's SHA-256 of what its vectors depend on: passage encoder, `settings`, titles and texts."""
     same = json.dumps([_files(side(checkpoint, "passage")), settings], sort_keys=True).encode()
     shard_keys = []

@@ -15,7 +15,7 @@ from pipeline.config import Config, Seed
 from pipeline.data.parquet import write_parquet
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.model_config import input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import side
 from pipeline.runtime import shards
 from pipeline.runtime.spans import Span, shard_spans
@@ -55,7 +55,7 @@ def attention(config: AttentionConfig, tokens: Path, work: Work, **checkpoints: 
     models = {name: side(folder, "passage") for name, folder in checkpoints.items()}
     length = min(config.length, *(room(folder, tokens) for folder in models.values()))
     data = Tokens.open(tokens)
-    row_N = drawn(data.passages.offsets, config.sections, config.seed)
+    row_N = draw_sections(data.passages.offsets, config.sections, config.seed)
     folder = work.checkpoints / "shards"
     folder.mkdir(parents=True, exist_ok=True)
     sections_file = work.checkpoints / "sections.json"
@@ -84,10 +84,10 @@ def room(model: Path, tokens: Path) -> int:
     entries = read_json(tokens / "specials.json", "vocab_size")["vocab_size"]
     if entries > shape["vocab_size"]:
         raise InputError(f"{model}: a model of {shape['vocab_size']} tokens, but the tokenizer has {entries}")
-    return positions(shape)
+    return input_limit(shape)
 
 
-def drawn(offsets: np.ndarray, sections: int, seed: int) -> np.ndarray:
+def draw_sections(offsets: np.ndarray, sections: int, seed: int) -> np.ndarray:
     """Returns rows of `sections` random passages that have a token, in order, [N]; all if there are fewer."""
     filled = np.flatnonzero(np.diff(offsets))
     if not len(filled):

@@ -98,7 +98,7 @@ def evaluate(config: EvaluateConfig, collection: Path, bm25: Path | None, work: 
     metrics = assembled(config, folders, joined, choices, counts, splits)
     (work.out / "metrics.json").write_text(json.dumps(metrics, indent=1, ensure_ascii=False) + "\n")
     per_query.write_per_query(work.out, tables)
-    return flat(metrics)
+    return flat_metrics(metrics)
 
 
 def assembled(
@@ -158,7 +158,7 @@ def winner(splits: Mapping[str, Any], dense: str | None) -> str | None:
     return "fusion" if figures[FUSION][measure]["mean"] > figures[dense][measure]["mean"] else "dense"
 
 
-def flat(metrics: Mapping[str, Any]) -> Metrics:
+def flat_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """Returns the short tables' figures and the fusions, as `test/stage2/RR@10` and `stage1 + GAR/weight`."""
     figures: Metrics = {
         f"{split}/{name}/{measure}": table[name][measure]["mean"]

@@ -34,14 +34,14 @@ def read_split_questions(collection: Path, split: str, relevance: int) -> SplitQ
     from pipeline.evaluate.answer_qrels import normalised
 
     queries = read_queries(collection, [split])
-    _, qrels, without = judged(collection, split, relevance, [q.query_id for q in queries])
+    _, qrels, without = judged_questions(collection, split, relevance, [q.query_id for q in queries])
     answers = {q.query_id: [a for answer in q.answers if (a := normalised(answer)).strip()] for q in queries}
     answers = {query_id: texts for query_id, texts in answers.items() if texts}
     measured = [q.query_id for q in queries if q.query_id in qrels or q.query_id in answers]
     return SplitQuestions(pa.array(measured, pa.string()), qrels, answers, without)
 
 
-def judged(
+def judged_questions(
     collection: Path, split: str, relevance: int, query_ids: Sequence[str] | None = None
 ) -> tuple["pyarrow.Array", dict[str, dict[str, int]], int]:
     """Returns ids and qrels of a split's questions with a relevant passage, and the number of those without.
@@ -56,7 +56,7 @@ def judged(
     return pa.array(list(relevant), pa.string()), relevant, len(every) - len(relevant)
 
 
-def among(run: "Run", query_ids: "pyarrow.Array", chosen: "pyarrow.Array") -> "Run":
+def select_questions(run: "Run", query_ids: "pyarrow.Array", chosen: "pyarrow.Array") -> "Run":
     """Returns the run's rows of the questions in `chosen`, numbered by it. The run was read with `query_ids`.
 
     Both lists have the same order.

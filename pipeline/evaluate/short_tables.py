@@ -53,7 +53,7 @@ def on_dev(metrics: Mapping[str, Any]) -> bool:
     return "dev" in metrics["splits"]
 
 
-def asked_first(metrics: Mapping[str, Any]) -> str:
+def default_system(metrics: Mapping[str, Any]) -> str:
     """How a run answers by default: what was best on dev; without dev the dense run, or BM25 alone."""
     return str(metrics["winner_on_dev"] or ("bm25" if metrics["dense"] is None else "dense"))
 
@@ -90,7 +90,7 @@ def tables_of(metrics: Mapping[str, Any], split: str) -> list[tuple[Systems, Map
     return [(systems, columns) for systems, columns in found if systems]
 
 
-def headed(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+def headed_tables(metrics: Mapping[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
     """(heading, rows) of the short tables of the split that is shown: a row has the system's label, then each mean
     with its interval."""
     split = shown_split(metrics)
@@ -155,7 +155,7 @@ def tables(metrics: Mapping[str, Any]) -> "list[Table]":
     from rich.table import Table
 
     found = []
-    for (title, *columns), rows in headed(metrics):
+    for (title, *columns), rows in headed_tables(metrics):
         shown = Table(title=f"{title.replace(', ', ': ', 1)}, mean [95 % interval]", title_justify="left")
         shown.add_column("", min_width=10)
         for name in columns:

@@ -88,7 +88,7 @@ def rounded_p(p: float) -> float:
     return float(f"{p:.{DIGITS}g}")
 
 
-def sure(figure: Mapping[str, Any]) -> bool:
+def is_significant(figure: Mapping[str, Any]) -> bool:
     """Whether a difference is significant by its p_holm; False without a test."""
     return bool(figure.get("p_holm", 1.0) < SURE)
 

@@ -15,7 +15,7 @@ from pipeline.evaluate import answer_qrels, per_query
 from pipeline.evaluate.answer_qrels import CheckedPairs, check_pairs
 from pipeline.evaluate.fusion import Choice, choose, fuse, untuned
 from pipeline.evaluate.measures import HIT_PROVIDERS, HITS, MEASURES, PROVIDERS, Providers, as_ranks, measure, nb_recall
-from pipeline.evaluate.questions import SplitQuestions, among
+from pipeline.evaluate.questions import SplitQuestions, select_questions
 from pipeline.evaluate.rows import compared, is_dense
 from pipeline.evaluate.shallow import cut_at
 from pipeline.evaluate.significance import tabulated
@@ -155,7 +155,7 @@ def run_figures(
     without: dict[str, int] = {}
     query_ids = pa.array([*qrels], pa.string())
     for name, run in runs.items() if qrels else ():
-        part = among(run, questions.query_ids, query_ids)
+        part = select_questions(run, questions.query_ids, query_ids)
         if name in own_runs or len(part.question_R):
             ranks = as_ranks(top(part, providers), query_ids, passage_ids)
             values[name] = measure(ranks, [*qrels], qrels, relevance, providers)

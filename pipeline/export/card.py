@@ -27,7 +27,7 @@ def card(source: Source) -> dict[str, Any]:
     return {
         "header": header(source),
         "title": source.settings.get("title") or source.recipe,
-        "counts": counts(source),
+        "counts": counts_text(source),
         "trainings": [*trainings(source)],
         "tables": tables(source),
         "command": shlex.join(source.command),
@@ -44,7 +44,7 @@ def header(source: Source) -> str:
     return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in TAGS), "---"])
 
 
-def counts(source: Source) -> str:
+def counts_text(source: Source) -> str:
     """Returns `11,500 documents, 25,000 passages and 3,000 training questions`, with the known counts.
 
     An index can be exported without its collection, which may be missing.
@@ -63,7 +63,7 @@ def trainings(source: Source) -> Iterator[dict[str, str]]:
             yield {
                 "name": training(node),
                 "length": length(config),
-                "batch": batch(config),
+                "batch": batch_text(config),
                 "rate": str(config.get("optimiser", {}).get("learning_rate", "")),
                 "digest": source.artifacts[node],
             }
@@ -79,7 +79,7 @@ def length(config: Mapping[str, Any]) -> str:
     return counted(config["epochs"], "epochs") if "epochs" in config else ""
 
 
-def batch(config: Mapping[str, Any]) -> str:
+def batch_text(config: Mapping[str, Any]) -> str:
     names = ("batch_queries", "batch_documents", "batch_blocks", "batch_passages", "batch_tokens")
     field = next((name for name in names if config.get(name) is not None), None)
     return f"{config[field]:,} {'questions' if field == 'batch_queries' else field[6:]}" if field else ""

@@ -18,10 +18,10 @@ from pipeline.dense.search import top_k
 from pipeline.errors import InputError
 from pipeline.evaluate.config import SPLITS
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
-from pipeline.evaluate.questions import judged
+from pipeline.evaluate.questions import judged_questions
 from pipeline.export.graph import INPUTS, OPSET, quiet, write_graph
 from pipeline.export.model import write_tokenizer
-from pipeline.export.source import Source, form_of, judged_places, sample
+from pipeline.export.source import Source, form_of, judged_places, read_sample
 from pipeline.modeling.biencoder import Encoder, encode_rows, load_encoders
 from pipeline.modeling.inputs import Ids, question_rows
 from pipeline.modeling.sentence_transformers_files import side, write_json
@@ -59,7 +59,7 @@ def write_onnx(source: Source, folder: Path, progress: Progress) -> Measured:
     """
     folder.mkdir()
     questions, passages = load_encoders(source.checkpoint)
-    texts = sample(source)
+    texts = read_sample(source)
     tied = questions is passages
     sides: dict[str, tuple[Encoder, Ids]] = {
         "query": (questions, texts.question_rows),
@@ -179,7 +179,7 @@ def retrieval_measures(source: Source, ways: Mapping[str, Encode], progress: Pro
     if source.index is None:
         return None
     for split in SPLITS:
-        query_ids, qrels, _ = judged(source.collection, split, source.relevance)
+        query_ids, qrels, _ = judged_questions(source.collection, split, source.relevance)
         if qrels:
             break
     else:

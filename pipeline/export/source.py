@@ -75,7 +75,7 @@ def form_of(source: Source, tokens: Tokens) -> Form:
     return read_form(source.encoder, source.checkpoint, tokens.specials)
 
 
-def sample(source: Source, size: int = SAMPLE) -> Sample:
+def read_sample(source: Source, size: int = SAMPLE) -> Sample:
     tokens = Tokens.open(source.tokens)
     form = form_of(source, tokens)
     questions, passages = spread(len(tokens.queries), size), spread(len(tokens.passages), size)

@@ -17,7 +17,7 @@ from pipeline.modeling.checkpoint import save_checkpoint
 from pipeline.modeling.encoder_config import EncoderConfig
 from pipeline.modeling.inputs import Ids
 from pipeline.modeling.sentence_transformers_files import Vector
-from pipeline.runtime.ranks import add, rank, world
+from pipeline.runtime.ranks import rank, sum_over_ranks, world
 from pipeline.tokenization.token_files import Tokens
 from pipeline.training.loop import set_dropout
 
@@ -77,7 +77,7 @@ def encode_all(encoder: Encoder, ids: Ids, budget: int) -> Tensor:
     vectors = encode_rows(encoder, [ids[i] for i in mine.tolist()], budget)
     encoder.model.train()
     vector_NE[torch.from_numpy(mine).to(encoder.device)] = torch.from_numpy(vectors).to(encoder.device)
-    return add(vector_NE)
+    return sum_over_ranks(vector_NE)
 
 
 def write_checkpoint(

@@ -115,7 +115,7 @@ def positive(pools: Pools, epoch: int, index: int, draw: Draw) -> int:
     return int(np.random.default_rng([POSITIVE, draw.seed, epoch, index]).choice(considered))
 
 
-def batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> ExampleBatch:
+def draw_batch(pools: Pools, epoch: int, indices: np.ndarray, draw: Draw) -> ExampleBatch:
     """Returns the batch of the examples `indices` of an epoch."""
     drawn = [example(pools, epoch, int(index), draw) for index in indices]
     places = np.array([place for place, _ in drawn])

@@ -37,10 +37,10 @@ def check_finetune(
         questions = len(judged("train").queries)
         check_pairs(kinds * train_subset.size(questions), config.batch_queries)
     if config.validation.questions:
-        validation.drawn(config.validation, judged("dev"), np.random.default_rng(config.seed))
+        validation.draw_questions(config.validation, judged("dev"), np.random.default_rng(config.seed))
 
 
-def smaller(
+def smaller_settings(
     config: FinetuneConfig, train_subset: TrainSubset, judged: Callable[[str], "Judged"], kinds: int | None
 ) -> Iterator[Changes]:
     """Yields changes for a small collection, which `check_finetune` may accept; the last is without validation."""
@@ -68,7 +68,7 @@ def check_collection(node: Planned) -> Iterator[InputError]:
 
     yield from training_pools.check_questions(node)
     config, subset = node.config, node.shared["train_subset"]
-    judged = partial(training_pools.judged, node.input("collection"))
+    judged = partial(training_pools.judged_questions, node.input("collection"))
     kinds = (
         None
         if node.inputs["pseudo_labels"]
@@ -77,7 +77,9 @@ def check_collection(node: Planned) -> Iterator[InputError]:
         else 1
     )
     yield from training_pools.check_room(
-        node, lambda c: check_finetune(c, subset, judged, kinds), lambda: smaller(config, subset, judged, kinds)
+        node,
+        lambda c: check_finetune(c, subset, judged, kinds),
+        lambda: smaller_settings(config, subset, judged, kinds),
     )
 
 
@@ -121,11 +123,11 @@ def finetune(
         if soft_labels is None:
             raise InputError("loss: soft_labels needs a cross-encoder's scores")
         files["scores"] = work.checkpoints / "scores.npz"
-        save(files["scores"], soft_targets.teacher_scores(soft_labels / "scores.parquet", collection, all_pools))
+        save_arrays(files["scores"], soft_targets.teacher_scores(soft_labels / "scores.parquet", collection, all_pools))
     if config.validation.questions:
         candidates = validation.read_candidates(config.validation, collection, bm25, config.seed)
         files["candidates"] = work.checkpoints / "candidates.npz"
-        save(files["candidates"], candidates)
+        save_arrays(files["candidates"], candidates)
     arguments = {
         "config": config.model_dump(mode="json"),
         "encoder": encoder.model_dump(mode="json"),
@@ -137,10 +139,10 @@ def finetune(
         "machine": work.machine.model_dump(mode="json"),
     }
     result = launch("pipeline.finetune.train:train_encoders", arguments, work.machine, work.progress, work.checkpoints)
-    return result | training_pools.counts(all_pools, config.negatives_per_query, dropped)
+    return result | training_pools.pool_counts(all_pools, config.negatives_per_query, dropped)
 
 
-def save(path: Path, arrays: "Candidates | Scores") -> None:
+def save_arrays(path: Path, arrays: "Candidates | Scores") -> None:
     """Writes a tuple of arrays for the child process."""
     import numpy as np
 

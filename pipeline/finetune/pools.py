@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.barred import FREE, Barred, Dropped, numbers_barred, reasons
 from pipeline.data.barred import read_barred as read_barred
-from pipeline.data.judged import Judged, PassageLists, _lists, positions, read_judged, take
+from pipeline.data.judged import Judged, PassageLists, _lists, index_pairs, read_judged, take
 from pipeline.data.stored import input_error_on_read, read_table
 from pipeline.errors import InputError
 
@@ -71,10 +71,10 @@ def read_pools(
     if mined is not None:
         kinds.append(read_lists(mined / NEGATIVES, known, barred, dropped=dropped))
         if pooled:
-            kinds = [joined(*kinds)]
+            kinds = [join_lists(*kinds)]
     if pseudo_labels is not None:  # no other kind has negatives of these questions
         further = read_lists(pseudo_labels / NEGATIVES, known, barred, dropped=dropped)
-        kinds = [joined(kind, further) for kind in kinds]
+        kinds = [join_lists(kind, further) for kind in kinds]
     return Pools(known.queries, known.lists, barred, tuple(kinds), len(known.passage_ids))
 
 
@@ -114,7 +114,7 @@ def read_lists(
     )
     if ranked:
         table = table.sort_by("rank")  # stable
-    queries, passages = positions(table, known.query_ids, known.passage_ids)
+    queries, passages = index_pairs(table, known.query_ids, known.passage_ids)
     reason_N = reasons(barred, queries, passages)
     if dropped is not None:
         dropped.count_pairs(reason_N, queries, passages, known)
@@ -125,7 +125,7 @@ def read_lists(
     return _lists(*_best(lists, depth), len(known.queries))
 
 
-def joined(*kinds: PassageLists) -> PassageLists:
+def join_lists(*kinds: PassageLists) -> PassageLists:
     """Returns each question's passages of all `kinds`, in their order, without duplicates."""
     queries, passages = (np.concatenate(column) for column in zip(*map(_pairs, kinds), strict=True))
     return _lists(queries, passages, len(kinds[0]))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.judged import positions
+from pipeline.data.judged import index_pairs
 from pipeline.data.stored import read_table
 
 NO_PAIR = np.iinfo(np.int64).max
@@ -24,7 +24,7 @@ class Scores(NamedTuple):
 def read_scores(path: Path, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray) -> Scores:
     """Reads a scores.parquet, keyed by places in `query_ids` and `passage_ids`; leaves out pairs of other ids."""
     table = read_table(path, columns=["query_id", "passage_id", "score"])
-    query_M, passage_M = positions(table, query_ids, passage_ids)
+    query_M, passage_M = index_pairs(table, query_ids, passage_ids)
     known_M = (query_M >= 0) & (passage_M >= 0)
     key_S, score_S = keys(query_M[known_M], passage_M[known_M]), table["score"].to_numpy()[known_M]
     order_S = np.argsort(key_S, kind="stable")

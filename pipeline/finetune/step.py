@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     """Numbers of the rows among the batch's R rows, sorted by length."""
 
 
-def pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:
+def rank_pieces(length_R: np.ndarray, questions: int, tied: bool, chunk: int | None, budget: int) -> list[Piece]:
     """Returns this rank's pieces of `chunk` rows (None: of about `budget` tokens). A tied encoder mixes both sides."""
     if tied:
         return [Piece(0, number, row_B) for number, row_B in share(length_R, chunk, budget)]
@@ -68,7 +68,7 @@ def backward(
         vectors_RE[torch.from_numpy(piece.row_B).to(device)] = part.detach()
     # Each rank fills its own rows, so the sum has all rows. Every rank computes the full loss, because its vectors
     # are also compared with the other ranks' questions.
-    vectors_RE = ranks.add(vectors_RE).requires_grad_()
+    vectors_RE = ranks.sum_over_ranks(vectors_RE).requires_grad_()
     value = loss(vectors_RE)
     weights = list(scorer.parameters()) if scorer else []
     gradient_RE, *by_weight = torch.autograd.grad(value, [vectors_RE, *weights])
@@ -97,7 +97,7 @@ def update(
     """
     shape, pooling = towers.encoders[0].model.config, towers.encoders[0].pooling
     length_R = np.array([len(row) for row in ids])
-    given = pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.token_budget)
+    given = rank_pieces(length_R, questions, towers.tied, machine.gradient_cache_chunk, machine.token_budget)
     tokens = sum(int(length_R[piece.row_B].sum()) for piece in given)
     keep = keeps(shape, len(given), tokens, int(length_R.max()), machine.gradient_cache, device)
     operations = 0.0

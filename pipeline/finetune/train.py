@@ -73,11 +73,11 @@ def train_encoders(
         return encoded[0].cpu().numpy(), encoded[1].cpu().numpy()
 
     steps, schedule = settings.epochs * epoch_steps, Path(checkpoints) / "schedule"
-    with orders.opened(settings, pools, data, edges, vectors_of, schedule, device) as order:
+    with orders.open_order(settings, pools, data, edges, vectors_of, schedule, device) as order:
 
         def step(i: int) -> dict[str, Any]:
             epoch, place = divmod(i, epoch_steps)
-            batch = examples.batch(pools, epoch, order(epoch, place), draw)
+            batch = examples.draw_batch(pools, epoch, order(epoch, place), draw)
             ids = question_rows(data, batch.queries_Q, form)
             ids += passage_rows(data, batch.passages_QN.ravel(), form, settings.passage_tokens)
             loss = loss_of(settings, batch, scores, towers.scorer, device)

@@ -68,7 +68,7 @@ def _bm25_negatives(node: Planned, sections: Iterable[str]) -> list[str]:
     return [option(f"{section}.{field}", value) for section in sections for field, value in changes.items()]
 
 
-def judged(collection: Planned, split: str) -> "Judged":
+def judged_questions(collection: Planned, split: str) -> "Judged":
     """The judged questions of a split, with what is barred of each. Seconds for millions of passages, but once."""
     return collection.read(_judged, split)
 
@@ -124,7 +124,7 @@ def read_training_pools(
     return pools
 
 
-def counts(pools: "Pools", negatives_per_query: int, dropped: "Dropped") -> Metrics:
+def pool_counts(pools: "Pools", negatives_per_query: int, dropped: "Dropped") -> Metrics:
     """Returns metrics: questions, examples, negatives per epoch from the full collection because a pool is too small,
     and the dropped passages of the lists, with their notices.
     """

@@ -43,7 +43,7 @@ class Candidates(NamedTuple):
     """Rows of passages.parquet, the judged one first."""
 
 
-def drawn(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) -> "Judged":
+def draw_questions(config: ValidationConfig, judged: "Judged", rng: np.random.Generator) -> "Judged":
     """Draws the dev questions for validation. Raises InputError if one has too few unjudged passages."""
     from pipeline.data.judged import take
     from pipeline.finetune.examples import check_enough
@@ -66,7 +66,7 @@ def read_candidates(config: ValidationConfig, collection: Path, run: Path, seed:
     from pipeline.finetune.pools import read_lists
 
     rng = np.random.default_rng(seed)
-    known = drawn(config, read_judged(collection, "dev"), rng)
+    known = draw_questions(config, read_judged(collection, "dev"), rng)
     barred = read_barred(collection, known)
     listed, barred_n = read_lists(run / "run.parquet", known, barred), numbers_barred(barred)
     check_enough("validation.candidates", config.candidates - 1, barred_n, len(known.passage_ids), positives=1)

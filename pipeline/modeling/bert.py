@@ -66,11 +66,11 @@ def backbone(lm: LanguageModel, chunk: Chunk, skip_from: int, seed: Seed, masked
 
 def embed(lm: LanguageModel, ids_T: Tensor, position_T: Tensor, type_T: Tensor | None = None) -> Tensor:
     """Returns token, position and type embeddings summed and normalised, [T, D]. `type_T` None: all types are 0."""
-    row_T, type_1T = positions(lm, position_T), None if type_T is None else type_T[None]
+    row_T, type_1T = position_rows(lm, position_T), None if type_T is None else type_T[None]
     return lm.base_model.embeddings(input_ids=ids_T[None], token_type_ids=type_1T, position_ids=row_T[None])[0]
 
 
-def positions(lm: LanguageModel, position_T: Tensor) -> Tensor:
+def position_rows(lm: LanguageModel, position_T: Tensor) -> Tensor:
     """Returns rows of the position table; RoBERTa's start after its padding id."""
     return position_T + lm.config.pad_token_id + 1 if lm.config.model_type == "roberta" else position_T
 

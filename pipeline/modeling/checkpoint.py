@@ -22,7 +22,7 @@ from transformers.utils import logging
 
 from pipeline.data.parquet import write_parquet
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.model_config import input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import CLS, Vector, write_json, write_vector
 
 MASKED_LM = {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}
@@ -158,7 +158,7 @@ def head_objective(folder: Path) -> str:
 
 def longest_input(model: PreTrainedModel) -> int:
     """Returns the tokens of the longest input that the position table allows, special tokens included."""
-    return positions(model.config.to_dict())
+    return input_limit(model.config.to_dict())
 
 
 def _load(folder: Path, model_class: Any, ignored: tuple[str, ...], **options: Any) -> PreTrainedModel:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.model_config import input_limit, model_config
 from pipeline.modeling.sentence_transformers_files import (
     KINDS,
     POOLING,
@@ -88,14 +88,14 @@ def read_model(folder: Path) -> ExistingModel:
     own_tokenizer = has_tokenizer(inner)
     if texts.get("do_lower_case") and own_tokenizer:
         _check_case(inner)
-    lengths = _lengths(inner, texts, positions(config)) if modules else (None, None)
+    lengths = _lengths(inner, texts, input_limit(config)) if modules else (None, None)
     return ExistingModel(
         folder=inner,
         pooling=_pooling(pooling, any(prefixes)) if has_pooling else None,
         normalise=_normalise(folder, own, "Normalize" in modules),
         projection=projected(folder),
         own_tokenizer=own_tokenizer,
-        positions=positions(config),
+        positions=input_limit(config),
         question_tokens=lengths[0],
         passage_tokens=lengths[1],
         question_prefix=prefixes[0],

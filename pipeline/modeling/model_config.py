@@ -31,7 +31,7 @@ def model_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def positions(config: Mapping[str, Any]) -> int:
+def input_limit(config: Mapping[str, Any]) -> int:
     """Returns the tokens of the longest input that a model with this config.json allows, special tokens included.
 
     RoBERTa's positions start at its padding id + 1.

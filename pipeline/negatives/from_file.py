@@ -20,7 +20,7 @@ from pipeline.data.readers import dpr
 from pipeline.data.runs import LARGEST
 from pipeline.data.stored import read_table
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, sample
+from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, sample_places
 from pipeline.negatives.write import write_negatives
 from pipeline.notices import one_line
 from pipeline.runtime.work import Metrics, Work
@@ -93,7 +93,7 @@ def negatives_file(config: NegativesFileConfig, collection: Path, work: Work) ->
             reason_N = barred.of(ranking.query_id, names)
             dropped.count([ranking.query_id] * len(names), names, reason_N)
             pool = np.array(free(reason_N), dtype=np.int64)
-            yield QuestionNegatives(ranking, sample(pool, config.number, config.seed, ranking.query_id))
+            yield QuestionNegatives(ranking, sample_places(pool, config.number, config.seed, ranking.query_id))
 
     try:
         return write_negatives(

@@ -13,7 +13,7 @@ from pipeline.data.collection import ROWS, train_positives
 from pipeline.data.parquet import parquet_file
 from pipeline.data.stored import input_error_on_read, read_batches
 from pipeline.errors import InputError
-from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, best_place, sample
+from pipeline.negatives.ranking import QuestionNegatives, Ranking, SamplingConfig, best_place, sample_places
 from pipeline.negatives.write import write_negatives
 from pipeline.notices import keep
 from pipeline.runtime import shards
@@ -131,7 +131,7 @@ def sample_pools(
             if ranking.query_id in positives:
                 reason_N = rule.of(ranking.query_id, ranking.passage_ids[: settings.depth])
                 places, records["margin"][i] = pool(ranking, positives[ranking.query_id], reason_N, settings)
-                taken = sample(places, settings.number, settings.seed, ranking.query_id)
+                taken = sample_places(places, settings.number, settings.seed, ranking.query_id)
                 records["places"][i, : len(taken)] = taken
                 records["reasons"][i, : len(reason_N)] = reason_N
             tick(1)

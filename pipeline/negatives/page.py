@@ -79,8 +79,8 @@ def question(
     """Returns the template's values for one question."""
     ranking = taken.ranking
     text, answers = row["text"], [a for a in row["answers"] if a.strip()]
-    words_of_question = asked_words(text)
-    pattern = looked_for(words_of_question, answers)
+    words_of_question = question_words(text)
+    pattern = match_pattern(words_of_question, answers)
     of_positives = [passages[p] for p in judged]
     place_of = {passage: i for i, passage in enumerate(ranking.passage_ids)}
     first = best_place(ranking, judged)
@@ -91,7 +91,7 @@ def question(
         return {
             "rank": None if place is None else place + 1,
             "score": number(None if place is None else float(ranking.scores[place])),
-            "title": pieces(passage["title"], pattern, answers),
+            "title": text_pieces(passage["title"], pattern, answers),
             **cut_passage(passage["text"], pattern, answers),
         }
 
@@ -147,19 +147,19 @@ def distinct_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
-def asked_words(text: str) -> set[str]:
+def question_words(text: str) -> set[str]:
     """Returns the question's first distinct words except stop words; if it has only stop words, returns these."""
     distinct = list(dict.fromkeys(distinct_words(text)))
     return set([w for w in distinct if w not in COMMON][:MARKED_WORDS] or distinct[:MARKED_WORDS])
 
 
-def looked_for(question_words: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
+def match_pattern(question_words: Iterable[str], answers: Iterable[str]) -> re.Pattern[str] | None:
     """Returns a pattern that finds answers and words of the question, longer ones first; None if there are none."""
     parts = [*sorted(set(answers), key=lambda a: (-len(a), a)), *sorted(question_words, key=lambda w: (-len(w), w))]
     return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, parts))})(?!\w)", re.IGNORECASE) if parts else None
 
 
-def pieces(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> Pieces:
+def text_pieces(text: str, pattern: re.Pattern[str] | None, answers: Sequence[str]) -> Pieces:
     """Returns `text` in pieces: the matches of `pattern` and the text between them."""
     if pattern is None:
         return [(text, "")]
@@ -175,8 +175,8 @@ def cut_passage(text: str, pattern: re.Pattern[str] | None, answers: Sequence[st
     The head is the start of the text, or the part around its first answer.
     """
     if len(text) <= HEAD:
-        return {"head": pieces(text, pattern, answers), "whole": [], "omitted": 0}
-    answer = looked_for((), answers)
+        return {"head": text_pieces(text, pattern, answers), "whole": [], "omitted": 0}
+    answer = match_pattern((), answers)
     match = answer.search(text, 0, LONGEST) if answer else None
     start = 0 if match is None or match.end() < HEAD else text.find(" ", match.start() - HEAD // 2) + 1
     start = min(start, match.start()) if match else start
@@ -184,8 +184,8 @@ def cut_passage(text: str, pattern: re.Pattern[str] | None, answers: Sequence[st
     head = ("… " if start else "") + text[start : stop if stop > 0 else start + HEAD]
     whole = text[:LONGEST]
     return {
-        "head": pieces(head, pattern, answers),
-        "whole": pieces(whole, pattern, answers),
+        "head": text_pieces(head, pattern, answers),
+        "whole": text_pieces(whole, pattern, answers),
         "omitted": len(text) - len(whole),
     }
 

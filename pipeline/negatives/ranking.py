@@ -40,7 +40,7 @@ class QuestionNegatives:
     """Places of its negatives in the ranking, ascending."""
 
 
-def sample(places: np.ndarray, number: int | None, seed: int, query_id: str) -> np.ndarray:
+def sample_places(places: np.ndarray, number: int | None, seed: int, query_id: str) -> np.ndarray:
     """Returns at most `number` of `places` (None: all), ascending. Depends only on seed, question and pool."""
     return np.sort(np.random.default_rng([seed, hash_id(query_id)]).permutation(places)[:number])
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 import numpy as np
 
 
-def blocks(
+def cut_documents(
     sentence_starts_T: np.ndarray, document_offsets: np.ndarray, limit: int, short_probability: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cuts documents of a flat text of T tokens into blocks of at most `limit` tokens.

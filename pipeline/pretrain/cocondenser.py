@@ -179,7 +179,7 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     from pipeline.modeling import bert
     from pipeline.modeling.checkpoint import head_objective
-    from pipeline.pretrain.masking import batch
+    from pipeline.pretrain.masking import masked_batch
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
     from pipeline.pretrain.train import Training
@@ -204,7 +204,7 @@ def prepare_cocondenser(config: dict[str, Any], start: Path, tokens: Path, machi
         sequences = draw(rows(i), i)
         return update(
             module,
-            batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
+            masked_batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
             goal,
             skip_from=own.skip_from,
             pairs=True,

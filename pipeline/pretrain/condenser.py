@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.advice import Changes
-from pipeline.pretrain.blocks import blocks
+from pipeline.pretrain.blocks import cut_documents
 from pipeline.pretrain.config import PretrainConfig, updates
 from pipeline.pretrain.sampling import batches_in, sampler
 from pipeline.pretrain.start import LARGE, check_inputs, check_start, check_tokens, launch_pretraining, unfit
@@ -92,7 +92,7 @@ def cut_blocks(config: CondenserConfig, data: Tokens) -> tuple[np.ndarray, np.nd
     assert data.passages.sentence_starts is not None
     documents = data.passages.offsets[data.doc_offsets]
     seed = config.seed
-    return blocks(data.passages.sentence_starts, documents, config.length - 2, config.short_probability, seed)
+    return cut_documents(data.passages.sentence_starts, documents, config.length - 2, config.short_probability, seed)
 
 
 def sizes(config: CondenserConfig, length_N: np.ndarray) -> tuple[np.ndarray, int, str]:
@@ -119,7 +119,7 @@ def condenser(config: CondenserConfig, tokens: Path, start: Path, work: Work) ->
 def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine: Machine, device: str) -> "Training":
     """Prepares the training, on one rank (pipeline/pretrain/train.py)."""
     from pipeline.modeling import bert
-    from pipeline.pretrain.masking import batch
+    from pipeline.pretrain.masking import masked_batch
     from pipeline.pretrain.objectives import objective
     from pipeline.pretrain.step import update
     from pipeline.pretrain.train import Training
@@ -142,7 +142,7 @@ def prepare_condenser(config: dict[str, Any], start: Path, tokens: Path, machine
         sequences = begin_N[row_S], length_N[row_S], row_S
         return update(
             module,
-            batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
+            masked_batch(data.passages, *sequences, own.mask_fraction, own.seed, i, data.specials, machine, device),
             objective(own.objective),
             skip_from=own.skip_from,
             pairs=False,

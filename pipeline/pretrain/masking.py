@@ -75,7 +75,7 @@ def mask(
     return corrupted_T, masked_T
 
 
-def batch(
+def masked_batch(
     texts: Ragged,
     begin_S: np.ndarray,
     length_S: np.ndarray,

@@ -37,7 +37,7 @@ class Usable(NamedTuple):
     """Other passages left out: none of their sentences is long enough."""
 
 
-def places(begin_S: np.ndarray, length_S: np.ndarray) -> np.ndarray:
+def token_places(begin_S: np.ndarray, length_S: np.ndarray) -> np.ndarray:
     """Returns the places of the tokens of ranges of a flat text, range after range, [T]."""
     first_S = np.cumsum(length_S) - length_S
     return np.repeat(begin_S - first_S, length_S) + np.arange(length_S.sum())
@@ -52,7 +52,7 @@ def sentences(texts: Ragged, row_P: np.ndarray, limit: int) -> Sentences:
     """Returns the sentences of the first `limit` tokens of each passage; the last one may be truncated."""
     assert texts.sentence_starts is not None
     begin_P, length_P = cut_passages(texts, row_P, limit)
-    at_T = places(begin_P, length_P)
+    at_T = token_places(begin_P, length_P)
     starts_T = texts.sentence_starts[at_T]
     starts_T[(np.cumsum(length_P) - length_P)[length_P > 0]] = True
     first_N = np.flatnonzero(starts_T)
@@ -103,4 +103,4 @@ def pairs(
     begins = np.stack([sentence_P, begin_P, after_P], axis=1)
     lengths = np.stack([np.minimum(size_P, longest), sentence_P - begin_P, begin_P + length_P - after_P], axis=1)
     length_S = np.stack([lengths[:, 0], length_P - removed_P], axis=1).ravel()
-    return places(begins.ravel(), lengths.ravel()), length_S
+    return token_places(begins.ravel(), lengths.ravel()), length_S

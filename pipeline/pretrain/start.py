@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.advice import Changes, check_fits
 from pipeline.data.stored import read_json
 from pipeline.errors import InputError
-from pipeline.modeling.model_config import model_config, positions
+from pipeline.modeling.model_config import input_limit, model_config
 from pipeline.pretrain.config import PretrainConfig
 from pipeline.runtime.planned import Planned, first_model
 from pipeline.runtime.work import Metrics, Work
@@ -59,7 +59,7 @@ def check_inputs(node: Planned, check: Callable[[Any, Path, Path | None], object
 def check_model(stage: str, start: Path, skip_from: int, longest: int) -> dict[str, Any]:
     """As `check_start`, without tokens, so that it can run before a run. Returns the model's config.json."""
     model = model_config(start)
-    layers, room = model["num_hidden_layers"], positions(model)
+    layers, room = model["num_hidden_layers"], input_limit(model)
     if skip_from >= layers:
         raise InputError(f"{stage}.skip_from: {skip_from} is outside the early layers of a model of {layers}")
     if longest > room:

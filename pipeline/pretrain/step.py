@@ -115,7 +115,7 @@ def contrastive_gradient(
     for chunk, vectors_BE in zip(batch.chunks, vectors, strict=True):
         vectors_SE[chunk.row_B] = vectors_BE
     # Each rank fills its own rows, so the sum has all rows.
-    vectors_SE = ranks.add(vectors_SE).requires_grad_()
+    vectors_SE = ranks.sum_over_ranks(vectors_SE).requires_grad_()
     gradient_SE, total = torch.zeros_like(vectors_SE), torch.zeros((), device=device)
     for first in range(0, batch.sequences, SCORED_AT_ONCE):  # all scores together grow with the square of the batch
         loss = contrast.loss(vectors_SE, slice(first, first + SCORED_AT_ONCE))

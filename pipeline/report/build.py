@@ -64,7 +64,7 @@ def report(
 
     metrics = read_json(evaluate / "metrics.json")
     parts = results.split_measures(metrics, config.published)
-    figures = examples.places(evaluate, parts[0])
+    figures = examples.example_figures(evaluate, parts[0])
     pair = examples.main_pair(metrics, figures)
     pictures = draw(metrics, parts[0], {name: history(folder) for name, folder in checkpoints.items()}, figures, pair)
     if attention is not None:
@@ -169,7 +169,7 @@ def chosen(
     gained, lost = examples.changed(figures, pair, config.changes)
     picked = examples.picked(figures, config.examples, config.seed)
     return {
-        name: examples.shown(metrics, part, query_ids, systems, figures, folders, config.answers)
+        name: examples.example_values(metrics, part, query_ids, systems, figures, folders, config.answers)
         for name, query_ids in {"gained": gained, "lost": lost, "random": picked}.items()
     }
 

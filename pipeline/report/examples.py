@@ -24,7 +24,7 @@ def main_pair(metrics: Mapping[str, Any], figures: Figures) -> tuple[str, str] |
     return ("bm25", dense) if dense in figures and "bm25" in figures else None
 
 
-def places(evaluate: Path, part: SplitMeasures) -> Figures:
+def example_figures(evaluate: Path, part: SplitMeasures) -> Figures:
     """Returns {system: {question: 1 / rank of its first relevant passage (to depth 100), or its number of hits}}."""
     columns = ["query_id", "system", *MEASURES[part.kind]]
     rows = read_table(evaluate / "per_query.parquet", columns=columns, filters=[("split", "=", part.split)])
@@ -53,7 +53,7 @@ def picked(figures: Figures, number: int, seed: int) -> list[str]:
     return [query_ids[i] for i in sorted(np.random.default_rng(seed).choice(len(query_ids), count, False))]
 
 
-def shown(
+def example_values(
     metrics: Mapping[str, Any],
     part: SplitMeasures,
     query_ids: Sequence[str],

@@ -94,7 +94,7 @@ def size_curves(
     styles = {row: style_of(n) for n, row in enumerate(drawn)}
 
     def draw(figure: Figure) -> None:
-        axes = headed(figure, title)
+        axes = titled_axes(figure, title)
         axes.set_xscale("log")
         for n, (row, points) in enumerate(drawn.items()):
             # Shifted sideways, so that no interval hides another.
@@ -135,7 +135,7 @@ def first_epochs(
     styles = {row: style_of(n) for n, row in enumerate(drawn)}
 
     def draw(figure: Figure) -> None:
-        axes = headed(figure, title)
+        axes = titled_axes(figure, title)
         axes.set_yscale("log")
         for row, curve in drawn.items():
             axes.plot(*curve, **styles[row])
@@ -158,7 +158,7 @@ def training_curves(
     styles = {row: style_of(n) for n, row in enumerate(drawn)}
 
     def draw(figure: Figure) -> None:
-        axes = headed(figure, title)
+        axes = titled_axes(figure, title)
         for row, curve in drawn.items():
             marks: Style = {"marker": "o", "markersize": 3} if len(curve[0]) <= MARKED else {}
             axes.plot(*curve, **styles[row], **marks)
@@ -206,7 +206,7 @@ def style_of(place: int) -> Style:
     return {"color": COLOURS[colour], "linestyle": DASHES[turn % len(DASHES)], "linewidth": 1.5}
 
 
-def headed(figure: Figure, title: str) -> Axes:
+def titled_axes(figure: Figure, title: str) -> Axes:
     axes = figure.add_subplot()
     axes.set_title(title)
     return axes

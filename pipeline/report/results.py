@@ -10,7 +10,7 @@ from pydantic import Field
 from pipeline.config import Config
 from pipeline.evaluate.config import Measure
 from pipeline.evaluate.short_tables import TABLE, shallow_notes
-from pipeline.evaluate.significance import sure
+from pipeline.evaluate.significance import is_significant
 from pipeline.formatting import counted, estimate_text, p_text, share_text
 
 HEADS = {**TABLE, "RR@100": "MRR@100", "AP": "MAP"}
@@ -142,7 +142,10 @@ def difference_rows(metrics: Mapping[str, Any], part: SplitMeasures) -> list[dic
     for pair, figures in part.differences.items():
         lead = figures.get(part.lead, {})
         counts = {name: int(lead[name]) for name in ("wins", "ties", "losses")} if "wins" in lead else None
-        cells = [{"sure": sure(figures[m]), **signed(cell(figures[m])), "p": p_of(figures[m])} for m in part.columns]
+        cells = [
+            {"sure": is_significant(figures[m]), **signed(cell(figures[m])), "p": p_of(figures[m])}
+            for m in part.columns
+        ]
         lines.append({"label": pair_label(metrics, pair, " − "), "cells": cells, "counts": counts})
     return lines
 

@@ -27,7 +27,7 @@ def saved_state(checkpoints: Path) -> dict[str, Any] | None:
     return json.loads((folders[-1] / "state.json").read_text()) if folders else None
 
 
-def save(
+def save_state(
     module: "torch.nn.Module",
     adam: "torch.optim.Optimizer",
     checkpoints: Path,

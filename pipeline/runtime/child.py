@@ -49,7 +49,7 @@ def main() -> None:
         module, name = job["function"].split(":")
         function = getattr(importlib.import_module(module), name)
         set_precision(job["tf32"], job["device"])
-        with ranks.joined(job["device"]):
+        with ranks.process_group(job["device"]):
             result = function(progress=progress, device=job["device"], **job["arguments"])
             ranks.meet()  # the files of all ranks exist when this rank reports the result
             if first:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @contextmanager
-def joined(device: str) -> Iterator[None]:
+def process_group(device: str) -> Iterator[None]:
     """Joins the process group that torchrun set up (gloo on CPU, NCCL on CUDA), and leaves it at the end."""
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -40,7 +40,7 @@ def world() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def add(x: Tensor) -> Tensor:
+def sum_over_ranks(x: Tensor) -> Tensor:
     """Sums `x` over the ranks, in place. Every rank gets the same bytes."""
     if world() > 1:
         dist.all_reduce(x)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from tokenizers import Tokenizer
 
 from pipeline.config import Config
-from pipeline.data.collection import at_rows, passage_batches, passage_count, sample
+from pipeline.data.collection import at_rows, passage_batches, passage_count, sample_rows
 from pipeline.errors import InputError
 from pipeline.notices import EXAMPLES, notice, noticed, one_line
 from pipeline.runtime import hub
@@ -247,7 +247,7 @@ def _description(names: dict[str, str]) -> dict[str, object]:
 
 def unknown(tokenizer: "Tokenizer", unk: int, collection: Path) -> Unknown:
     """Counts unknown characters in a sample. Tokens are not counted: one [UNK] may be a word of any length."""
-    rows = sample(passage_count(collection))
+    rows = sample_rows(passage_count(collection))
     columns = at_rows(collection / "passages.parquet", rows, ["title", "text"]).to_pydict()
     texts = [*columns["title"], *columns["text"]]
     total = lost = 0

@@ -106,7 +106,7 @@ def train(
     import torch
 
     from pipeline.runtime import ranks
-    from pipeline.runtime.checkpoints import restore, save
+    from pipeline.runtime.checkpoints import restore, save_state
     from pipeline.training import flops
 
     module.train()
@@ -138,7 +138,7 @@ def train(
         parts = step(i)
         names = list(parts)
         figures[: len(names)] = together(list(parts.values()), device)
-        ranks.add(buffer)
+        ranks.sum_over_ranks(buffer)
 
         norm = gradient.norm()
         bad = 1.0 - torch.isfinite(norm + figures.sum()).float()
@@ -171,7 +171,7 @@ def train(
         pending, read_at = [], now
         if due and done < steps:
             if ranks.rank() == 0:
-                save(module, adam, checkpoints, done, history, device)
+                save_state(module, adam, checkpoints, done, history, device)
             saved_at = time.monotonic()
     if history and all(row["skipped"] for row in history):
         raise InputError(f"optimiser.learning_rate: all {len(history)} updates {DIVERGED}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifacts.explain import explain, nearest
+from artifacts.explain import explain, nearest_record
 from artifacts.store import Request
 
 
@@ -67,8 +67,8 @@ def test_the_nearest_is_of_the_same_node_then_the_least_different_then_the_newes
     newer = build("stage1", a=1, b=3, c=1)
     build("stage2", a=1, b=4, c=2)
     wanted = key(config={"a": 1, "b": 4, "c": 1})
-    assert nearest(store, wanted, "stage1").key == newer
-    assert nearest(store, key(config={"a": 1, "b": 2, "c": 9}), "stage1").key == near
-    assert nearest(store, key(config={"a": 1, "b": 1, "c": 9}), "stage1").key == far
+    assert nearest_record(store, wanted, "stage1").key == newer
+    assert nearest_record(store, key(config={"a": 1, "b": 2, "c": 9}), "stage1").key == near
+    assert nearest_record(store, key(config={"a": 1, "b": 1, "c": 9}), "stage1").key == far
     assert explain(store, wanted, "stage2") == ["config c: 2 -> 1"]
-    assert nearest(store, wanted, "stage3").config == {"a": 1, "b": 4, "c": 2}
+    assert nearest_record(store, wanted, "stage3").config == {"a": 1, "b": 4, "c": 2}

@@ -13,7 +13,7 @@ import pytest
 from artifacts import locks
 from artifacts.errors import StoreError
 from artifacts.gc import gc
-from artifacts.live import live
+from artifacts.live import protect_from_gc
 from artifacts.runs import readable_runs, record_run, runs
 from artifacts.store import Request, Store
 from artifacts.verify import verify
@@ -296,7 +296,7 @@ def test_a_cache_of_digests_that_cannot_be_read(store, three, text):
 
 @pytest.mark.parametrize("used", ["built", "taken"])
 def test_gc_spares_what_a_run_under_way_has_built_or_used(store, three, key, writes, used):
-    with live(store, "tiny"):
+    with protect_from_gc(store, "tiny"):
         if used == "built":
             ref = store.build(Request(key(stage="ingest"), node="ingest"), writes("new")).ref
         else:
@@ -314,7 +314,7 @@ def test_gc_spares_what_a_run_has_built_by_a_file_servers_clock(store, three, ke
     def by_the_servers_clock(path):
         os.utime(path, (time.time() + ahead,) * 2)
 
-    with live(store, "tiny"):
+    with protect_from_gc(store, "tiny"):
         [lock] = store.locks.glob("run-*")
         by_the_servers_clock(lock)
         ref = store.build(Request(key(stage="ingest"), node="ingest"), writes("new")).ref

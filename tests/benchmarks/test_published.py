@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from benchmarks import published
 from pipeline.finetune import losses
-from pipeline.finetune.step import backward, pieces
+from pipeline.finetune.step import backward, rank_pieces
 from pipeline.modeling import bert
 from pipeline.modeling.biencoder import Encoder, vectors
 from pipeline.modeling.inputs import pack
@@ -25,7 +25,7 @@ def test_the_published_step_gives_our_loss_and_gradients(pairs):
     rng = np.random.default_rng(0)
     texts = Ragged(rng.integers(5, 60, 900).astype(np.uint16), np.array([0, 900]), rng.random(900) < 0.7, None)
     machine, begin_S, length_S = make_machine(token_budget=50), np.arange(8) * 100, rng.integers(5, 28, 8)
-    batch = masking.batch(texts, begin_S, length_S, np.arange(8), 0.15, 1, 2, SPECIALS, machine, "cpu")
+    batch = masking.masked_batch(texts, begin_S, length_S, np.arange(8), 0.15, 1, 2, SPECIALS, machine, "cpu")
     lm = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
                                     intermediate_size=64, max_position_embeddings=32))  # fmt: skip
     module = torch.nn.ModuleDict({"lm": lm, "head": bert.new_head(lm, 2)}).eval()
@@ -52,7 +52,7 @@ def test_the_published_fine_tuning_gives_our_loss_and_gradients(attention):
     nothing_QP = torch.zeros(3, 6, dtype=torch.bool)
     ours = backward(
         lambda piece: vectors(encoder, pack([ids[row] for row in piece.row_B], "cpu")),
-        pieces(np.array([len(row) for row in ids]), 3, True, 0, 50),
+        rank_pieces(np.array([len(row) for row in ids]), 3, True, 0, 50),
         (9, 32),
         lambda vectors_RE: losses.contrastive(vectors_RE[:3], vectors_RE[3:], nothing_QP, 1.0),
         True,

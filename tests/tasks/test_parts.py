@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Job:
 def make(part: Part) -> State[Any]:
     @flow
     def around() -> Any:
-        return ray_shards.make(part, return_state=True)
+        return ray_shards.build_part(part, return_state=True)
 
     return around()
 
@@ -91,7 +91,7 @@ def test_a_part_ends_when_the_page_knows_it(job: Job, machine: Machine, monkeypa
 
     @flow  # whose own end would wait for all
     def around(part: Part) -> list[str]:
-        ray_shards.make(part, return_state=True)
+        ray_shards.build_part(part, return_state=True)
         return [*sent]
 
     monkeypatch.setattr(ray_shards, "launch", lambda *_: {})
@@ -173,7 +173,7 @@ def test_where_ray_is_not_installed_the_command_is_named(monkeypatch: pytest.Mon
 def test_what_a_machine_of_the_cluster_lacks_is_reported(field: str, value: object, line: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("token")
-    seen = ray_cluster.look(str(token), None)
+    seen = ray_cluster.inspect_machine(str(token), None)
     assert ray_cluster.complaint(seen, tmp_path, None) is None
     said = ray_cluster.complaint({**seen, field: value}, tmp_path, "http://server/api")
     assert said is not None
@@ -182,7 +182,7 @@ def test_what_a_machine_of_the_cluster_lacks_is_reported(field: str, value: obje
 
 def test_what_a_machine_sees(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "token").write_text("another's")
-    seen = ray_cluster.look(str(tmp_path / "token"), f"http://{nowhere}/api")
+    seen = ray_cluster.inspect_machine(str(tmp_path / "token"), f"http://{nowhere}/api")
     assert (seen["store"], seen["page"], seen["code"]) == (False, False, ray_cluster.code())
 
 

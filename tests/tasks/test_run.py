@@ -110,7 +110,7 @@ def test_a_run_says_where_a_killed_training_resumes(
     store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("tasks.run.say", told.append)
+    monkeypatch.setattr("tasks.run.print_line", told.append)
     with pytest.raises(InterruptedError):
         run(order(store, machine, "killed"), {"before": None})
     assert not told
@@ -120,7 +120,7 @@ def test_a_run_says_where_a_killed_training_resumes(
 
 def test_a_notice_is_shown_each_time(store: Store, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("tasks.run.say", told.append)
+    monkeypatch.setattr("tasks.run.print_line", told.append)
     for _ in range(2):
         run(order(store, machine, "odd"), {"before": None})
     notices = [line for line in told if "letters" in line]
@@ -134,7 +134,7 @@ def test_a_broken_artifact_is_named_and_built_again(
     ref = run(order(store, machine, "a"), {"before": None}).result()
     (ref.path / "letter").unlink()
     told: list[str] = []
-    monkeypatch.setattr("tasks.run.say", told.append)
+    monkeypatch.setattr("tasks.run.print_line", told.append)
     again = run(order(store, machine, "a"), {"before": None})
     assert f"objects/{ref.digest[:12]}): letter is missing: set aside; it is built again" in told[0]
     assert again.name == "Completed"
@@ -249,7 +249,7 @@ def test_the_progress_on_the_page_is_followed_to_its_end(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         "prefect.artifacts.update_progress_artifact", lambda _, progress, **given: shown.append(progress)
     )
-    with page.live("letter") as progress:
+    with page.progress_artifact("letter") as progress:
         progress(1, 4, "letters", None)
         assert begun.wait(60)
         monkeypatch.setattr(page, "SECONDS_BETWEEN_UPDATES", 60.0)

@@ -7,21 +7,32 @@ import pytest
 from rich.console import Console
 from rich.table import Column, Table
 
-from tasks.terminal import bar, brief, counts, duration, lines, number, print_whole, say, shown_in, size
+from tasks.terminal import (
+    bar,
+    brief_numbers,
+    count_text,
+    duration,
+    lines,
+    number,
+    print_line,
+    print_whole,
+    shown_in,
+    size,
+)
 
 
 def test_figures() -> None:
-    assert counts(1200, 3000, "updates") == "1,200/3,000 updates"
-    assert counts(1200, None, "passages") == "1,200 passages"
+    assert count_text(1200, 3000, "updates") == "1,200/3,000 updates"
+    assert count_text(1200, None, "passages") == "1,200 passages"
     assert (
-        brief({"step": 3, "loss": 5.21234, "tokens_per_second": 12345.6, "skipped": 0})
+        brief_numbers({"step": 3, "loss": 5.21234, "tokens_per_second": 12345.6, "skipped": 0})
         == "loss 5.212 · 12,346 tokens/s"
     )
     assert (
-        brief({"head_mlm": 5.0, "learning_rate": 1e-4, "mfu": 0.4567, "padding": 0.0012, "seconds_left": 300.0})
+        brief_numbers({"head_mlm": 5.0, "learning_rate": 1e-4, "mfu": 0.4567, "padding": 0.0012, "seconds_left": 300.0})
         == "head mlm 5 · learning rate 0.0001 · MFU 45.7 % · padding 0.12 % · 5 min left"
     )
-    assert brief(None) == ""
+    assert brief_numbers(None) == ""
     assert [number(x) for x in (0.000123456, 3.0, 1234567, 12)] == ["0.0001235", "3", "1,234,567", "12"]
     assert [duration(x) for x in (0.04, 9.9, 30, 99, 100, 3000, 9000)] == [
         *("0.0 s", "9.9 s", "30 s", "99 s", "2 min", "50 min", "2 h 30 min"),
@@ -36,7 +47,7 @@ def test_the_bar_is_gone_when_the_stage_has_ended(terminal: bool, monkeypatch: p
     with shown_in(Console(file=written, force_terminal=terminal, width=120)):
         with bar("stage1") as progress:
             progress(1, 2, "updates", {"loss": 2.5})
-        say("[green]done[/]")
+        print_line("[green]done[/]")
     assert "done" in written.getvalue()
     assert ("stage1: 1/2 updates · loss 2.5" in written.getvalue()) == (not terminal)
 
@@ -54,7 +65,7 @@ def test_in_80_columns_count_and_time_are_whole() -> None:
 def test_in_a_worker_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with bar("stage1") as progress:
         progress(1, 2, "updates", None)
-    say("a line")
+    print_line("a line")
     assert capsys.readouterr() == ("", "")
 
 

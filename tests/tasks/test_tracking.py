@@ -39,7 +39,7 @@ class Training:
 
     def run(self, live: list[int], run: str = "tiny/20261122T100000.000000Z", killed_with: int | None = None) -> None:
         try:
-            with tracking.live(
+            with tracking.tracked_progress(
                 Logs(self.where, self.root, run),
                 "stage1",
                 "finetune",
@@ -68,7 +68,7 @@ class Training:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
-    monkeypatch.setattr(tracking, "say", said.append)
+    monkeypatch.setattr(tracking, "print_line", said.append)
     return said
 
 
@@ -155,7 +155,7 @@ def test_validation_and_an_evaluations_measures_are_tracked(tmp_path: Path, told
     logs = Logs(training.where, training.root, "tiny/20261122T100000.000000Z")
     checkpoints = tmp_path / "work" / "OTHER" / "checkpoints"
     checkpoints.mkdir(parents=True)
-    with tracking.live(logs, "evaluate", "evaluate", {}, checkpoints, out):
+    with tracking.tracked_progress(logs, "evaluate", "evaluate", {}, checkpoints, out):
         pass
     assert scalars(training.root / logs.run / "evaluate") == {
         "dev/stage 1 RR@10": {0: 0.5}, "dev/stage 1 hits@20": {0: 0.75}, "test/stage 1 hits@20": {0: 0.75},
@@ -168,7 +168,7 @@ def test_what_trains_nothing_or_is_not_wanted_leaves_no_folder(tmp_path: Path, t
     other = Training(tmp_path / "other", told, tensorboard=True)
     write_history(other.work / "out")  # taken ready, say
     logs = Logs(other.where, other.root, "tiny/now")
-    with tracking.live(logs, "encode", "encode", {}, other.checkpoints, other.work / "out") as progress:
+    with tracking.tracked_progress(logs, "encode", "encode", {}, other.checkpoints, other.work / "out") as progress:
         progress(1, 2, "passages", {"passages_per_second": 3.0})
     assert not (tmp_path / "other/logs").exists()
     assert told == []

@@ -12,7 +12,7 @@ from pipeline.data import text_files
 from pipeline.data.collection import SPLITS, Judgement, Passage, Query, Source
 from pipeline.data.heading import QRELS, without_heading
 from pipeline.data.metadata import Names
-from pipeline.data.qrels import grade, some
+from pipeline.data.qrels import grade, require_rows
 from pipeline.data.readers.unread import unread
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
@@ -141,7 +141,7 @@ def _queries(
 
 
 def _qrels(paths: dict[str, Path]) -> Iterator[tuple[str, Judgement]]:
-    return (row for split, path in paths.items() for row in some(path, _judgements(split, path)))
+    return (row for split, path in paths.items() for row in require_rows(path, _judgements(split, path)))
 
 
 def _judgements(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:

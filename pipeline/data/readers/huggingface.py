@@ -14,7 +14,7 @@ from pipeline.config import Config
 from pipeline.data import text_files
 from pipeline.data.collection import Judgement, Passage, Query, Source
 from pipeline.data.metadata import EXACT, Names, UntypedCell, demand
-from pipeline.data.qrels import grade, some
+from pipeline.data.qrels import grade, require_rows
 from pipeline.data.readers.cut import cut_text
 from pipeline.data.readers.tables import KINDS, by_splits, separator_hint, table_rows
 from pipeline.data.readers.unread import unread
@@ -261,7 +261,7 @@ def _queries(
 
 def _qrels(config: HuggingFaceConfig, tables: dict[str, Table]) -> Iterator[tuple[str, Judgement]]:
     for split, table in tables.items():
-        for _, place, row in some(f"ingest.{split}_qrels", _rows(table)):
+        for _, place, row in require_rows(f"ingest.{split}_qrels", _rows(table)):
             query_id = _text(place, row, config.qrels_query_column)
             passage_id = _text(place, row, config.qrels_passage_column)
             column = config.qrels_relevance_column

@@ -15,7 +15,7 @@ from pipeline.config import Config
 from pipeline.data.collection import SPLITS, Judgement, Negative, Passage, Query, Source
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import Names, demand
-from pipeline.data.qrels import grade, some
+from pipeline.data.qrels import grade, require_rows
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep
 from pipeline.paths import expand_home
@@ -136,7 +136,7 @@ def _queries(datasets: dict[str, str], counts: Counter[str], examples: Examples)
 
 
 def _qrels(split: str, name: str) -> Iterator[tuple[str, Judgement]]:
-    for place, row in some(name, _rows(name, "qrels")):
+    for place, row in require_rows(name, _rows(name, "qrels")):
         yield place, Judgement(split, row.query_id, row.doc_id, grade(place, row.relevance))
 
 

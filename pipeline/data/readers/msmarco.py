@@ -13,7 +13,7 @@ from pipeline.data.collection import Judgement, Negative, Passage, Query, Source
 from pipeline.data.heading import DOCUMENTS, PASSAGES, QUESTIONS, TITLES, TRIPLES, without_heading
 from pipeline.data.ids import first_distinct
 from pipeline.data.metadata import distinct
-from pipeline.data.qrels import grade, some
+from pipeline.data.qrels import grade, require_rows
 from pipeline.errors import InputError
 from pipeline.notices import Examples, keep, one_line
 from pipeline.runtime.work import Progress
@@ -149,7 +149,7 @@ def _queries(
 
 
 def _qrels(split: str, path: Path) -> Iterator[tuple[str, Judgement]]:
-    for place, (query_id, _, passage_id, relevance) in some(path, text_files.columns(path, 4, separator=None)):
+    for place, (query_id, _, passage_id, relevance) in require_rows(path, text_files.columns(path, 4, separator=None)):
         yield place, Judgement(split, query_id, passage_id, grade(place, relevance))
 
 

@@ -31,7 +31,7 @@ class SeveralConfig(Config):
 def missing(config: SeveralConfig) -> list[str]:
     """Returns a line for each missing input, with the part's number."""
     return [
-        single.placed(line, type(part).model_fields, f"ingest.parts.{n}")
+        single.with_section(line, type(part).model_fields, f"ingest.parts.{n}")
         for n, part in enumerate(config.parts)
         for line in single.missing(part)
     ]

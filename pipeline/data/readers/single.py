@@ -50,7 +50,7 @@ def read(config: SingleConfig, progress: Progress) -> Source:
     return READERS[config.reader].read(config, progress)
 
 
-def placed(line: str, fields: Iterable[str], section: str) -> str:
+def with_section(line: str, fields: Iterable[str], section: str) -> str:
     """Replaces `ingest.FIELD` in a reader's line by `section.FIELD`: a reader does not know its section.
 
     The pattern skips paths with the same letters.

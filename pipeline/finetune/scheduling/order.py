@@ -38,7 +38,7 @@ def fixed(config: FinetuneConfig, edges: np.ndarray) -> Order:
 
 
 @contextlib.contextmanager
-def opened(
+def open_order(
     config: FinetuneConfig,
     pools: Pools,
     data: Tokens,
@@ -156,7 +156,7 @@ class Scheduled:
         shared = torch.zeros(size, dtype=torch.int64, device=self._device)
         if numbers is not None:
             shared += torch.from_numpy(np.asarray(numbers, np.int64)).to(self._device)
-        return ranks.add(shared).cpu().numpy()
+        return ranks.sum_over_ranks(shared).cpu().numpy()
 
 
 def _folder(schedule: Path, epoch: int) -> Path:

@@ -190,13 +190,13 @@ def read_similarity(folder: Path, members: np.ndarray, n: int, job: ScheduleJob)
         with np.load(folder / CANDIDATES) as file:
             candidates = file["question"], file["passage"], file["score"]
         _check_numbers(folder / CANDIDATES, np.concatenate(candidates[:2]), n)
-        rows = similarity.best(similarity.within(candidates, members, n), job.depth)
+        rows = similarity.best_rows(similarity.within(candidates, members, n), job.depth)
         del candidates
     else:
         questions_ND, passages_ND = (_vectors(folder / name, members, n) for name in (QUESTIONS, PASSAGES))
         if job.method == "greedy" and len(members) <= DENSE:
             return similarity.dense(questions_ND @ passages_ND.T, judged_E2)
-        rows = similarity.nearest(questions_ND, passages_ND, job.depth)
+        rows = similarity.nearest_neighbours(questions_ND, passages_ND, job.depth)
         del questions_ND, passages_ND
     return similarity.sparse(rows, len(members), judged_E2)
 

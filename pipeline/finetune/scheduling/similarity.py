@@ -151,7 +151,7 @@ def sparse(rows: Rows, n: int, judged_E2: np.ndarray) -> Sparse:
     return Sparse(both.indices, both.data, both.indptr, steps)
 
 
-def nearest(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Rows:
+def nearest_neighbours(questions_ND: np.ndarray, passages_ND: np.ndarray, depth: int) -> Rows:
     """Returns each question's `depth` passages of greatest inner product, then each passage's questions.
 
     Own pairs are left out.
@@ -183,7 +183,7 @@ def _best(from_ND: np.ndarray, to_ND: np.ndarray, depth: int) -> Rows:
     return np.repeat(np.arange(n, dtype=np.int32), depth), column_NK.ravel(), scores_NK.ravel()
 
 
-def best(rows: Rows, depth: int) -> Rows:
+def best_rows(rows: Rows, depth: int) -> Rows:
     """Returns the rows in a question's `depth` best passages or a passage's `depth` best questions; ties by number."""
     question_R, passage_R, score_R = rows
     kept_R = _ranks(question_R, passage_R, score_R) < depth

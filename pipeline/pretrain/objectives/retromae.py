@@ -15,7 +15,7 @@ from pipeline.modeling.bert import (
     States,
     embed,
     keys_values,
-    positions,
+    position_rows,
     prediction_losses,
     rest_of_layer,
 )
@@ -54,7 +54,7 @@ def decode(lm: LanguageModel, layer: Any, cls_BD: Tensor, true_T: Tensor, chunk:
     assert chunk.cls.at_R is not None
     context_TD = embed(lm, true_T, chunk.position_T)
     context_TD = context_TD.index_copy(0, chunk.cls.at_R, cls_BD)
-    position_TD = lm.base_model.embeddings.position_embeddings(positions(lm, chunk.position_T))
+    position_TD = lm.base_model.embeddings.position_embeddings(position_rows(lm, chunk.position_T))
     query_TD = position_TD + cls_BD[torch.cumsum(chunk.position_T == 0, 0) - 1]
     masks = [visible(sequences, length, true_T.device) for sequences, length in chunk.every.groups]
     return rest_of_layer(layer, query_TD, keys_values(layer, context_TD), chunk.every, chunk.every, masks)

@@ -11,7 +11,7 @@ from artifacts.store import Request, Store
 from flows.cli.evaluate_model import print_measures
 from flows.cli.main import app
 from flows.runs.update import update_summary
-from pipeline.evaluate.short_tables import headed
+from pipeline.evaluate.short_tables import headed_tables
 from pipeline.formatting import counted
 
 FIGURES = {name: {"mean": 0.5, "low": 0.4, "high": 0.6} for name in ("RR@10", "nDCG@10", "R@100")}
@@ -33,7 +33,7 @@ def test_one_question_of_run_files(tmp_path: Path) -> None:
 def test_one_question_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     print_measures(METRICS)
     assert "test: 1 question, mean" in capsys.readouterr().out
-    assert headed(METRICS)[0][0][0] == "test, 1 question"
+    assert headed_tables(METRICS)[0][0][0] == "test, 1 question"
 
 
 def test_one_artifact(tmp_path: Path) -> None:

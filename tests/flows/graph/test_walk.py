@@ -22,7 +22,7 @@ from tasks.node import Node, Order
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(run_nodes, "tell", lines.append)
+    monkeypatch.setattr(run_nodes, "report_line", lines.append)
     return lines
 
 

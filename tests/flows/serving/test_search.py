@@ -25,7 +25,7 @@ from flows.serving.ask import ask, check_question
 from flows.serving.engine import Engine, newest_engine
 from flows.serving.question import LONGEST, Question
 from flows.serving.session import open_session
-from pipeline.bm25.index_process import cleaned
+from pipeline.bm25.index_process import clean_question
 from pipeline.dense.shard_reuse import sha256
 from pipeline.errors import InputError
 from pipeline.evaluate.fusion import Choice
@@ -259,7 +259,7 @@ def test_a_question_that_is_cut_says_so(question, by, lines, both, encoded) -> N
 
 def test_bm25_reads_the_longest_question_whole() -> None:
     text = "a b" + "c" * (LONGEST - 3)
-    assert cleaned(text, {"scores": "weights"}) == text
+    assert clean_question(text, {"scores": "weights"}) == text
 
 
 @pytest.mark.parametrize(

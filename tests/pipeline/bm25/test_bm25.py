@@ -16,8 +16,8 @@ import pytest
 from searched import CONFIG, build, hits_of, machine, rows, write_collection
 
 from pipeline.bm25 import java
-from pipeline.bm25.index_process import cleaned, contents
-from pipeline.bm25.lucene import best, index
+from pipeline.bm25.index_process import clean_question, contents
+from pipeline.bm25.lucene import best_hits, index
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.runs import read_run
 from pipeline.errors import InputError
@@ -262,7 +262,7 @@ def test_best_asks_again_while_scores_are_equal():
         asked.append(k)
         return [i for i, _ in hits[:k]], [s for _, s in hits[:k]]
 
-    assert best(search, "", 3, row) == (["p0", "p1", "p2"], [1.0, 1.0, 1.0])
+    assert best_hits(search, "", 3, row) == (["p0", "p1", "p2"], [1.0, 1.0, 1.0])
     assert asked == [19, 38, 76, 152]
 
 
@@ -271,16 +271,16 @@ def test_contents_and_cleaning():
     assert contents("Title", "text", job) == "Title\nTitle\ntext"
     assert contents("Title", "text", job | {"titles": 0}) == "text"
     assert contents(" ", "\n", job) == ""
-    assert cleaned("a\x00b\ud800c", job) == "a b c"
-    assert len(cleaned("x" * 1_000_000, job)) == 20_000
+    assert clean_question("a\x00b\ud800c", job) == "a b c"
+    assert len(clean_question("x" * 1_000_000, job)) == 20_000
 
 
 def test_identifiers_are_split_on_both_sides():
     job = {"titles": 1, "split_identifiers": True, "scores": "bm25"}
     assert contents("io.TextWrapper", "read_line 3.14 e.g. end.", job) == "io Text Wrapper\nread line 3.14 e g. end."
-    assert cleaned("io.TextWrapper", job) == "io Text Wrapper"
-    assert cleaned("io.TextWrapper", job | {"split_identifiers": False}) == "io.TextWrapper"
-    assert cleaned("io.TextWrapper?", job | {"scores": "weights"}) == "io textwrapper"
+    assert clean_question("io.TextWrapper", job) == "io Text Wrapper"
+    assert clean_question("io.TextWrapper", job | {"split_identifiers": False}) == "io.TextWrapper"
+    assert clean_question("io.TextWrapper?", job | {"scores": "weights"}) == "io textwrapper"
 
 
 def test_a_word_finds_the_identifier_that_holds_it(tmp_path):

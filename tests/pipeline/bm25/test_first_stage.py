@@ -14,8 +14,8 @@ from searched import CONFIG, build, hits_of, rows, write_collection
 
 from pipeline.bm25 import other_systems
 from pipeline.bm25.bm25 import BM25Config, missing
-from pipeline.bm25.index_process import QUERY_TERMS, given, query, read_topics, runs_of_letters
-from pipeline.bm25.lucene import pieces
+from pipeline.bm25.index_process import QUERY_TERMS, other_documents, query, read_topics, runs_of_letters
+from pipeline.bm25.lucene import document_lists
 from pipeline.bm25.searcher import Searcher
 from pipeline.data.collection import read_queries, schemas, write_table
 from pipeline.errors import InputError
@@ -264,7 +264,7 @@ def test_ids_of_passages(tmp_path):
         passages = json_of(tmp_path / "f.jsonl", *({"id": i, "contents": "x"} for i in ids))
         counts: Counter[str] = Counter()
         examples: Examples = {}
-        read = [i for i, _ in given(job | {"passages": str(passages)}, row, counts, examples)]
+        read = [i for i, _ in other_documents(job | {"passages": str(passages)}, row, counts, examples)]
         assert read == [i for i in ids if i in row]
         assert examples.get("passages_unknown", []) == [i for i in ids if i not in row]
         return counts
@@ -307,7 +307,7 @@ def test_terms_of_topics_weigh_as_often_as_they_occur(collection, tmp_path):
 
 def test_pieces_are_cut_by_characters(monkeypatch):
     monkeypatch.setattr("pipeline.bm25.lucene.CHARACTERS", 10)
-    assert [len(piece) for piece in pieces([("a", "x" * 4)] * 7)] == [3, 3, 1]
+    assert [len(piece) for piece in document_lists([("a", "x" * 4)] * 7)] == [3, 3, 1]
 
 
 # The configuration

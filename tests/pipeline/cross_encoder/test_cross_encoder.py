@@ -62,7 +62,9 @@ def test_the_first_update_is_transformers_own(world, pair_start, work, inline):
     _, out = train(world, pair_start, work(), epochs=1, batch_queries=24)
     row = pq.read_table(out / "history.parquet").to_pylist()[0]
     drawn_from = pools.read_pools(world.collection, world.bm25)
-    drawn = examples.batch(drawn_from, 0, examples.epoch_order(CONFIG.seed, 0, 24), examples.Draw(2, None, CONFIG.seed))
+    drawn = examples.draw_batch(
+        drawn_from, 0, examples.epoch_order(CONFIG.seed, 0, 24), examples.Draw(2, None, CONFIG.seed)
+    )
     questions = pq.read_table(world.collection / "queries.parquet")["text"].to_pylist()
     passages = pq.read_table(world.collection / "passages.parquet").to_pylist()
     written = [

@@ -271,7 +271,9 @@ def test_a_kill_as_the_shards_are_put_together_loses_none(world, work, inline, m
 
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.dense.shard_reuse.sha256", killed)
-        patch.setattr("pipeline.dense.shard_reuse.keys", lambda tokens, spans, checkpoint, settings: [""] * len(spans))
+        patch.setattr(
+            "pipeline.dense.shard_reuse.shard_keys", lambda tokens, spans, checkpoint, settings: [""] * len(spans)
+        )
         with pytest.raises(KeyboardInterrupt):
             encode(CONFIG, ENCODER, world.tokens, world.checkpoint, done)
     shutil.rmtree(done.out)

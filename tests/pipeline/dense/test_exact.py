@@ -11,7 +11,7 @@ from vectors import data, longest, reference
 
 from pipeline.dense import exact
 from pipeline.dense.exact import exact_top_k
-from pipeline.dense.rescore import best, error_bound, rescore
+from pipeline.dense.rescore import best_k, error_bound, rescore
 from pipeline.errors import InputError
 
 
@@ -168,7 +168,7 @@ def test_rounding_stays_within_its_bound():
 def test_ties_follow_passage_order(shift):
     rows = np.array([[9, 3, 5, 1], [2, 4, 1, 8]])
     scores = np.array([[1, 2, 1, 1], [-0.0, 0.0, -np.inf, -3]], dtype=np.float32) * np.float32(1 + shift)
-    kept, of = best(rows, scores, 3)
+    kept, of = best_k(rows, scores, 3)
     assert kept.tolist() == [[3, 1, 5], [2, 4, 8]]
     assert of.tolist() == [[scores[0, 1], scores[0, 0], scores[0, 0]], [0, 0, scores[1, 3]]]
 

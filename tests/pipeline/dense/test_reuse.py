@@ -42,7 +42,7 @@ def checkpoint(tmp_path):
 
 def keys(rows: list[Passage], checkpoint, **settings) -> list[str]:
     made = tokens(rows)
-    return shard_reuse.keys(made, shard_reuse.cuts(made, MOST), checkpoint, settings)
+    return shard_reuse.shard_keys(made, shard_reuse.cuts(made, MOST), checkpoint, settings)
 
 
 def test_shards_hold_every_row_once_and_none_is_too_large() -> None:

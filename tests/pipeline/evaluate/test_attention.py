@@ -12,7 +12,7 @@ from small import make
 from transformers import BertConfig, BertForMaskedLM, BertModel, RobertaConfig, RobertaModel
 
 from pipeline.errors import InputError
-from pipeline.evaluate.attention import AttentionConfig, attention, drawn
+from pipeline.evaluate.attention import AttentionConfig, attention, draw_sections
 from pipeline.evaluate.attention_entropy import entropy, entropy_rows
 from pipeline.modeling.bert import new_head
 from pipeline.modeling.checkpoint import load_encoder, save_checkpoint
@@ -87,7 +87,7 @@ def test_the_table_holds_the_means_over_sections_and_heads(world, work, inline):
     metrics = attention(CONFIG, world.tokens, done, pretrained=world.checkpoint, stage1=other)
     table = pq.read_table(done.out / "attention.parquet").to_pylist()
     assert [(row["model"], row["layer"]) for row in table] == [(m, n) for m in ("pretrained", "stage1") for n in (1, 2)]
-    picked = drawn(data.passages.offsets, 30, 0)
+    picked = draw_sections(data.passages.offsets, 30, 0)
     texts = [np.concatenate(([2], data.passages[row][:22], [3])).astype(np.int64) for row in picked]
     assert {len(text) for text in texts} > {24}, "some are cut, some are not"
     for name, folder in (("pretrained", world.checkpoint), ("stage1", other)):
@@ -153,11 +153,11 @@ def test_what_is_read_is_limited_by_the_models_positions(world, work, inline):
 
 def test_passages_without_a_token_are_no_sections():
     offsets = np.array([0, 0, 4, 4, 9, 9])
-    assert drawn(offsets, 9, 0).tolist() == [1, 3]
-    assert len(drawn(offsets, 1, 0)) == 1
-    assert {int(drawn(offsets, 1, seed)[0]) for seed in range(20)} == {1, 3}
+    assert draw_sections(offsets, 9, 0).tolist() == [1, 3]
+    assert len(draw_sections(offsets, 1, 0)) == 1
+    assert {int(draw_sections(offsets, 1, seed)[0]) for seed in range(20)} == {1, 3}
     with pytest.raises(InputError, match=r"^attention: no passage has a token"):
-        drawn(np.array([0, 0]), 5, 0)
+        draw_sections(np.array([0, 0]), 5, 0)
 
 
 def test_a_model_that_does_not_know_the_tokens_is_refused(world, work, tmp_path):

@@ -26,7 +26,7 @@ from pipeline.evaluate.evaluate import evaluate, missing
 from pipeline.evaluate.measures import MEASURES, as_ranks, measure
 from pipeline.evaluate.per_query import measure_rows
 from pipeline.evaluate.rows import fusion_rows
-from pipeline.evaluate.short_tables import asked_first, notes, tables
+from pipeline.evaluate.short_tables import default_system, notes, tables
 from pipeline.formatting import p_text, share_text
 from pipeline.runtime.work import Work, silent
 
@@ -197,7 +197,7 @@ def test_without_dev_questions_nothing_is_tuned_nor_best(fields, joined, weights
     assert chosen == expected
     assert metrics["winner_on_dev"] is None
     assert figures["winner_on_dev"] is None
-    assert asked_first(metrics) == "dense"
+    assert default_system(metrics) == "dense"
     said = [line for line in notes(metrics) if "not tuned: no dev questions" in line]
     assert [line.split(":")[0] for line in said] == [metrics["labels"][name] for name in weights]
     assert "z-normalised scores" in said[0]

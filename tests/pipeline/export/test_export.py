@@ -26,7 +26,7 @@ from pipeline.export.graph import write_graph
 from pipeline.export.model import differing_inputs, write_model
 from pipeline.export.onnx_files import checked, padded, quantise, session, write_onnx
 from pipeline.export.page import write_page
-from pipeline.export.source import Sample, Source, sample, spread
+from pipeline.export.source import Sample, Source, read_sample, spread
 from pipeline.modeling.biencoder import encode_rows, load_encoders
 from pipeline.runtime.work import silent
 
@@ -70,7 +70,7 @@ def exports(tmp_path_factory) -> dict[str, Export]:
         source = source_of(make_run(folder / "run", kind), encoder_of(kind))
         out = folder / "out"
         write_model(source.checkpoint, out / "model", source.encoder, source.passage_tokens)
-        reading = differing_inputs(source, out / "model", sample(source, EVERY), silent)
+        reading = differing_inputs(source, out / "model", read_sample(source, EVERY), silent)
         figures = write_onnx(source, out / "onnx", silent).figures
         write_runs(source, out / "run", silent)
         write_index(source, out / "index", silent)
@@ -114,7 +114,7 @@ def test_sentence_transformers_gives_our_vectors(export):
     from sentence_transformers import SentenceTransformer
 
     source = export.source
-    texts = without_the_long_title(sample(source, EVERY))
+    texts = without_the_long_title(read_sample(source, EVERY))
     assert max(map(len, texts.question_rows)) == source.encoder.question_tokens  # one is cut
     assert max(map(len, texts.passage_rows)) == source.passage_tokens
     theirs = SentenceTransformer(str(export.folder / "model"), device="cpu")
@@ -166,7 +166,7 @@ def test_nothing_of_a_training_is_in_the_model(bert):
 
 
 def test_a_graph_gives_torchs_vectors_in_any_batch(export):
-    source, texts = export.source, sample(export.source, EVERY)
+    source, texts = export.source, read_sample(export.source, EVERY)
     rows_of = {"query": texts.question_rows, "passage": texts.passage_rows}
     for (side, rows), encoder in zip(rows_of.items(), load_encoders(source.checkpoint), strict=True):
         ready = session(export.folder / "onnx" / ("model.onnx" if source.encoder.tied else f"{side}.onnx"))
@@ -189,7 +189,7 @@ def test_what_was_measured_is_next_to_the_graphs(export):
 
 
 def test_a_graph_of_other_vectors_is_refused(bert):
-    path, rows = bert.folder / "onnx" / "model.onnx", sample(bert.source, 20).question_rows
+    path, rows = bert.folder / "onnx" / "model.onnx", read_sample(bert.source, 20).question_rows
     expected = encode_rows(load_encoders(bert.source.checkpoint)[0], rows, 999)
     assert checked(path, rows, expected) < 1e-5
     expected[3] *= 1 + 2e-4

@@ -59,7 +59,7 @@ def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, con
         for start, stop in itertools.pairwise(edges):
             assert 0 < stop - start <= batch_size
             draw = Draw(negatives, considered, seed)
-            batches.append(examples.batch(drawn, epoch, order[start:stop], draw))
+            batches.append(examples.draw_batch(drawn, epoch, order[start:stop], draw))
             seen += list(batches[-1].queries_Q)
         counts = np.unique(seen, return_counts=True)
         assert counts[0].tolist() == drawn.queries.tolist()
@@ -73,7 +73,7 @@ def test_each_example_once_an_epoch_and_no_barred_negative(drawn, negatives, con
 
 @given(pools(), st.integers(0, 5))
 def test_excluded_is_what_else_is_barred_in_the_batch(drawn, seed):
-    batch = examples.batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, None, seed))
+    batch = examples.draw_batch(drawn, 0, np.arange(examples.epoch_size(drawn)), Draw(2, None, seed))
     flat = batch.passages_QN.ravel()
     for row, query in enumerate(batch.queries_Q):
         unfit = {*barred_of(drawn, query // 3).tolist()}
@@ -92,7 +92,7 @@ def test_window_moves_over_the_whole_pool(size, number, seed):
 
 def test_twice_gives_each_question_one_example_of_either_kind():
     drawn = made(np.arange(2), lists([0], [1]), (lists([10, 11], [12, 13]), lists([20, 21], [22, 23])))
-    batch = examples.batch(drawn, 0, np.arange(4), Draw(2, None, seed=5))
+    batch = examples.draw_batch(drawn, 0, np.arange(4), Draw(2, None, seed=5))
     kinds = sorted(zip(batch.queries_Q.tolist(), batch.passages_QN[:, 1:].min(1).tolist(), strict=True))
     assert kinds == [(0, 10), (0, 20), (1, 12), (1, 22)]
 
@@ -100,16 +100,16 @@ def test_twice_gives_each_question_one_example_of_either_kind():
 def test_filled_counts_what_pools_lack():
     drawn = made(np.arange(2), lists([0], [1]), (lists([10, 11, 12], []), lists([20], [22, 23])))
     assert examples.filled(drawn, 2) == 0 + 2 + 1 + 0
-    negatives = examples.batch(drawn, 0, np.arange(4), Draw(2, None, seed=1)).passages_QN[:, 1:]
+    negatives = examples.draw_batch(drawn, 0, np.arange(4), Draw(2, None, seed=1)).passages_QN[:, 1:]
     assert negatives.shape == (4, 2)
 
 
 def test_batches_are_a_function_of_seed_and_position():
     drawn = made(np.arange(9), lists(*[[i] for i in range(9)]), (lists(*[range(10, 30)] * 9),))
-    whole = examples.batch(drawn, 1, np.arange(9), Draw(3, None, seed=2))
-    part = examples.batch(drawn, 1, np.arange(4, 7), Draw(3, None, seed=2))
+    whole = examples.draw_batch(drawn, 1, np.arange(9), Draw(3, None, seed=2))
+    part = examples.draw_batch(drawn, 1, np.arange(4, 7), Draw(3, None, seed=2))
     np.testing.assert_array_equal(whole.queries_Q[4:7], part.queries_Q)
     np.testing.assert_array_equal(whole.passages_QN[4:7], part.passages_QN)
-    other = examples.batch(drawn, 1, np.arange(9), Draw(3, None, seed=3))
+    other = examples.draw_batch(drawn, 1, np.arange(9), Draw(3, None, seed=3))
     assert (whole.passages_QN != other.passages_QN).any()
     assert (examples.epoch_order(2, 0, 9) != examples.epoch_order(3, 0, 9)).any()

@@ -207,8 +207,8 @@ def test_projection_prefixes_and_norm(world, work, inline, pooling):
 
 def test_order_of_the_collection(world, work, inline, monkeypatch):
     seen = []
-    batch = examples.batch
-    monkeypatch.setattr("pipeline.finetune.examples.batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
+    batch = examples.draw_batch
+    monkeypatch.setattr("pipeline.finetune.examples.draw_batch", lambda *a: seen.extend(a[2].tolist()) or batch(*a))
     train(world, work(), batch_order="sequential")
     assert seen == [*range(24)] * 2
     seen.clear()
@@ -221,8 +221,8 @@ def test_order_of_the_collection(world, work, inline, monkeypatch):
 def test_batches_are_scheduled(world, work, inline, monkeypatch, order):
     """Each question once an epoch, in batches at least as hard as random ones, by another measure each epoch."""
     seen = []
-    batch = examples.batch
-    monkeypatch.setattr("pipeline.finetune.examples.batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
+    batch = examples.draw_batch
+    monkeypatch.setattr("pipeline.finetune.examples.draw_batch", lambda *a: seen.append(a[2].tolist()) or batch(*a))
     settings = {"batch_order": order, "epochs": 3, "negatives_per_query": 0}
     metrics, out = train(world, work(), **settings)
     epochs = [seen[first : first + 4] for first in (0, 4, 8)]

@@ -98,7 +98,7 @@ def test_pieces_of_all_ranks_hold_each_row_once(monkeypatch, tied, world, chunk)
     monkeypatch.setattr("pipeline.runtime.ranks.world", lambda: world)
     for rank in range(world):
         monkeypatch.setattr("pipeline.runtime.ranks.rank", lambda rank=rank: rank)
-        for piece in step.pieces(length_R, 6, tied, chunk, 100):
+        for piece in step.rank_pieces(length_R, 6, tied, chunk, 100):
             found += piece.row_B.tolist()
             assert (np.diff(length_R[piece.row_B]) >= 0).all()
             assert piece.side == 0 if tied else (piece.row_B >= 6).all() == piece.side

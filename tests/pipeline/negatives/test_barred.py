@@ -22,7 +22,7 @@ from pipeline.data.runs import NEGATIVES, SCHEMA, writer
 from pipeline.errors import InputError
 from pipeline.finetune import examples
 from pipeline.finetune.pools import load_pools, read_pools, save_pools
-from pipeline.finetune.training_pools import counts
+from pipeline.finetune.training_pools import pool_counts
 from pipeline.finetune.validation import ValidationConfig, read_candidates
 from pipeline.negatives import pseudo_labels
 from pipeline.negatives.denoise import DenoiseConfig, denoise
@@ -226,7 +226,7 @@ def test_what_training_reads(source, depth, collection, kind, written):
     pools = read_pools(collection, written("first", source), depth, dropped=dropped)
     ids = passage_ids(collection)
     assert {ids[row] for row in pools.negatives[0][0]} == FREE
-    check(counts(pools, 1, dropped), kind, judged_is_news=True)
+    check(pool_counts(pools, 1, dropped), kind, judged_is_news=True)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -265,7 +265,7 @@ def test_with_other_questions_in_a_batch(collection, kind, tmp_path):
     write_table(collection / "qrels.parquet", schemas()["qrels"], [*qrels, ("train", "r", kind.passage_id, 1)])
     write_table(tmp_path / "negatives.parquet", NEGATIVES, [])
     pools = read_pools(collection, tmp_path)
-    batch = examples.batch(pools, 0, np.array([0, 1]), examples.Draw(0, None, seed=0))
+    batch = examples.draw_batch(pools, 0, np.array([0, 1]), examples.Draw(0, None, seed=0))
     assert ids[batch.passages_QN[1, 0]] == kind.passage_id
     assert batch.excluded_QP[0].tolist() == [False, True]
 

@@ -95,7 +95,7 @@ def test_training_reads_what_is_written(collection, work, tmp_path):
     pools = read_pools(collection, done.out, mined=done.out)
     assert [pools.negatives[1][i].tolist() for i in range(4)] == [[9], [0], [5, 6], []]
     assert examples.filled(pools, 2) == 2 * (1 + 1 + 0 + 2)
-    drawn = examples.batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, None, seed=0))
+    drawn = examples.draw_batch(pools, 0, np.arange(examples.epoch_size(pools)), examples.Draw(2, None, seed=0))
     assert drawn.passages_QN.shape == (8, 3)  # filled from the whole collection
     for row, query in zip(drawn.passages_QN, drawn.queries_Q, strict=True):
         assert query not in row[1:]  # question i's positive is passage i

@@ -12,7 +12,7 @@ from pipeline.data.collection import train_positives
 from pipeline.data.runs import writer
 from pipeline.errors import InputError
 from pipeline.negatives.mine import MineConfig, ceiling, first_rows, mine, pool, rankings
-from pipeline.negatives.ranking import Ranking, sample
+from pipeline.negatives.ranking import Ranking, sample_places
 from pipeline.notices import read_notices
 from tasks.notices import with_notices
 from tasks.stages import STAGES
@@ -58,11 +58,11 @@ def test_ceiling_takes_the_stricter_margin_and_negative_scores():
 @given(st.integers(0, 60), st.integers(1, 40), st.integers(0, 9), st.text())
 def test_samples_are_distinct_and_repeatable(size, number, seed, query):
     places = np.arange(size) * 2
-    chosen = sample(places, number, seed, query)
+    chosen = sample_places(places, number, seed, query)
     assert len(chosen) == min(number, size)
     assert np.isin(chosen, places).all()
     assert (np.diff(chosen) > 0).all()
-    np.testing.assert_array_equal(chosen, sample(places, number, seed, query))
+    np.testing.assert_array_equal(chosen, sample_places(places, number, seed, query))
 
 
 @pytest.fixture

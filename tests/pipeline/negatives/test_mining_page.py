@@ -10,7 +10,7 @@ from pipeline.data.collection import schemas, write_table
 from pipeline.data.runs import writer
 from pipeline.negatives import page as mining_page
 from pipeline.negatives.mine import MineConfig, mine
-from pipeline.negatives.page import cut_passage, looked_for, overlap, pieces, suspicions
+from pipeline.negatives.page import cut_passage, match_pattern, overlap, suspicions, text_pieces
 
 SCRIPT = "<script>alert('x')</script>"
 LONG = " ".join(f"word{i}" for i in range(2000))
@@ -116,17 +116,17 @@ def test_overlap_is_of_the_shorter_text():
 
 
 def test_pieces_join_to_the_text_and_mark_whole_words():
-    pattern = looked_for({"fox", "foxes"}, ["red fox"])
+    pattern = match_pattern({"fox", "foxes"}, ["red fox"])
     text = "A red fox, FOXES, foxy fox"
-    found = pieces(text, pattern, ["red fox"])
+    found = text_pieces(text, pattern, ["red fox"])
     assert "".join(piece for piece, _ in found) == text
     assert [piece for piece in found if piece[1]] == [("red fox", "a"), ("FOXES", "q"), ("fox", "q")]
-    assert pieces("anything", looked_for((), ()), []) == [("anything", "")]
+    assert text_pieces("anything", match_pattern((), ()), []) == [("anything", "")]
 
 
 @pytest.mark.parametrize("text", ["x" * 900, "a " * 700, "", "tail " + "y" * 300, f"{LONG[:3000]} needle {LONG}"])
 def test_cut_shows_a_head_and_opens_to_all_that_the_page_holds(text):
-    found = cut_passage(text, looked_for((), ["needle"]), ["needle"])
+    found = cut_passage(text, match_pattern((), ["needle"]), ["needle"])
     head = "".join(piece for piece, _ in found["head"])
     whole = "".join(piece for piece, _ in found["whole"])
     assert len(head) <= mining_page.HEAD + 2

@@ -31,7 +31,7 @@ BEGINS = np.array([0, 800, 40, 60, 100, 300, 400])
 
 def make(chunk: int | None, budget: int = 1000) -> Batch:
     machine = make_machine(gradient_cache_chunk=chunk, token_budget=budget)
-    return masking.batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
+    return masking.masked_batch(texts(), BEGINS, LENGTHS, np.arange(7) + 50, 0.15, 1, 2, SPECIALS, machine, "cpu")
 
 
 @pytest.mark.parametrize(

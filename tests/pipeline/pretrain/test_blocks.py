@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.pretrain.blocks import blocks
+from pipeline.pretrain.blocks import cut_documents
 
 documents = st.lists(st.lists(st.integers(1, 40), max_size=12), max_size=6)  # sentence lengths
 
@@ -17,7 +17,7 @@ def flat(sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 @given(documents, st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 99))
 def test_blocks_part_the_text_at_sentences(sentences, probability, seed):
     starts, offsets = flat(sentences)
-    begin, length = blocks(starts, offsets, 16, probability, seed)
+    begin, length = cut_documents(starts, offsets, 16, probability, seed)
     covered = np.concatenate([np.arange(b, b + n) for b, n in zip(begin, length, strict=True)] or [np.array([], int)])
     assert np.array_equal(covered, np.arange(offsets[-1]))
     assert (length <= 16).all()
@@ -31,16 +31,16 @@ def test_blocks_part_the_text_at_sentences(sentences, probability, seed):
 
 def test_packing_is_greedy():
     starts, offsets = flat([[5, 5, 5, 3], [40], [2]])
-    begin, length = blocks(starts, offsets, 16, 0.0, 0)
+    begin, length = cut_documents(starts, offsets, 16, 0.0, 0)
     assert begin.tolist() == [0, 15, 18, 34, 50, 58]
     assert length.tolist() == [15, 3, 16, 16, 8, 2]
 
 
 def test_short_targets_come_as_often_as_configured():
     starts, offsets = flat([[1] * 160_000])
-    _, length = blocks(starts, offsets, 16, 0.1, 3)
+    _, length = cut_documents(starts, offsets, 16, 0.1, 3)
     short = length[:-1] < 16
     assert short.mean() == pytest.approx(0.1 * 15 / 16, abs=0.01)
     assert set(length) == set(range(1, 17))
-    assert np.array_equal(blocks(starts, offsets, 16, 0.1, 3)[1], length)
-    assert not np.array_equal(blocks(starts, offsets, 16, 0.1, 4)[1], length)
+    assert np.array_equal(cut_documents(starts, offsets, 16, 0.1, 3)[1], length)
+    assert not np.array_equal(cut_documents(starts, offsets, 16, 0.1, 4)[1], length)

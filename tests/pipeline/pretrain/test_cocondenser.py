@@ -169,7 +169,7 @@ def test_the_first_pass_computes_cls_vectors_alone(given, tmp_path, monkeypatch)
 def test_ranks_speak_twice_an_update(given, tmp_path, monkeypatch):
     """For the CLS vectors, and once for all gradients and figures."""
     said = []
-    monkeypatch.setattr(distributed, "add", lambda x: said.append(x.numel()) or x)
+    monkeypatch.setattr(distributed, "sum_over_ranks", lambda x: said.append(x.numel()) or x)
     run(given, tmp_path / "out", budget="3 steps")
     parameters = sum(x.numel() for x in weights(tmp_path / "out").values())
     assert len(said) == 6

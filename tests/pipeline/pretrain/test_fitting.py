@@ -130,7 +130,7 @@ def test_the_advice_keeps_as_much_of_the_batch_as_there_is(given) -> None:
 
 def test_the_text_of_a_large_collection_is_not_read_before_its_training(given, monkeypatch) -> None:
     tokens = given(tokens_of([starts.LARGE // 100] * 100))
-    for reads in ("pipeline.pretrain.condenser.blocks", "pipeline.pretrain.inverse_cloze.usable"):
+    for reads in ("pipeline.pretrain.condenser.cut_documents", "pipeline.pretrain.inverse_cloze.usable"):
         monkeypatch.setattr(reads, None)
     check_condenser(of_condenser(), tokens, None)
     check_ict(IctConfig.model_validate(ICT), tokens, None)

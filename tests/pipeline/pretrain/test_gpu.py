@@ -61,7 +61,7 @@ def step(dropout: float, cache: str) -> tuple[dict, dict[str, torch.Tensor]]:
     begin_S, length_S, row_S = np.arange(32) * 100, rng.integers(5, 60, 32), np.arange(32)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        made = masking.batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, specials, machine, "cuda")
+        made = masking.masked_batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, specials, machine, "cuda")
         parts = pretraining.update(
             module, made, objective("condenser"), skip_from=1, pairs=True, cache=cache, key=(0, 0), device="cuda"
         )

@@ -39,7 +39,7 @@ def given(request):
     rng = np.random.default_rng(0)
     texts = Ragged(rng.integers(5, 60, 900).astype(np.uint16), np.array([0, 900]), rng.random(900) < 0.7, None)
     begin_S = np.array([0, 800, 40, 60, 100, 300, 400])
-    batch = masking.batch(
+    batch = masking.masked_batch(
         texts, begin_S, LENGTHS, np.arange(7), 0.3, 1, 2, SPECIALS, make_machine(), "cpu"
     )  # fmt: skip
     return SimpleNamespace(lm=lm, head=bert.new_head(lm, 1).eval(), batch=batch, chunk=batch.chunks[0])

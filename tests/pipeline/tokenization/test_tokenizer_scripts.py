@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from trained import train_tokenizer
 from transformers import AutoTokenizer
 
-from pipeline.data.collection import NEIGHBOURS, PLACES, sample, schemas, write_table
+from pipeline.data.collection import NEIGHBOURS, PLACES, sample_rows, schemas, write_table
 from pipeline.errors import InputError
 from pipeline.notices import read_notices
 from pipeline.tokenization import wordpiece
@@ -91,10 +91,10 @@ def test_words_up_to_the_limit_are_read_as_without_the_split(tmp_path):
 
 
 def test_the_sample_is_spread_over_the_collection():
-    assert sample(0) == []
-    assert sample(10) == [*range(10)]
+    assert sample_rows(0) == []
+    assert sample_rows(10) == [*range(10)]
     for passages in (PLACES * NEIGHBOURS + 1, 5000, 8_841_823):
-        rows = sample(passages)
+        rows = sample_rows(passages)
         assert len(rows) == len(set(rows)) == PLACES * NEIGHBOURS
         assert rows == sorted(rows)
         assert (rows[0], rows[-1]) == (0, passages - 1)

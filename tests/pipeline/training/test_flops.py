@@ -23,7 +23,7 @@ def given():
     texts = Ragged(rng.integers(5, 60, 9000).astype(np.uint16), np.array([0, 9000]), rng.random(9000) < 0.7, None)
     length_S = rng.integers(5, 60, 40)
     begin_S, row_S, machine = np.arange(40) * 100, np.arange(40), make_machine(token_budget=10**6)
-    batch = masking.batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, SPECIALS, machine, "cpu")
+    batch = masking.masked_batch(texts, begin_S, length_S, row_S, 0.15, 1, 2, SPECIALS, machine, "cpu")
     lm = BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
                                     intermediate_size=64, max_position_embeddings=64)).eval()  # fmt: skip
     return lm, batch

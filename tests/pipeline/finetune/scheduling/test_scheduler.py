@@ -21,7 +21,7 @@ from pipeline.errors import InputError
 from pipeline.finetune.scheduling import batch_search as scheduling
 from pipeline.finetune.scheduling import process as scheduler
 from pipeline.finetune.scheduling.process import BATCHES, ScheduleJob, hardness, pools, scheduled
-from pipeline.finetune.scheduling.similarity import dense, nearest, sparse
+from pipeline.finetune.scheduling.similarity import dense, nearest_neighbours, sparse
 
 N = 203
 JOB = ScheduleJob("greedy", sizes(N, 8), seed=3, epoch=2, width=4, depth=20, pool=0)
@@ -65,7 +65,7 @@ def test_the_batches_are_those_of_the_functions(folder):
     told = hardness(folder)
     assert told["scheduled"] == schedules.hardness(similarity, found) > told["random"]
     beam = replace(JOB, method="beam")
-    assert collect(folder, beam) == direct(sparse(nearest(questions, passages, 20), N, NONE), beam)
+    assert collect(folder, beam) == direct(sparse(nearest_neighbours(questions, passages, 20), N, NONE), beam)
 
 
 def test_beyond_a_size_greedy_takes_lists(folder, monkeypatch):

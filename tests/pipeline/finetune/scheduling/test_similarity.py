@@ -81,7 +81,7 @@ def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
     rng = np.random.default_rng(2)
     questions, passages = rng.standard_normal((2, 30, 4)).astype(np.float32)
     scores = questions @ passages.T
-    question, passage, score = sim.nearest(questions, passages, depth)
+    question, passage, score = sim.nearest_neighbours(questions, passages, depth)
     np.testing.assert_allclose(score, scores[question, passage], rtol=1e-5, atol=1e-6)
     np.fill_diagonal(scores, -np.inf)
     half, depth = len(question) // 2, min(depth, 29)
@@ -93,7 +93,7 @@ def test_nearest_are_the_greatest_inner_products_without_the_own(depth):
 def test_cut_keeps_the_best_of_each_question_and_of_each_passage():
     scores = np.random.default_rng(3).integers(0, 4, (12, 12)).astype(np.float32)
     order = np.random.default_rng(4).permutation(144)
-    question, passage, _ = sim.best(tuple(x[order] for x in rows(scores)), 2)
+    question, passage, _ = sim.best_rows(tuple(x[order] for x in rows(scores)), 2)
     expected = {(i, int(j)) for i in range(12) for j in np.argsort(-scores[i], kind="stable")[:2]}
     expected |= {(int(i), j) for j in range(12) for i in np.argsort(-scores[:, j], kind="stable")[:2]}
     assert set(zip(question.tolist(), passage.tolist(), strict=True)) == expected
